@@ -1,0 +1,58 @@
+/**
+ * Fetching what strangers name: the only way out of this process to an address that somebody else gave.
+ * Never throws for what a stranger does: every end of an exchange is a value.
+ */
+export interface Egress {
+  fetch(request: EgressRequest): Promise<EgressResult>;
+  /** Would this url be fetched at all (scheme, port, host form)? No name is resolved. Reason in words when not. */
+  judge(url: string): { ok: true } | { ok: false; reason: RefusalReason; says: string };
+  close(): Promise<void>;
+}
+
+export interface EgressRequest {
+  url: string;
+  method: string;
+  headers?: Record<string, string>;
+  body?: Uint8Array;
+  profile: Profile;
+  /** Paid leg: deadline to the last byte in ms (already clamped by the caller to 30..120 s). Others: the profile's. */
+  deadlineMs?: number;
+  signal?: AbortSignal;
+}
+
+/** handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3 hops. notice: 64 KiB, 15 s, no redirect. control: as handshake. */
+export type Profile = "handshake" | "paid" | "evidence" | "notice" | "control";
+
+export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" | "address" | "own_address";
+
+export type EgressResult =
+  | {
+      outcome: "answered";
+      status: number;
+      /** Lower-case names; repeated headers joined by ", " except set-cookie, which is dropped. */
+      headers: Record<string, string>;
+      body: Uint8Array;
+      /** ms from the first byte out to the status line, and to the last byte. */
+      headersMs: number;
+      totalMs: number;
+      remoteAddress: string;
+      url: string;
+    }
+  | {
+      /**
+       * refused: we did not connect (reason says why). transport: no answer (DNS, connect, TLS, reset before headers).
+       * timeout: the deadline passed (status is there if headers came). cut: headers came, the body broke off.
+       * too_large: past the cap of decoded bytes or of headers.
+       */
+      outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
+      reason?: RefusalReason;
+      says: string;
+      status?: number;
+      headers?: Record<string, string>;
+      /** What came before the end, at most the cap. */
+      body?: Uint8Array;
+      headersMs?: number;
+      totalMs: number;
+      /** Did a byte of the request leave? When not, nothing can have been paid. */
+      sent: boolean;
+    };

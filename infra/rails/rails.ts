@@ -1,0 +1,95 @@
+/**
+ * A payment rail: signs what a 402 asks for, and reads from the chain what really happened. It knows nothing of trust.
+ * Amounts are atomic units of the asset (BigInt). Times here are chain time in unix seconds: never the record's clock.
+ */
+export interface Rail {
+  /** CAIP-2 id of the chain, e.g. `eip155:84532`. */
+  readonly network: string;
+  /** Asset contract this rail pays in, lower-case 0x address (USDC), 6 decimals. */
+  readonly asset: string;
+  /** Can this rail sign this entry (network, asset, scheme exact, payTo an address, amount a positive integer)? */
+  canPay(entry: PayableEntry): boolean;
+  /**
+   * Make the signed payment for one entry, without sending it anywhere. The header value is complete: sending it and
+   * re-sending it later are the same payment (same nonce), so it is made durable before a byte leaves.
+   */
+  sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
+  /**
+   * What the chain's own logs say of one authorization: the Transfer of exactly this nonce, or null while there is
+   * none. Never believes a header of the seller.
+   */
+  settlementOf(query: SettlementQuery): Promise<Settlement | null>;
+  /** Transfers of the asset from `from` to `to` since a block: how a refund is seen. */
+  transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Settlement[]>;
+  /** Newest block: number and time (unix seconds). */
+  head(): Promise<{ number: number; time: number }>;
+  /** Balance of the asset. */
+  balance(address: string): Promise<bigint>;
+  close(): Promise<void>;
+}
+
+/** One payable entry of a 402, already read from v1 or v2 terms. */
+export interface PayableEntry {
+  x402Version: 1 | 2;
+  scheme: string;
+  /** CAIP-2. */
+  network: string;
+  asset: string;
+  payTo: string;
+  amountAtomic: bigint;
+  maxTimeoutSeconds: number;
+  extra: Record<string, unknown>;
+  /** The entry as the seller sent it: what v2 wants echoed as `accepted`. */
+  raw: unknown;
+}
+
+export interface SignContext {
+  /** v2: `resource` and `extensions` of the 402, echoed as the protocol wants. */
+  resource?: unknown;
+  extensions?: unknown;
+}
+
+export interface SignedPayment {
+  headerName: "X-PAYMENT" | "PAYMENT-SIGNATURE";
+  headerValue: string;
+  from: string;
+  /** EIP-3009 nonce, 0x + 64 hex. */
+  nonce: string;
+  validAfter: number;
+  validBefore: number;
+  amountAtomic: bigint;
+}
+
+export interface SettlementQuery {
+  from: string;
+  nonce: string;
+  /** First block to look in. */
+  sinceBlock: number;
+}
+
+export interface Settlement {
+  tx: string;
+  blockNumber: number;
+  blockTime: number;
+  from: string;
+  to: string;
+  amountAtomic: bigint;
+  asset: string;
+  network: string;
+  /** Deep enough that we no longer expect it to vanish (confirmations are the rail's setting). */
+  final: boolean;
+}
+
+/** A paying wallet. `known` ones are ours in public; a `blind` one pays on one UTC day and never again. */
+export interface Wallet {
+  address: string;
+  /** 0x + 64 hex; never logged, never in the record. */
+  privateKey: string;
+}
+
+/** Hands out wallets with money on them. Same arguments, same wallet: a restart pays from the same one. */
+export interface Wallets {
+  known(): Promise<Wallet>;
+  /** A fresh wallet for one endpoint on one UTC day, funded with at least `atLeastAtomic`. */
+  blind(cap: string, day: string, atLeastAtomic: bigint): Promise<Wallet>;
+}

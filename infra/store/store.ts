@@ -1,0 +1,59 @@
+/**
+ * An object store. Adapters: `directory.ts` (one machine), `s3.ts`. Keys are relative POSIX paths of
+ * `[A-Za-z0-9._=-]` segments: no empty, `.` or `..` segment, at most 512 bytes; anything else is refused.
+ *
+ * Durability: when `create` or `swap` resolves, the object survives kill -9 and power loss; a directory store has then
+ * fsynced the file, its folder and every folder made on the way. A reader sees an object whole or not at all.
+ * Whoever finds an object that another wrote (`exists`) may rely on it: the adapter makes it durable first.
+ */
+export interface Store {
+  /** The whole object, or null when there is none. `maxBytes` (default 256 MiB) bounds what is read. */
+  get(key: string, options?: { maxBytes?: number }): Promise<StoredObject | null>;
+  /** Bytes [start, end) of the object (end past its size is cut), or null when there is none. */
+  getRange(key: string, start: number, end: number): Promise<Uint8Array | null>;
+  head(key: string): Promise<ObjectInfo | null>;
+  /** Create-only. `exists` when the key is taken, whatever its bytes are: read it back and compare before adopting. */
+  create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }>;
+  /** Compare-and-swap. `expected` is the etag that was read, or null for "there is none". `lost` when it differs. */
+  swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
+  /** Keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
+  list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
+  /** Remove; no error when there is none. Only for lake compaction, expired partial tiles and live tables. */
+  delete(key: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+export type SwapResult = { result: "swapped"; etag: string } | { result: "lost" };
+
+export interface ObjectMeta {
+  contentType?: string;
+  cacheControl?: string;
+}
+
+export interface ObjectInfo {
+  key: string;
+  size: number;
+  /** Opaque; equal etags mean equal bytes of the same write. */
+  etag: string;
+  modifiedAt: Date;
+}
+
+export interface StoredObject extends ObjectInfo {
+  bytes: Uint8Array;
+}
+
+/** A key the store never takes: traversal, odd characters, too long. */
+export class BadKey extends Error {
+  constructor(key: string) {
+    super(`not a store key: ${JSON.stringify(key.slice(0, 120))}`);
+    this.name = "BadKey";
+  }
+}
+
+const KEY = /^(?!.*(?:^|\/)\.{1,2}(?:\/|$))[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
+
+/** @throws BadKey unless `key` is one; returns it unchanged. */
+export function checkKey(key: string): string {
+  if (key.length > 512 || !KEY.test(key)) throw new BadKey(key);
+  return key;
+}

@@ -1,0 +1,45 @@
+import pino from "pino";
+import prom from "prom-client";
+
+/** Structured logs: one JSON line on stderr, so that stdout stays for what a command prints. */
+export type Logger = pino.Logger;
+
+const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token", "*.token", "headerValue"];
+
+/** @param level pino level name; `silent` for tests. */
+export function createLogger(level: string, name = "touchstone"): Logger {
+  return pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, pino.destination({ fd: 2, sync: true }));
+}
+
+/** A registry of its own per process role, so that tests never share counters. */
+export function createMetrics(): Metrics {
+  const registry = new prom.Registry();
+  const counters = new Map<string, prom.Counter>();
+  const gauges = new Map<string, prom.Gauge>();
+  const once = <T>(map: Map<string, T>, name: string, make: () => T): T => {
+    let metric = map.get(name);
+    if (!metric) {
+      metric = make();
+      map.set(name, metric);
+    }
+    return metric;
+  };
+  return {
+    count(name, labels = {}, by = 1) {
+      const make = () => new prom.Counter({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
+      once(counters, name, make).inc(labels, by);
+    },
+    gauge(name, value, labels = {}) {
+      const make = () => new prom.Gauge({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
+      once(gauges, name, make).set(labels, value);
+    },
+    text: () => registry.metrics(),
+  };
+}
+
+/** Counters and gauges in Prometheus text form. A name keeps the label names of its first use. */
+export interface Metrics {
+  count(name: string, labels?: Record<string, string>, by?: number): void;
+  gauge(name: string, value: number, labels?: Record<string, string>): void;
+  text(): Promise<string>;
+}
