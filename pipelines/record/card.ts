@@ -1,0 +1,100 @@
+import { z } from "zod";
+import { BANDS, COMPONENTS, FLAGS, TIERS } from "./vocabulary.ts";
+
+/** One measured part of a grade (interface: Component). Figures have at most 6 decimals. */
+export const Component = z.strictObject({
+  point: z.number().nullable(),
+  lower: z.number().nullable(),
+  upper: z.number().nullable().optional(),
+  n_eff: z.number().min(0),
+  method: z.string(),
+});
+export type Component = z.infer<typeof Component>;
+
+export const Components = z.strictObject(
+  Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<(typeof COMPONENTS)[number], typeof Component>,
+);
+export type Components = z.infer<typeof Components>;
+
+/** Everything of a scorecard that is known before it is signed (interface: Scorecard, schema svc.scorecard.v2). */
+export const UnsignedCard = z.strictObject({
+  schema: z.literal("svc.scorecard.v2"),
+  capability_id: z.string(),
+  tier: z.enum(TIERS),
+  band: z.enum([...BANDS, "UNRATED"]),
+  composite: z.number(),
+  components: Components.nullable(),
+  /** Weight of each scored part (its component has a figure). */
+  weights_applied: z.record(z.string(), z.number()),
+  weights_version: z.string(),
+  sample_count: z.int().min(0),
+  window_days: z.int().min(0),
+  window_start: z.string(),
+  computed_at: z.string(),
+  flags: z.array(z.enum(FLAGS)),
+  evidence_sample: z.array(z.string()),
+  /** Method page it was computed under: `svc-grade-1`. */
+  method: z.string(),
+  verifier_version: z.string(),
+});
+export type UnsignedCard = z.infer<typeof UnsignedCard>;
+
+export const SignedCard = UnsignedCard.extend({
+  signing_key_id: z.string(),
+  canonicalization: z.literal("RFC8785"),
+  signature: z.string(),
+});
+export type SignedCard = z.infer<typeof SignedCard>;
+
+/** Which version of our checks scored the samples. */
+export const VERIFIER_VERSION = "touchstone-verifier-1";
+
+/**
+ * The parts of `why` that a run knows. The sentence is put together when the card is published, since the hold belongs
+ * to the record of published raw letters (grading-method.md section 8).
+ */
+export const WhyParts = z.strictObject({
+  /** "at least 92.8 % correct with 95 % confidence at any time you look (41 of 43 blocks since 2026-08-17)" or null. */
+  figure: z.string().nullable(),
+  /** Reasons of the caps that equal the raw letter, in the order of section 8: "that bound is below 0.90". */
+  caps: z.array(z.string()),
+  /** For UNRATED: "12 of 30 paid calls so far; unknown, not bad" and its kin; null when there is a letter. */
+  unrated: z.string().nullable(),
+});
+export type WhyParts = z.infer<typeof WhyParts>;
+
+/** One card of a run, before hold and signature. `card.band` and `raw_band` are both this card's own raw letter. */
+export const RunCard = z.strictObject({
+  card: UnsignedCard,
+  raw_band: z.enum([...BANDS, "UNRATED"]),
+  headline: z.boolean(),
+  why: WhyParts,
+  /** Names of the caps that bind and the band number they cap to (0 A .. 4 F), as the vectors name them. */
+  caps: z.record(z.string(), z.int()),
+  progress: z.int(),
+});
+export type RunCard = z.infer<typeof RunCard>;
+
+/** What a run says of one endpoint: its cards deepest first, exactly one of them the headline. */
+export const RunLine = z.strictObject({
+  cap: z.string(),
+  cards: z.array(RunCard).min(1),
+  inputs_digest: z.string(),
+  /** RFC 3339 moment after which the card changes by time alone, or null. */
+  due_at: z.string().nullable(),
+});
+export type RunLine = z.infer<typeof RunLine>;
+
+/** First line of a run object `runs/<20-digit n>`; the lines after it are RunLine. */
+export const RunHeader = z.strictObject({
+  v: z.literal(1),
+  n: z.int(),
+  log: z.string(),
+  now: z.string(),
+  params_sha256: z.string(),
+  /** {topic: {partition: next offset}} that the lake had loaded. */
+  positions: z.record(z.string(), z.record(z.string(), z.int())),
+  kin_sha256: z.string(),
+  changed: z.int(),
+});
+export type RunHeader = z.infer<typeof RunHeader>;

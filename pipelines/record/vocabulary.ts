@@ -1,0 +1,105 @@
+/** The closed sets of the interface, and the open ones that the design pages fix. */
+export const BANDS = ["A", "B", "C", "D", "F"] as const;
+export type Letter = (typeof BANDS)[number];
+export type Band = Letter | "UNRATED";
+
+/** Shallow to deep. */
+export const TIERS = ["LIVENESS_VERIFIED", "DELIVERY_VERIFIED", "OUTCOME_VERIFIED"] as const;
+export type Tier = (typeof TIERS)[number];
+
+export const COMPONENTS = [
+  "liveness",
+  "correctness",
+  "honesty",
+  "schema_conformance",
+  "latency_p95",
+  "price_stability",
+] as const;
+export type ComponentName = (typeof COMPONENTS)[number];
+
+export const MATCHED = ["exact", "path", "none"] as const;
+export type Matched = (typeof MATCHED)[number];
+
+export const PROTOCOLS = ["x402", "mpp"] as const;
+export type Protocol = (typeof PROTOCOLS)[number];
+
+export const ARCHIVE_SUBJECTS = ["liveness_probes", "mcp_probes", "grades", "mcp_grades"] as const;
+export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
+
+export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
+export type Method = (typeof METHODS)[number];
+
+/** Conditions on a grade (grading-method.md section 7), in the order they are published. */
+export const FLAGS = [
+  "took_the_money",
+  "money_pending",
+  "refunded",
+  "refuses_payment",
+  "early_fail",
+  "capped_by_tier",
+  "deeper_tier_worse",
+  "recent_failures",
+  "held_14d",
+  "stale_paid",
+  "stale",
+  "dark",
+  "listing_mismatch",
+  "pay_to_changed",
+  "price_untested",
+  "dynamic_price",
+  "no_schema_advertised",
+  "no_example",
+  "latency_unbounded",
+  "streaky",
+  "buyers_report_worse",
+  "blocks_prober",
+  "disputed",
+  "records_withdrawn",
+  "stands_on_nothing",
+  "payee_took_the_money",
+  "domain_took_the_money",
+] as const;
+export type Flag = (typeof FLAGS)[number];
+
+/** Why a row may be left out of the samples (grading-method.md section 1). */
+export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
+export type Fault = (typeof FAULTS)[number];
+
+/** What a listing or a 402 gets wrong; `says` is the same in words. A set that grows: readers accept unknown ones. */
+export const DEFECTS = {
+  malformed_terms: "the 402 carries payment terms that cannot be read",
+  no_terms: "the 402 carries no payment terms",
+  no_payable_entry: "none of the offered entries can be paid",
+  bad_version: "x402Version is missing, or is not a number",
+  bad_entry: "an offered entry is not a valid one",
+  bad_amount: "an amount is not a whole number of atomic units",
+  missing_amount: "an offered entry names no amount",
+  bad_pay_to: "an offered entry names no usable payout address",
+  bad_asset: "an asset is not named by its contract",
+  bad_network: "a network is not written as a CAIP-2 id",
+  network_form: "the network is written in the other version's form",
+  missing_domain: "an EVM entry lacks the token's EIP-712 name or version",
+  bad_timeout: "maxTimeoutSeconds is missing or out of range",
+  resource_differs: "the terms name another resource than the url that was asked",
+  terms_in_body: "version 2 terms came in the body instead of the header",
+  both_amounts: "amount and maxAmountRequired differ",
+  testnet_only: "only test networks are offered",
+  price_differs: "the 402 asks a price other than the listing's",
+  pay_to_differs: "the 402 names a payout address other than the listing's",
+  network_differs: "the 402 offers no network that the listing names",
+  asset_differs: "the 402 asks for an asset other than the listing's",
+  schema_differs: "the schema in the 402 is not the one the listing names",
+  no_402: "the url is listed as paid and does not ask for payment",
+} as const;
+export type DefectCode = keyof typeof DEFECTS;
+
+export interface Defect {
+  defect: string;
+  says: string;
+  seenAt?: string | null;
+}
+
+/** A defect in the words of the table above. */
+export function defect(code: DefectCode, seenAt?: string): Defect {
+  return seenAt === undefined ? { defect: code, says: DEFECTS[code] } : { defect: code, says: DEFECTS[code], seenAt };
+}
