@@ -8,7 +8,10 @@ const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token
 
 /** @param level pino level name; `silent` for tests. */
 export function createLogger(level: string, name = "touchstone"): Logger {
-  return pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, pino.destination({ fd: 2, sync: true }));
+  return pino(
+    { name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } },
+    pino.destination({ fd: 2, sync: true }),
+  );
 }
 
 /** A registry of its own per process role, so that tests never share counters. */

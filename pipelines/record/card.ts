@@ -12,7 +12,10 @@ export const Component = z.strictObject({
 export type Component = z.infer<typeof Component>;
 
 export const Components = z.strictObject(
-  Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<(typeof COMPONENTS)[number], typeof Component>,
+  Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<
+    (typeof COMPONENTS)[number],
+    typeof Component
+  >,
 );
 export type Components = z.infer<typeof Components>;
 

@@ -1,0 +1,272 @@
+import { z } from "zod";
+import type { Topic } from "../../infra/log/log.ts";
+import { FAULTS, METHODS, PROTOCOLS } from "./vocabulary.ts";
+
+/** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
+const Sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
+const Atomic = z.string().regex(/^\d{1,78}$/);
+const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Id = z.string().max(64);
+const Says = z.string().max(2000);
+
+export const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
+
+/** A control call to an endpoint that we know to be up, in the same minute: tells our own fault from the seller's. */
+export const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
+
+export const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Says });
+
+/** One offer of a 402, as read: known parts normalised, the seller's own words in `network_raw`. */
+export const Offer = z.looseObject({
+  scheme: z.string().max(60),
+  /** CAIP-2 where the name is known, else as written. */
+  network: z.string().max(120),
+  network_raw: z.string().max(120),
+  asset: z.string().max(200).nullable(),
+  pay_to: z.string().max(200).nullable(),
+  amount_atomic: Atomic.nullable(),
+  decimals: z.int().min(0).max(36).nullable(),
+  /** Micro-units as money, where asset and decimals are known. */
+  price: Money.nullable(),
+  max_timeout_s: z.int().nullable(),
+  /** Would our rail sign it? */
+  payable: z.boolean(),
+});
+export type Offer = z.infer<typeof Offer>;
+
+/** The terms of a 402 (x402 or mpp), as data. */
+export const Terms = z.looseObject({
+  sha256: Sha256,
+  protocols: z.array(z.enum(PROTOCOLS)),
+  x402_version: z.int().nullable(),
+  offers: z.array(Offer).max(64),
+  defects: z.array(DefectSeen).max(64),
+  /** sha256 of the RFC 8785 bytes of the output schema advertised in the 402, if any. */
+  schema_sha256: Sha256.nullable(),
+});
+export type Terms = z.infer<typeof Terms>;
+
+export const HANDSHAKE_STATES = [
+  "asked", // a parseable 402
+  "free", // an answer without asking for payment
+  "malformed", // a 402 whose terms cannot be read
+  "wall", // 403, 429 or a bot wall
+  "status", // any other status
+  "silent", // timeout, transport error, cut, too large
+  "unfetchable", // egress refused: never asked
+] as const;
+
+const Handshake = z.looseObject({
+  slot: Slot,
+  /** Which plan it stood in: a free knock, or the first leg of a paid call that met no 402 to pay. */
+  planned: z.enum(["free", "paid", "asked"]),
+  state: z.enum(HANDSHAKE_STATES),
+  live: z.boolean(),
+  /** null when nothing was answered that could be compared. */
+  honest: z.boolean().nullable(),
+  wall: z.boolean(),
+  fault: z.enum(FAULTS).nullable(),
+  status: z.int().nullable(),
+  latency_ms: z.number().min(0).nullable(),
+  /** Quote of the offer our rail would sign; null when there is none. */
+  price: Money.nullable(),
+  pay_to: z.string().max(200).nullable(),
+  terms: Terms.nullable(),
+  /** What differs from the seller-controlled listing, in words of `DEFECTS`. */
+  differs: z.array(DefectSeen).max(32),
+  control: Control.optional(),
+  says: Says.optional(),
+});
+
+/** What a listing claims. Everything but the url may be missing. */
+export const Claims = z.looseObject({
+  url: z.string().max(4096),
+  method: z.enum(METHODS).nullable(),
+  tool: z.string().max(200).nullable(),
+  description: z.string().max(2000).nullable(),
+  /** Class of the checker (`record/classes`), `any` when none fits. */
+  class: z.string().max(60),
+  offers: z.array(Offer).max(64),
+  /** True when the listing names a fixed price: only then can a quote differ from it. */
+  fixed_price: z.boolean(),
+  /** The seller's own valid input: query parameters or JSON body. */
+  example: z
+    .looseObject({ query: z.record(z.string(), z.string()).optional(), body: z.unknown().optional() })
+    .nullable(),
+  input_schema: z.unknown().optional(),
+  output_schema: z.unknown().optional(),
+  output_mime: z.string().max(120).nullable(),
+});
+export type Claims = z.infer<typeof Claims>;
+
+const Listing = z.looseObject({
+  source: z.string().max(300),
+  source_id: z.string().max(4096),
+  seller_controlled: z.boolean(),
+  normalised_url: z.string().max(4096),
+  claims: Claims,
+  defects: z.array(DefectSeen).max(64),
+});
+
+const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Says });
+
+const PaidIntent = z.looseObject({
+  slot: Slot,
+  attempt: z.int().min(0),
+  planned_at: Time,
+  /** Weight, fixed before the outcome: 1 on the base schedule, base/actual for a re-test. */
+  w: z.number().gt(0).max(1),
+  retest: z.boolean(),
+  blind: z.boolean(),
+  wallet: z.string().max(120),
+  input: z.enum(["example", "known_answer", "synthetic"]),
+  url: z.string().max(4096),
+  method: z.enum(METHODS),
+  request_sha256: Sha256,
+  schema_sha256: Sha256.nullable(),
+  /** Event id of the seller-controlled listing it is held against, or null. */
+  listing_record: Id.nullable(),
+  quote: z.looseObject({
+    price: Money,
+    amount_atomic: Atomic,
+    asset: z.string(),
+    network: z.string(),
+    pay_to: z.string(),
+    max_timeout_s: z.int(),
+    x402_version: z.int(),
+  }),
+  /** First leg of this call: the 402 that is being paid. */
+  first_leg: z.looseObject({
+    honest: z.boolean().nullable(),
+    latency_ms: z.number().min(0),
+    terms: Terms,
+    differs: z.array(DefectSeen).max(32),
+  }),
+  header_name: z.string().max(60),
+  /** The signed payment, complete: the same bytes may be sent again, another nonce never signed for this intent. */
+  signed_bytes: z.string().max(65_536),
+  nonce: z.string().max(120),
+  valid_before: z.int(),
+  /** Chain block before the payment left: where the search for its Transfer starts. */
+  since_block: z.int().min(0),
+  /** Last moment for the last byte. */
+  deadline: Time,
+});
+
+const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
+
+/** What came back on a paid connection, judged. Shared by the first try and the re-presentation of the same proof. */
+const Delivered = {
+  status: z.int().nullable(),
+  delivered: z.boolean(),
+  delivery: z.number().min(0).max(1).nullable(),
+  outcome: z.number().min(0).max(1).nullable(),
+  schema_ok: z.boolean().nullable(),
+  latency_ms: z.number().min(0).nullable(),
+  checks: z.array(Check).max(32),
+  response_sha256: Sha256.nullable(),
+  response_bytes: z.int().min(0),
+};
+
+const PaidResult = z.looseObject({
+  intent: Id,
+  /** True only from the process that saw the connection end, or the deadline pass. */
+  watched: z.boolean(),
+  ended: z.enum(["closed", "deadline", "cut", "transport", "unknown"]),
+  fault: z.enum(FAULTS).nullable(),
+  live: z.boolean(),
+  honest: z.boolean().nullable(),
+  wall: z.boolean(),
+  ...Delivered,
+  differs: z.array(DefectSeen).max(32),
+  control: Control.nullable(),
+  says: Says.optional(),
+});
+
+/** As read from the chain's Transfer log; a seller's response header is never believed. */
+const SettlementSeen = z.looseObject({
+  intent: Id,
+  tx: z.string().max(120),
+  block_number: z.int(),
+  block_time: z.int(),
+  from: z.string(),
+  to: z.string(),
+  amount_atomic: Atomic,
+  price: Money,
+  asset: z.string(),
+  network: z.string(),
+  nonce: z.string(),
+  final: z.boolean(),
+  /** false when the chain's Transfer differs from the quote: amount, payee, asset or network. */
+  as_quoted: z.boolean(),
+});
+
+const Followup = z.looseObject({
+  of: Id,
+  kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced"]),
+  /** kind shown_again: the same proof was presented again; what came then. */
+  shown_again: z.looseObject({ ...Delivered, watched: z.boolean() }).optional(),
+  /** kind refund: the Transfer back. */
+  refund: z.looseObject({ tx: z.string(), amount_atomic: Atomic }).optional(),
+  says: Says.optional(),
+});
+
+const Ask = z.looseObject({
+  url: z.string().max(4096),
+  normalised_url: z.string().max(4096),
+  method: z.enum(METHODS).nullable(),
+  host: z.string().max(300),
+  cap: Id,
+});
+
+const Correction = z.looseObject({
+  id: Id,
+  record_id: Id.nullable(),
+  grade_at: Time.nullable(),
+  fault: z.string().max(60),
+  says: Says,
+  issued_at: Time,
+});
+
+const Dispute = z.looseObject({
+  id: Id,
+  record_id: Id.nullable(),
+  says: Says,
+  pay_to: z.string(),
+  signature: z.string(),
+});
+const Reinstated = z.looseObject({ correction: Id, says: Says });
+
+/** Every type of record and the schema of its body. */
+export const BODIES = {
+  listing: Listing,
+  delisting: Delisting,
+  handshake: Handshake,
+  "paid.intent": PaidIntent,
+  "paid.result": PaidResult,
+  settlement: SettlementSeen,
+  "paid.followup": Followup,
+  ask: Ask,
+  correction: Correction,
+  dispute: Dispute,
+  reinstated: Reinstated,
+} as const;
+
+export type RecordType = keyof typeof BODIES;
+export type BodyOf<T extends RecordType> = z.infer<(typeof BODIES)[T]>;
+
+/** Where each type lives. */
+export const TOPIC_OF: Record<RecordType, Topic> = {
+  listing: "listings",
+  delisting: "listings",
+  handshake: "observations.free",
+  "paid.intent": "observations.paid",
+  "paid.result": "observations.paid",
+  settlement: "observations.paid",
+  "paid.followup": "observations.paid",
+  ask: "asks",
+  correction: "corrections",
+  dispute: "corrections",
+  reinstated: "corrections",
+};

@@ -1,0 +1,98 @@
+import { z } from "zod";
+import { canonicalBytes } from "../../infra/canonical.ts";
+import type { LogRecord, NewRecord, Topic } from "../../infra/log/log.ts";
+import { BODIES, type BodyOf, type RecordType, TOPIC_OF } from "./bodies.ts";
+import { isId, partitionOf } from "./ids.ts";
+
+/** The version that we write. Readers accept every version ever written. */
+export const ENVELOPE_VERSION = 1;
+
+const Rfc3339 = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+
+/** What every record wears (records.md, Envelope). Unknown members are kept. */
+const EnvelopeShape = z.looseObject({
+  v: z.int().min(1),
+  type: z.string(),
+  event_id: z.string().refine((id) => isId("rec", id), "not a record id"),
+  cap: z
+    .string()
+    .refine((id) => isId("cap", id), "not a capability id")
+    .optional(),
+  key: z.string().min(1).max(512),
+  observed_at: Rfc3339,
+  producer: z.string().max(120),
+  body: z.looseObject({}),
+});
+
+export interface Envelope<T extends RecordType = RecordType> {
+  v: number;
+  type: T;
+  event_id: string;
+  cap?: string;
+  /** Partitioning key: the cap of most types, host of an ask, claim key of an order. */
+  key: string;
+  observed_at: string;
+  producer: string;
+  body: BodyOf<T>;
+}
+
+/** One up-cast a step, pure: `UPCASTS[n]` turns version n into n + 1. Empty while there is one version. */
+const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
+
+export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason: string };
+
+/**
+ * Bytes of the log to a record. Never throws: bytes that do not parse or validate, and versions from the future, come
+ * back with the reason, so that the caller keeps them as rejected.
+ */
+export function readEnvelope(bytes: Uint8Array): ReadResult {
+  let raw: unknown;
+  try {
+    raw = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch (error) {
+    return { ok: false, reason: `not JSON: ${(error as Error).message.slice(0, 120)}` };
+  }
+  if (typeof raw !== "object" || raw === null) return { ok: false, reason: "not an object" };
+  let value = raw as Record<string, unknown>;
+  for (let v = value.v; typeof v === "number" && v < ENVELOPE_VERSION; v = value.v) {
+    const step = UPCASTS[v];
+    if (!step) return { ok: false, reason: `version ${v} was never written` };
+    value = step(value);
+  }
+  if (typeof value.v === "number" && value.v > ENVELOPE_VERSION) {
+    return { ok: false, reason: `version ${value.v} is from the future` };
+  }
+  const shape = EnvelopeShape.safeParse(value);
+  if (!shape.success) return { ok: false, reason: firstIssue("envelope", shape.error) };
+  const type = shape.data.type as RecordType;
+  const schema = BODIES[type];
+  if (!schema) return { ok: false, reason: `unknown type ${JSON.stringify(type).slice(0, 60)}` };
+  const body = schema.safeParse(shape.data.body);
+  if (!body.success) return { ok: false, reason: firstIssue(type, body.error) };
+  return { ok: true, envelope: { ...shape.data, type, body: body.data } as Envelope };
+}
+
+function firstIssue(what: string, error: z.ZodError): string {
+  const issue = error.issues[0]!;
+  return `${what}: ${issue.path.join("/") || "value"}: ${issue.message}`.slice(0, 300);
+}
+
+/**
+ * A record made ready for the log: validated, canonical bytes, topic and partition of its key.
+ * @throws ZodError when the body is not of its type: our own fault, before anything is written.
+ */
+export function sealEnvelope<T extends RecordType>(envelope: Envelope<T>, partitions: number): NewRecord {
+  const { body, ...rest } = envelope;
+  EnvelopeShape.parse({ ...rest, body: {} });
+  const checked = BODIES[envelope.type].parse(body);
+  return {
+    topic: TOPIC_OF[envelope.type] satisfies Topic,
+    partition: partitionOf(envelope.key, partitions),
+    eventId: envelope.event_id,
+    key: envelope.key,
+    value: canonicalBytes({ ...rest, body: checked }),
+  };
+}
+
+/** {@link readEnvelope} of a log record. */
+export const readRecord = (record: LogRecord): ReadResult => readEnvelope(record.value);

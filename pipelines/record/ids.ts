@@ -1,0 +1,58 @@
+import { canonicalBytes, sha256 } from "../../infra/canonical.ts";
+
+/** Crockford's base32, upper case: no I, L, O, U. */
+const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/** First 130 bits of a digest, high bit first, as 26 Crockford characters. */
+export function crockford130(digest: Uint8Array): string {
+  let text = "";
+  let bits = 0;
+  let held = 0;
+  for (const byte of digest) {
+    held = (held << 8) | byte;
+    bits += 8;
+    while (bits >= 5 && text.length < 26) {
+      bits -= 5;
+      text += ALPHABET[(held >>> bits) & 31];
+    }
+    held &= (1 << bits) - 1;
+    if (text.length === 26) break;
+  }
+  return text;
+}
+
+/** Every id of ours: sha256 over the RFC 8785 bytes of a JSON array of strings (records.md). */
+export function idOf(parts: readonly string[]): string {
+  return crockford130(sha256(canonicalBytes([...parts])));
+}
+
+/** Capability id. `url` is normalised already (url.ts); `tool` is the MCP tool's name or "". */
+export const capId = (method: string, url: string, tool = ""): string => `cap_${idOf(["1", method, url, tool])}`;
+
+/** Event id of an envelope, known before the act. `slot` as records.md lists it for the type; `attempt` from 0. */
+export const recordId = (type: string, key: string, slot: string, attempt = 0): string =>
+  `rec_${idOf([type, key, slot, String(attempt)])}`;
+
+/** Archive manifest id over subject, day (YYYY-MM-DD) and sha256 of the unpacked file. */
+export const archiveId = (subject: string, day: string, contentHash: string): string =>
+  `arc_${idOf([subject, day, contentHash])}`;
+
+/** Slot of a knock or a paid call: block number and planned minute. */
+export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
+
+const SHAPE = /^(?:cap|rec|arc)_[0-9A-HJKMNP-TV-Z]{26}$/;
+/** Does this string have the shape of an id with this prefix? Says nothing of whether it is in the record. */
+export const isId = (prefix: "cap" | "rec" | "arc", text: string): boolean =>
+  text.startsWith(`${prefix}_`) && SHAPE.test(text);
+
+/** First 6 bits of sha256(key): one of 64 buckets, for good. */
+export const bucketOf = (key: string): number => sha256(key)[0]! >> 2;
+
+/** partition = bucket >> (6 - log2 P), P one of 1, 2, 4 .. 64. */
+export function partitionOf(key: string, partitions: number): number {
+  const log2 = Math.log2(partitions);
+  if (!Number.isInteger(log2) || partitions < 1 || partitions > 64) {
+    throw new RangeError(`partitions must be 1, 2, 4 .. 64, not ${partitions}`);
+  }
+  return bucketOf(key) >> (6 - log2);
+}

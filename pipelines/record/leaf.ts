@@ -1,0 +1,116 @@
+import { z } from "zod";
+import { SignedCard } from "./card.ts";
+import { BANDS } from "./vocabulary.ts";
+
+/** Leaves of the tree (publication.md): the RFC 8785 bytes of an envelope, at most 65,535 bytes, no newline. */
+export const MAX_LEAF_BYTES = 65_535;
+
+const base = { index: z.int().min(0), seq: z.int().min(0), at: z.string() };
+const band = z.enum([...BANDS, "UNRATED"]);
+const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
+
+/** One card as published. `card.band` is after the hold; `raw_band` is this card's own raw letter. */
+export const GradeLeaf = z.looseObject({
+  kind: z.literal("grade"),
+  ...base,
+  day: z.string(),
+  raw_band: band,
+  headline: z.boolean(),
+  /** The sentence of section 8: a check answers with it, so it stands under the root beside its card. */
+  why: z.string(),
+  inputs: z.looseObject({
+    positions: z.record(z.string(), z.int()),
+    digest: z.string(),
+    kin: z.string(),
+  }),
+  card: SignedCard,
+});
+export type GradeLeaf = z.infer<typeof GradeLeaf>;
+
+/** An endpoint enters the market index, or what is known of it changed. */
+export const ListingLeaf = z.looseObject({
+  kind: z.literal("listing"),
+  ...base,
+  capability_id: z.string(),
+  url: z.string(),
+  method: z.string(),
+  tool: z.string().nullable(),
+  class: z.string(),
+  description: z.string().nullable(),
+  seller_controlled: z.boolean(),
+  defects: z.array(DefectLine),
+});
+export type ListingLeaf = z.infer<typeof ListingLeaf>;
+
+export const DelistingLeaf = z.looseObject({ kind: z.literal("delisting"), ...base, capability_id: z.string() });
+
+export const CorrectionLeaf = z.looseObject({
+  kind: z.enum(["correction", "dispute", "reinstated"]),
+  ...base,
+  capability_id: z.string(),
+  body: z.looseObject({}),
+});
+export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
+
+/** Commitment to a day's plan, before it; the salt comes in the first leaf after the day. */
+export const ScheduleLeaf = z.looseObject({
+  kind: z.literal("schedule"),
+  ...base,
+  day: z.string(),
+  /** sha256 of the salt's 32 bytes. */
+  salt_hash: z.string(),
+  /** Merkle root (RFC 6962) over the sorted covered cap ids. */
+  covered_root: z.string(),
+  covered: z.int(),
+  /** The salt of the day before, opened. Absent on the very first one. */
+  opens: z.looseObject({ day: z.string(), salt: z.string() }).optional(),
+});
+export type ScheduleLeaf = z.infer<typeof ScheduleLeaf>;
+
+export const KeysLeaf = z.looseObject({
+  kind: z.literal("keys"),
+  ...base,
+  n: z.int(),
+  key: z.string(),
+  sha256: z.string(),
+  bytes: z.int(),
+});
+export const IndexLeaf = z.looseObject({
+  kind: z.literal("index"),
+  ...base,
+  key: z.string(),
+  sha256: z.string(),
+  bytes: z.int(),
+  tree_size: z.int(),
+});
+
+export const Leaf = z.discriminatedUnion("kind", [
+  GradeLeaf,
+  ListingLeaf,
+  DelistingLeaf,
+  CorrectionLeaf,
+  ScheduleLeaf,
+  KeysLeaf,
+  IndexLeaf,
+]);
+export type Leaf = z.infer<typeof Leaf>;
+export type LeafKind = Leaf["kind"];
+
+/** One line of the market index: one a capability, its card the one that a check shows. */
+export const IndexLine = z.looseObject({
+  url: z.string(),
+  method: z.string(),
+  tool: z.string().nullable().optional(),
+  capability_id: z.string(),
+  band,
+  tier: z.string().nullable(),
+  sample_count: z.int(),
+  defects: z.array(DefectLine),
+  why: z.string(),
+  class: z.string(),
+  description: z.string().nullable(),
+  /** Log position of the card's leaf, null before the first card. */
+  leaf: z.int().nullable(),
+  card: SignedCard.nullable(),
+});
+export type IndexLine = z.infer<typeof IndexLine>;

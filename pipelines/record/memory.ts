@@ -1,0 +1,46 @@
+import type { BodyOf, Claims } from "./bodies.ts";
+
+/**
+ * What the record remembers, as the observer and the planner need it. Answered from the lake, which must have loaded
+ * everything the log holds before the first question of a start (else a slot could be taken twice).
+ */
+export interface Memory {
+  /** One row per capability that is listed now. */
+  listed(): Promise<ListedCap[]>;
+  /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
+  doneOn(day: string): Promise<Set<string>>;
+  /** Intents without a result: a process died between them. */
+  openIntents(): Promise<OpenIntent[]>;
+  /** Intents with a result whose Transfer was not seen yet and may still come. */
+  awaitingSettlement(): Promise<OpenIntent[]>;
+  /** Micro-units of every intent of that UTC day, whether it settled or not: by cap, by host and in total. */
+  spentOn(day: string): Promise<{ byCap: Map<string, bigint>; byHost: Map<string, bigint>; total: bigint }>;
+}
+
+export interface ListedCap {
+  cap: string;
+  url: string;
+  method: string;
+  tool: string | null;
+  /** Newest claims; those of a seller-controlled listing go before a catalogue's. */
+  claims: Claims;
+  /** Event id of the newest seller-controlled listing, or null: only against that one can a 402 be dishonest. */
+  sellerListing: string | null;
+  sellerClaims: Claims | null;
+  /** First handshake ever, RFC 3339, or null. */
+  firstSeen: string | null;
+  /** Distinct blocks with a paid row that counts (kind 1, no fault of ours), ever. */
+  paidBlocks: number;
+  /** Re-test state from its paid rows in time order: after a failure, until three pass in a row. */
+  retest: { failing: boolean; passes: number };
+  /** Quote of the newest answered 402, money, or null. */
+  lastPrice: string | null;
+  lastPayTo: string | null;
+}
+
+export interface OpenIntent {
+  eventId: string;
+  cap: string;
+  observedAt: string;
+  intent: BodyOf<"paid.intent">;
+}

@@ -1,0 +1,51 @@
+/** Money is BigInt micro-units (6 decimals); on the wire a decimal string. */
+const MONEY = /^\d{1,12}\.\d{1,6}$/;
+
+/** Text that is no amount of money: one to twelve digits, a dot, one to six digits. */
+export class BadMoney extends Error {
+  constructor(text: unknown) {
+    super(`not money: ${JSON.stringify(String(text).slice(0, 60))}`);
+    this.name = "BadMoney";
+  }
+}
+
+/** "0.02" -> 20000n. @throws BadMoney */
+export function parseMoney(text: string): bigint {
+  if (typeof text !== "string" || !MONEY.test(text)) throw new BadMoney(text);
+  const [whole, fraction] = text.split(".") as [string, string];
+  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
+}
+
+/** 20000n -> "0.020000", always six decimals. @throws BadMoney below zero or past twelve digits before the dot. */
+export function formatMoney(micro: bigint): string {
+  if (micro < 0n || micro >= 10n ** 18n) throw new BadMoney(micro);
+  const text = micro.toString().padStart(7, "0");
+  return `${text.slice(0, -6)}.${text.slice(-6)}`;
+}
+
+/** Longest amount we keep as data: 18-decimal tokens need up to 78 digits (uint256). */
+const ATOMIC = /^\d{1,78}$/;
+
+/** A whole number of atomic units, or null when the text is not one. Never converts "0.001" or "$1". */
+export function parseAtomic(text: unknown): bigint | null {
+  return typeof text === "string" && ATOMIC.test(text) ? BigInt(text) : null;
+}
+
+/** Atomic units of an asset with `decimals` to micro-units; null when it is not exact or does not fit. */
+export function atomicToMicro(atomic: bigint, decimals: number): bigint | null {
+  if (atomic < 0n || decimals < 0 || decimals > 36) return null;
+  if (decimals <= 6) {
+    const micro = atomic * 10n ** BigInt(6 - decimals);
+    return micro < 10n ** 18n ? micro : null;
+  }
+  const unit = 10n ** BigInt(decimals - 6);
+  if (atomic % unit !== 0n) return null;
+  const micro = atomic / unit;
+  return micro < 10n ** 18n ? micro : null;
+}
+
+/** The service's fee on a seller's price: 10 %, rounded up, at least 0.002 (orders.md). */
+export const feeOf = (price: bigint): bigint => {
+  const tenth = (price + 9n) / 10n;
+  return tenth > 2000n ? tenth : 2000n;
+};

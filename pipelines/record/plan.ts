@@ -1,0 +1,35 @@
+import { z } from "zod";
+
+/**
+ * The plan of one UTC day (grading-method.md section 5), a create-only private object `plans/<day>.json`. It is a pure
+ * function of the day's salt and of what was known when the day began; re-tests follow from the rows of the day.
+ */
+export const PlannedCall = z.strictObject({
+  /** Block number (floor(unix/21600)) and minute in it (0..359). */
+  block: z.int(),
+  minute: z.int(),
+  kind: z.enum(["knock", "paid"]),
+  /** Paid by a fresh wallet that never pays again after this day. */
+  blind: z.boolean(),
+});
+export type PlannedCall = z.infer<typeof PlannedCall>;
+
+export const PlanLine = z.strictObject({
+  cap: z.string(),
+  host: z.string(),
+  calls: z.array(PlannedCall),
+  /** Base paid calls a day when the day began: 4 until 30 paid blocks, then 1. A re-test weighs base/actual. */
+  base_per_day: z.int(),
+  /** May it be paid today (a whole day, re-tests included, fits the caps)? Knocks happen either way. */
+  covered: z.boolean(),
+});
+export type PlanLine = z.infer<typeof PlanLine>;
+
+export const DayPlan = z.strictObject({
+  v: z.literal(1),
+  day: z.string(),
+  salt_hash: z.string(),
+  covered_root: z.string(),
+  lines: z.array(PlanLine),
+});
+export type DayPlan = z.infer<typeof DayPlan>;

@@ -1,0 +1,20 @@
+/** Length of a block, the unit of sampling: six hours UTC (grading-params.json, block_seconds). */
+export const BLOCK_MS = 21_600_000;
+export const DAY_MS = 86_400_000;
+
+/** Block number: floor(unix / 21,600). */
+export const blockOf = (at: Date): number => Math.floor(at.getTime() / BLOCK_MS);
+
+/** First moment of a block. */
+export const blockStart = (block: number): Date => new Date(block * BLOCK_MS);
+
+/** UTC date, YYYY-MM-DD. */
+export const dayOf = (at: Date): string => at.toISOString().slice(0, 10);
+
+/** First moment of a UTC date. */
+export const dayStart = (day: string): Date => new Date(`${day}T00:00:00.000Z`);
+
+export const addDays = (day: string, n: number): string => dayOf(new Date(dayStart(day).getTime() + n * DAY_MS));
+
+/** RFC 3339 UTC with milliseconds: the one form of a time in the record. */
+export const rfc3339 = (at: Date): string => at.toISOString();

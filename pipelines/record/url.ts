@@ -1,0 +1,117 @@
+import { getDomain } from "tldts";
+
+/** Longest url the record takes (interface, Limits). */
+export const MAX_URL = 2048;
+
+export class BadUrl extends Error {
+  constructor(
+    readonly url: string,
+    readonly says: string,
+  ) {
+    super(`${says}: ${JSON.stringify(url.slice(0, 120))}`);
+    this.name = "BadUrl";
+  }
+}
+
+const UNRESERVED = /[A-Za-z0-9\-._~]/;
+
+/** RFC 3986 section 6.2.2: escapes in upper case, unreserved characters unescaped. */
+const normaliseEscapes = (text: string): string =>
+  text.replace(/%[0-9A-Fa-f]{2}/g, (triplet) => {
+    const char = String.fromCharCode(Number.parseInt(triplet.slice(1), 16));
+    return UNRESERVED.test(char) ? char : triplet.toUpperCase();
+  });
+
+function sortQuery(search: string): string {
+  const pairs = search.slice(1).split("&").filter(Boolean).map(normaliseEscapes);
+  const nameOf = (pair: string) => pair.split("=", 1)[0]!;
+  // Array.prototype.sort is stable, so repeated names keep their order.
+  pairs.sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : nameOf(a) > nameOf(b) ? 1 : 0));
+  return pairs.length ? `?${pairs.join("&")}` : "";
+}
+
+/**
+ * The url as identity (records.md): WHATWG form, fragment and user info dropped, default port dropped, escapes
+ * normalised, query pairs sorted by name. http and https differ. Idempotent.
+ * @throws BadUrl for other schemes, unparseable text or more than 2,048 characters.
+ */
+export function normaliseUrl(text: string): string {
+  if (text.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters`);
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new BadUrl(text, "not a url");
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") throw new BadUrl(text, "not an http or https url");
+  const normal = `${url.protocol}//${url.host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
+  if (normal.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters once normalised`);
+  return normal;
+}
+
+/** Origin and path without query; one trailing slash ignored: what `path` matching compares. Takes a normalised url. */
+export function pathKey(normalised: string): string {
+  const query = normalised.indexOf("?");
+  const bare = query < 0 ? normalised : normalised.slice(0, query);
+  return bare.endsWith("/") ? bare.slice(0, -1) : bare;
+}
+
+const PLACEHOLDER = /^(?::[A-Za-z_]\w*\*?|\*|\*\*)$/;
+const BRACES = /%7B[^/]*?%7D|\{[^/]*?\}/;
+
+const isTemplateSegment = (segment: string): boolean => PLACEHOLDER.test(segment) || BRACES.test(segment);
+
+/**
+ * Is this normalised url a template: `/:name`, `{name}` in path or query, `*`? A colon inside a segment
+ * (`/videos:lookup`) is none, and an escaped one (`%3A`) stays as it is.
+ */
+export function isTemplate(normalised: string): boolean {
+  const { pathname, search } = new URL(normalised);
+  return pathname.split("/").some(isTemplateSegment) || BRACES.test(search);
+}
+
+/**
+ * Does a concrete normalised url fall under this template (query aside)? A `*` or `:rest*` takes the rest of the path.
+ * Both are split by segment; a segment with braces matches its literal head and tail.
+ */
+export function matchesTemplate(template: string, concrete: string): boolean {
+  const left = new URL(template);
+  const right = new URL(concrete);
+  if (left.origin !== right.origin) return false;
+  const want = left.pathname.replace(/\/$/, "").split("/");
+  const have = right.pathname.replace(/\/$/, "").split("/");
+  for (let i = 0; i < want.length; i++) {
+    const segment = want[i]!;
+    if (segment === "*" || segment === "**" || /^:\w+\*$/.test(segment)) return have.length > i;
+    const value = have[i];
+    if (value === undefined) return false;
+    if (!segmentMatches(segment, value)) return false;
+  }
+  return want.length === have.length;
+}
+
+function segmentMatches(segment: string, value: string): boolean {
+  if (PLACEHOLDER.test(segment)) return value.length > 0;
+  const braces = BRACES.exec(segment);
+  if (!braces) return segment === value;
+  const head = segment.slice(0, braces.index);
+  const tail = segment.slice(braces.index + braces[0].length);
+  return value.length > head.length + tail.length && value.startsWith(head) && value.endsWith(tail);
+}
+
+/** Length of the literal text before the first placeholder: the longest prefix wins among templates. */
+export function literalPrefix(template: string): number {
+  const { origin, pathname } = new URL(template);
+  let length = origin.length;
+  for (const segment of pathname.split("/").slice(1)) {
+    if (isTemplateSegment(segment)) break;
+    length += 1 + segment.length;
+  }
+  return length;
+}
+
+/** Registrable domain by the public suffix list with its private part; the host itself where there is none (an IP). */
+export function registrableDomain(url: string): string {
+  const { hostname } = new URL(url);
+  return getDomain(hostname, { allowPrivateDomains: true }) ?? hostname;
+}

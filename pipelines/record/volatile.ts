@@ -1,0 +1,42 @@
+/**
+ * The volatile table: what changes faster than a card, one row a capability, made by the lake's owner every few seconds
+ * as Arrow IPC (`live/<partition>.<n>.arrow`) and read by serving. Unproven, never mirrored.
+ */
+export interface VolatileRow {
+  capability_id: string;
+  url: string;
+  method: string;
+  probes: number;
+  answered: number;
+  asked_for_payment: number;
+  /** Unix ms, or null. */
+  first_seen: number | null;
+  last_seen: number | null;
+  /** Newest 402: money, asset, CAIP-2 networks, payTo, protocols. */
+  price: string | null;
+  asset: string | null;
+  networks: string[];
+  pay_to: string | null;
+  protocols: string[];
+  distinct_prices: number;
+  /** Paid calls of ours (kind 1 rows), counted or not. */
+  paid_calls: number;
+  /** Observations newer than `computed_at` of the published headline card. */
+  observations_since: number;
+  /** Records of that card that a later correction withdrew. */
+  withdrawn_since: number;
+  /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
+  defects: string;
+}
+
+/** `live/view.json`: what serving follows. One swap moves index, delta, volatile tables and positions together. */
+export interface View {
+  v: 1;
+  at: string;
+  /** Key of the newest signed shard list, or null before the first index. */
+  index: string | null;
+  tree_size: number;
+  live: string[];
+  /** {topic: {partition: next offset}} behind the volatile tables. */
+  positions: Record<string, Record<string, number>>;
+}
