@@ -1,0 +1,165 @@
+import { existsSync, readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { z } from "zod";
+
+/** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
+export class ConfigError extends Error {
+  constructor(readonly problems: readonly string[]) {
+    super(`configuration:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);
+    this.name = "ConfigError";
+  }
+}
+
+const money = z.string().regex(/^\d{1,12}\.\d{1,6}$/, 'expected money such as "0.10"');
+const powerOfTwo = z
+  .int()
+  .refine((n) => n >= 1 && n <= 64 && Number.isInteger(Math.log2(n)), "expected 1, 2, 4, 8, 16, 32 or 64");
+
+/** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
+const Settings = z.strictObject({
+  /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
+  data_dir: z.string().min(1).default(".touchstone"),
+  /** Address under which others reach us; origin of the checkpoint and of every absolute link. */
+  base_url: z.url({ protocol: /^https?$/ }).default("http://localhost:8402"),
+  host: z.string().min(1).default("127.0.0.1"),
+  port: z.int().min(0).max(65535).default(8402),
+  log_level: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("warn"),
+  /** Partitions of a new log; a log that exists keeps its own. */
+  log_partitions: powerOfTwo.default(4),
+  /** Development switch: strangers' addresses may be on this machine. Never in production. */
+  allow_loopback: z.boolean().default(false),
+  /** An address of ours or a friend's that is known to be up: tells our own faults from a seller's. */
+  control_url: z
+    .url({ protocol: /^https?$/ })
+    .nullable()
+    .default(null),
+  catalogues: z.array(z.url({ protocol: /^https?$/ })).default([]),
+  chain: z
+    .strictObject({
+      rpc_url: z
+        .url({ protocol: /^https?$/ })
+        .nullable()
+        .default(null),
+      network: z.string().default("eip155:84532"),
+      asset: z.string().default("0x036CbD53842c5426634e7929541eC2318f3dCF7e"),
+      confirmations: z.int().min(0).max(64).default(0),
+    })
+    .prefault({}),
+  spend: z
+    .strictObject({
+      per_call: money.default("0.10"),
+      per_host_day: money.default("2.00"),
+      per_day: money.default("25.00"),
+      total: money.default("1000.00"),
+    })
+    .prefault({}),
+  observe: z
+    .strictObject({
+      hosts_at_once: z.int().min(1).max(256).default(16),
+    })
+    .prefault({}),
+  lake: z
+    .strictObject({
+      memory_limit: z
+        .string()
+        .regex(/^\d+(?:MB|GB)$/, 'expected a size such as "2GB"')
+        .default("2GB"),
+      threads: z.int().min(1).max(64).default(2),
+    })
+    .prefault({}),
+  limits: z
+    .strictObject({
+      checks_per_minute: z.int().min(1).default(600),
+      asks_per_hour: z.int().min(1).default(20),
+      trusted_proxies: z.array(z.string()).default([]),
+    })
+    .prefault({}),
+});
+
+export type Config = z.infer<typeof Settings> & {
+  /** Path of the file that was read, or null. */
+  file: string | null;
+};
+
+const PREFIX = "TOUCHSTONE_";
+/** Variables that are ours but no setting. */
+const OTHER = new Set([`${PREFIX}CONFIG`]);
+
+/** `TOUCHSTONE_SPEND_PER_CALL` -> ["spend", "per_call"], found in the shape; null when no setting has that name. */
+function pathOf(name: string): string[] | null {
+  const wanted = name.slice(PREFIX.length).toLowerCase();
+  for (const [key, field] of Object.entries(Settings.shape)) {
+    if (key === wanted) return [key];
+    const inner = field instanceof z.ZodPrefault ? field.unwrap() : field;
+    if (inner instanceof z.ZodObject && wanted.startsWith(`${key}_`)) {
+      const rest = wanted.slice(key.length + 1);
+      if (rest in inner.shape) return [key, rest];
+    }
+  }
+  return null;
+}
+
+/** A variable's text as JSON where it is JSON, else as the text itself: `8402`, `true`, `["https://.."]`, `warn`. */
+function settingFrom(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "string" ? text : value;
+  } catch {
+    return text;
+  }
+}
+
+/** Settings whose value is text even when it looks like a number, as money does. */
+const isMoney = (path: string[]): boolean => path[0] === "spend";
+
+function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
+  const touched: string[][] = [];
+  for (const [name, text] of Object.entries(env)) {
+    if (!name.startsWith(PREFIX) || OTHER.has(name) || text === undefined) continue;
+    const path = pathOf(name);
+    if (!path) {
+      problems.push(`${name} (environment): there is no such setting`);
+      continue;
+    }
+    const value = isMoney(path) ? text : settingFrom(text);
+    if (path.length === 1) settings[path[0]!] = value;
+    else settings[path[0]!] = { ...(settings[path[0]!] as object | undefined), [path[1]!]: value };
+    touched.push(path);
+  }
+  return touched;
+}
+
+/**
+ * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
+ * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
+ * @throws ConfigError naming every setting that is wrong, at once.
+ */
+export function loadConfig(file?: string, env: NodeJS.ProcessEnv = process.env): Config {
+  const named = file ?? env[`${PREFIX}CONFIG`];
+  const path = resolve(named ?? "touchstone.json");
+  let settings: Record<string, unknown> = {};
+  const found = existsSync(path);
+  if (!found && named) throw new ConfigError([`${named}: there is no such file`]);
+  if (found) {
+    try {
+      settings = JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
+    } catch (error) {
+      throw new ConfigError([`${path}: ${(error as Error).message}`]);
+    }
+  }
+  const problems: string[] = [];
+  const touched = applyEnvironment(settings, env, problems);
+  const parsed = Settings.safeParse(settings);
+  if (!parsed.success) {
+    for (const issue of parsed.error.issues) {
+      const at = issue.path.map(String);
+      const fromEnv = touched.some((key) => key.every((part, i) => part === at[i]));
+      const where = fromEnv
+        ? `${PREFIX}${at.join("_").toUpperCase()} (environment)`
+        : `${at.join(".") || "the file"} (${path})`;
+      problems.push(`${where}: ${issue.message}`);
+    }
+  }
+  if (problems.length || !parsed.success) throw new ConfigError(problems);
+  return { ...parsed.data, file: found ? path : null };
+}

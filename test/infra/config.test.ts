@@ -1,0 +1,59 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ConfigError, loadConfig } from "../../infra/config.ts";
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "config-"));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const fileWith = (settings: unknown): string => {
+  const path = join(dir, "touchstone.json");
+  writeFileSync(path, typeof settings === "string" ? settings : JSON.stringify(settings));
+  return path;
+};
+
+test("defaults stand where nothing is said", () => {
+  const config = loadConfig(fileWith({}), {});
+  expect(config).toMatchObject({ port: 8402, log_partitions: 4, allow_loopback: false, spend: { per_call: "0.10" } });
+});
+
+test("the environment wins over the file, nested settings and lists included", () => {
+  const file = fileWith({ port: 1000, spend: { per_call: "0.50", total: "9.00" } });
+  const env = {
+    TOUCHSTONE_PORT: "2000",
+    TOUCHSTONE_SPEND_PER_CALL: "0.20",
+    TOUCHSTONE_CATALOGUES: '["http://a.example/"]',
+  };
+  const config = loadConfig(file, env);
+  expect(config.port).toBe(2000);
+  expect(config.spend).toMatchObject({ per_call: "0.20", total: "9.00" });
+  expect(config.catalogues).toEqual(["http://a.example/"]);
+});
+
+test.each([
+  ["a port that is none", { port: 70000 }, {}, "port"],
+  ["a word for a number", {}, { TOUCHSTONE_PORT: "many" }, "TOUCHSTONE_PORT (environment)"],
+  ["partitions that are no power of two", { log_partitions: 3 }, {}, "log_partitions"],
+  ["money that is none", {}, { TOUCHSTONE_SPEND_TOTAL: "1" }, "TOUCHSTONE_SPEND_TOTAL"],
+  ["a setting that does not exist", { prot: 1 }, {}, "prot"],
+  ["a variable that does not exist", {}, { TOUCHSTONE_PROT: "1" }, "TOUCHSTONE_PROT"],
+  ["a base address of another scheme", { base_url: "javascript:alert(1)" }, {}, "base_url"],
+  ["a file that is no JSON", "{", {}, "touchstone.json"],
+])("%s is refused and named", (_name, settings, env, named) => {
+  const file = fileWith(settings);
+  expect(() => loadConfig(file, env)).toThrow(ConfigError);
+  expect(() => loadConfig(file, env)).toThrow(named);
+});
+
+test("a file that was asked for and is not there is an error", () => {
+  expect(() => loadConfig(join(dir, "none.json"), {})).toThrow("there is no such file");
+});
+
+test("every wrong setting is named at once", () => {
+  const file = fileWith({ port: -1, log_partitions: 5 });
+  expect(() => loadConfig(file, {})).toThrow(/port[\s\S]*log_partitions/);
+});
