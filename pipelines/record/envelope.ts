@@ -65,7 +65,7 @@ export function readEnvelope(bytes: Uint8Array): ReadResult {
   const shape = EnvelopeShape.safeParse(value);
   if (!shape.success) return { ok: false, reason: firstIssue("envelope", shape.error) };
   const type = shape.data.type as RecordType;
-  const schema = BODIES[type];
+  const schema = Object.hasOwn(BODIES, type) ? BODIES[type] : undefined;
   if (!schema) return { ok: false, reason: `unknown type ${JSON.stringify(type).slice(0, 60)}` };
   const body = schema.safeParse(shape.data.body);
   if (!body.success) return { ok: false, reason: firstIssue(type, body.error) };
