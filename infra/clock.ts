@@ -92,3 +92,26 @@ export class FixedClock implements Clock {
     this.#now += ms;
   }
 }
+
+/** A clock that hands over to another one: the demo lapses its past, then goes on in real time. */
+export class SwitchedClock implements Clock {
+  #inner: Clock;
+  constructor(inner: Clock) {
+    this.#inner = inner;
+  }
+  use(inner: Clock): void {
+    this.#inner = inner;
+  }
+  now(): Date {
+    return this.#inner.now();
+  }
+  monotonic(): number {
+    return this.#inner.monotonic();
+  }
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    return this.#inner.sleep(ms, signal);
+  }
+  get lapsed(): boolean {
+    return this.#inner.lapsed;
+  }
+}

@@ -1,0 +1,109 @@
+import { spawn } from "node:child_process";
+import { mkdirSync, openSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+/** What the market's process says of itself once it is up (one JSON line, also `world.json` in its folder). */
+export interface WorldInfo {
+  pid: number;
+  rpcUrl: string;
+  chainId: number;
+  asset: string;
+  catalogue: string;
+  control: string;
+  lease: string;
+  sellers: { name: string; origin: string; payTo: string; urls: string[]; ledger: string }[];
+}
+
+export interface World extends WorldInfo {
+  /** True when it was already running: an earlier start was cut off and this one goes on. */
+  reused: boolean;
+  /** Stop it and wait until it is gone. */
+  stop(): Promise<void>;
+  /** Let it run on; it ends by itself when its lease lapses. */
+  release(): void;
+}
+
+const BOOT_MS = 60_000;
+const LEASE_EVERY_MS = 10_000;
+
+async function renew(info: WorldInfo): Promise<boolean> {
+  try {
+    const response = await fetch(info.lease, { method: "POST", signal: AbortSignal.timeout(2_000) });
+    return response.ok;
+  } catch {
+    return false;
+  }
+}
+
+function known(dir: string): WorldInfo | null {
+  try {
+    return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
+  } catch {
+    return null;
+  }
+}
+
+const alive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+function boot(dir: string, script: string): Promise<WorldInfo> {
+  const log = openSync(join(dir, "world.log"), "a");
+  const child = spawn(process.execPath, ["--import", import.meta.resolve("tsx"), script, "--dir", dir], {
+    // Its own process group: a kill of ours must not take the chain, which holds other people's money.
+    detached: true,
+    stdio: ["ignore", "pipe", log],
+  });
+  return new Promise((resolve, reject) => {
+    const fail = (why: string) => {
+      clearTimeout(timer);
+      child.kill("SIGTERM");
+      reject(new Error(`the market did not start: ${why} (see ${join(dir, "world.log")})`));
+    };
+    const timer = setTimeout(() => fail(`nothing heard for ${BOOT_MS / 1000} s`), BOOT_MS);
+    child.once("error", (error) => fail(error.message));
+    child.once("exit", (code) => fail(`it ended with ${code}`));
+    createInterface({ input: child.stdout! }).once("line", (line) => {
+      clearTimeout(timer);
+      child.removeAllListeners("exit");
+      child.stdout!.destroy();
+      child.unref();
+      try {
+        resolve(JSON.parse(line) as WorldInfo);
+      } catch {
+        fail(`it said ${line.slice(0, 200)}`);
+      }
+    });
+  });
+}
+
+/**
+ * The demo's world (local chain and sellers), a process of its own that outlives a kill of ours: found again by its
+ * `world.json`, started when there is none. Its lease is renewed while we live.
+ * @throws Error naming the log file when it cannot be started.
+ */
+export async function openWorld(dir: string, script: string): Promise<World> {
+  mkdirSync(dir, { recursive: true });
+  const before = known(dir);
+  const reused = before !== null && (await renew(before));
+  const info = reused ? before : await boot(dir, script);
+  const timer = setInterval(() => void renew(info), LEASE_EVERY_MS);
+  timer.unref();
+  return {
+    ...info,
+    reused,
+    release: () => clearInterval(timer),
+    async stop() {
+      clearInterval(timer);
+      if (alive(info.pid)) process.kill(info.pid, "SIGTERM");
+      for (let i = 0; i < 100 && alive(info.pid); i++) await new Promise((done) => setTimeout(done, 50));
+      if (alive(info.pid)) process.kill(info.pid, "SIGKILL");
+    },
+  };
+}
