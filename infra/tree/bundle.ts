@@ -1,0 +1,65 @@
+import { promisify } from "node:util";
+import { gunzip, gzip } from "node:zlib";
+import { TILE_WIDTH } from "./path.ts";
+
+/** Longest entry that a uint16 length can announce. */
+export const MAX_ENTRY_BYTES = 65_535;
+/** Longest full bundle, unpacked: what a reader is ready to unpack, whatever a stranger's gzip claims. */
+export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
+
+/** An entry bundle that does not decode. */
+export class BadBundle extends Error {
+  constructor(says: string) {
+    super(`entry bundle: ${says}`);
+    this.name = "BadBundle";
+  }
+}
+
+/** Entries, each behind its big-endian uint16 length (C2SP tlog-tiles, Log entries). @throws BadBundle on a long entry. */
+export function encodeEntries(entries: readonly Uint8Array[]): Buffer {
+  const parts: Uint8Array[] = [];
+  for (const entry of entries) {
+    if (entry.length > MAX_ENTRY_BYTES) throw new BadBundle(`an entry of ${entry.length} bytes`);
+    const length = Buffer.allocUnsafe(2);
+    length.writeUInt16BE(entry.length);
+    parts.push(length, entry);
+  }
+  return Buffer.concat(parts);
+}
+
+/** The entries of an unpacked bundle. They share its memory. @throws BadBundle when bytes are missing. */
+export function decodeEntries(bytes: Uint8Array): Buffer[] {
+  const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const entries: Buffer[] = [];
+  for (let at = 0; at < all.length; ) {
+    if (at + 2 > all.length) throw new BadBundle("cut inside a length");
+    const end = at + 2 + all.readUInt16BE(at);
+    if (end > all.length) throw new BadBundle("cut inside an entry");
+    entries.push(all.subarray(at + 2, end));
+    at = end;
+  }
+  return entries;
+}
+
+const gzipAsync = promisify(gzip);
+const gunzipAsync = promisify(gunzip);
+
+/**
+ * A bundle as it is stored: gzip, which the HTTP layer announces as `Content-Encoding: gzip` without negotiation, as
+ * C2SP tlog-tiles allows. Runs on the thread pool. Packed bytes may differ between zlib versions; unpacked ones never.
+ */
+export const packBundle = (entries: readonly Uint8Array[]): Promise<Buffer> =>
+  gzipAsync(encodeEntries(entries), { level: 5 });
+
+/** @throws BadBundle when it is no gzip, is longer than any bundle can be, or does not hold exactly `count` entries. */
+export async function unpackBundle(packed: Uint8Array, count: number): Promise<Buffer[]> {
+  let bytes: Buffer;
+  try {
+    bytes = await gunzipAsync(packed, { maxOutputLength: MAX_BUNDLE_BYTES });
+  } catch (error) {
+    throw new BadBundle((error as Error).message);
+  }
+  const entries = decodeEntries(bytes);
+  if (entries.length !== count) throw new BadBundle(`${entries.length} entries instead of ${count}`);
+  return entries;
+}

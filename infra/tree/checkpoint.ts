@@ -1,0 +1,98 @@
+import { createHash } from "node:crypto";
+import { verifyBytes } from "../keys/verify.ts";
+import { HASH_BYTES } from "./hash.ts";
+import {
+  BadNote,
+  COSIGNATURE,
+  ED25519,
+  lineOf,
+  type NoteKey,
+  type NoteSigner,
+  parseNote,
+  signatureLine,
+} from "./note.ts";
+
+/** A tree head: the first `size` leaves of the log named `origin` have this root (c2sp.org/tlog-checkpoint). */
+export interface TreeHead {
+  origin: string;
+  size: number;
+  root: Buffer;
+}
+/** What a reader has proven of a checkpoint, and its own bytes. */
+export interface Checkpoint extends TreeHead {
+  /** Moment of the witness's cosignature, or null when no witness is trusted. */
+  cosignedAt: Date | null;
+  bytes: Buffer;
+}
+/** Whom a reader believes. With a witness its cosignature is required: it says how fresh the checkpoint is. */
+export interface CheckpointTrust {
+  log: NoteKey;
+  witness?: NoteKey;
+}
+
+/** Name of the witness's key beside a log's origin. */
+export const witnessName = (origin: string): string => `${origin}/witness`;
+
+/** First 16 hex of sha256(origin): the log's part of a feed cursor. */
+export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);
+
+const bodyOf = ({ origin, size, root }: TreeHead): string => `${origin}\n${size}\n${root.toString("base64")}\n`;
+
+/** Message of a timestamped cosignature (c2sp.org/tlog-cosignature): two lines before the note's text. */
+const cosigned = (text: string, seconds: number | bigint): Buffer =>
+  Buffer.from(`cosignature/v1\ntime ${seconds}\n${text}`);
+
+/** The checkpoint as it is published: signed by the log, cosigned by the witness as of `at` (whole seconds). */
+export function signCheckpoint(head: TreeHead, log: NoteSigner, witness: NoteSigner, at: Date): Buffer {
+  if (log.name !== head.origin) throw new BadNote(`the log key is named ${log.name}, the origin is ${head.origin}`);
+  const text = bodyOf(head);
+  const seconds = Math.floor(at.getTime() / 1000);
+  const stamp = Buffer.alloc(8);
+  stamp.writeBigUInt64BE(BigInt(seconds));
+  const cosignature = Buffer.concat([stamp, witness.sign(cosigned(text, seconds))]);
+  return Buffer.from(
+    `${text}\n${signatureLine(log, ED25519, log.sign(Buffer.from(text)))}${signatureLine(witness, COSIGNATURE, cosignature)}`,
+  );
+}
+
+/** Origin, size and root of a note's text. Extension lines are allowed and ignored. @throws BadNote */
+function parseBody(text: string): TreeHead {
+  const [origin, sizeText, rootText, ...extensions] = text.slice(0, -1).split("\n");
+  const root = Buffer.from(rootText ?? "", "base64");
+  const size = Number(sizeText);
+  if (!origin) throw new BadNote("a checkpoint without origin");
+  if (!/^(0|[1-9]\d{0,15})$/.test(sizeText ?? "") || !Number.isSafeInteger(size)) {
+    throw new BadNote(`not a tree size: ${JSON.stringify(sizeText?.slice(0, 40))}`);
+  }
+  if (root.length !== HASH_BYTES || root.toString("base64") !== rootText) throw new BadNote("not a root hash");
+  if (extensions.includes("")) throw new BadNote("an empty extension line");
+  return { origin, size, root };
+}
+
+/**
+ * Read and verify a checkpoint. Lines of keys we do not know are ignored; a line of a known key must hold.
+ * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong.
+ */
+export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust): Checkpoint {
+  const note = parseNote(bytes);
+  const head = parseBody(note.text);
+  if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
+  const signature = lineOf(note, trust.log, ED25519);
+  if (!signature) throw new BadNote(`not signed by ${trust.log.name}`);
+  if (!verifyBytes(trust.log.publicKey, Buffer.from(note.text), signature)) {
+    throw new BadNote(`the signature of ${trust.log.name} does not hold`);
+  }
+  const cosignedAt = trust.witness
+    ? cosignatureTime(note.text, lineOf(note, trust.witness, COSIGNATURE), trust.witness)
+    : null;
+  return { ...head, cosignedAt, bytes: Buffer.from(bytes) };
+}
+
+function cosignatureTime(text: string, line: Buffer | undefined, witness: NoteKey): Date {
+  if (line?.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
+  const seconds = line.readBigUInt64BE(0);
+  if (!verifyBytes(witness.publicKey, cosigned(text, seconds), line.subarray(8))) {
+    throw new BadNote(`the cosignature of ${witness.name} does not hold`);
+  }
+  return new Date(Number(seconds) * 1000);
+}

@@ -1,0 +1,38 @@
+import { createHash } from "node:crypto";
+
+/** RFC 6962 section 2.1 with sha256. Every hash is 32 bytes. */
+export const HASH_BYTES = 32;
+
+const LEAF = Buffer.of(0);
+const NODE = Buffer.of(1);
+
+/** Root of the tree without leaves. */
+export const EMPTY_ROOT: Buffer = createHash("sha256").digest();
+
+/** Hash of a leaf's bytes. */
+export const leafHash = (entry: Uint8Array): Buffer => createHash("sha256").update(LEAF).update(entry).digest();
+
+/** Hash of two subtrees. */
+export const nodeHash = (left: Uint8Array, right: Uint8Array): Buffer =>
+  createHash("sha256").update(NODE).update(left).update(right).digest();
+
+/** Largest power of two below n (n > 1): where RFC 6962 splits a range. */
+export function splitPoint(n: number): number {
+  let k = 1;
+  while (k * 2 < n) k *= 2;
+  return k;
+}
+
+/**
+ * Root over hashes in order: leaf hashes, or hashes of complete subtrees of one height (the shape is the same).
+ * The root over none is EMPTY_ROOT.
+ */
+export function rootOf(hashes: readonly Uint8Array[], start = 0, end = hashes.length): Buffer {
+  const n = end - start;
+  if (n === 0) return EMPTY_ROOT;
+  if (n === 1) return Buffer.from(hashes[start]!);
+  const middle = start + splitPoint(n);
+  return nodeHash(rootOf(hashes, start, middle), rootOf(hashes, middle, end));
+}
+
+export const sameHash = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;

@@ -1,0 +1,97 @@
+import { createHash } from "node:crypto";
+
+/** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
+export const ED25519 = 0x01;
+export const COSIGNATURE = 0x04;
+export type SignatureType = typeof ED25519 | typeof COSIGNATURE;
+
+/** Whoever can verify a line of a note. `publicKey` is the raw 32 bytes of RFC 8032. */
+export interface NoteKey {
+  name: string;
+  publicKey: Uint8Array;
+}
+/** Whoever can sign one; `sign` gives the 64 bytes of an Ed25519 signature. */
+export interface NoteSigner extends NoteKey {
+  sign(message: Uint8Array): Uint8Array;
+}
+export interface SignatureLine {
+  name: string;
+  id: string;
+  signature: Buffer;
+}
+export interface Note {
+  /** With its last newline: the bytes that are signed. */
+  text: string;
+  signatures: SignatureLine[];
+}
+
+/** Not a signed note, or one that no known key signed. */
+export class BadNote extends Error {
+  constructor(says: string) {
+    super(`note: ${says}`);
+    this.name = "BadNote";
+  }
+}
+
+/** Longest note we read and most lines we look at; the specification asks for 16 at least. */
+const MAX_NOTE_BYTES = 64 * 1024;
+const MAX_SIGNATURES = 64;
+const NAME = /^[^\s\p{Z}+]+$/u;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
+const CONTROL = /[\x00-\x09\x0b-\x1f]/;
+
+/** Key id of a name and key as hex: the first four bytes of sha256(name, newline, type, key). */
+export const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
+  createHash("sha256").update(`${name}\n`).update(Buffer.of(type)).update(publicKey).digest("hex").slice(0, 8);
+
+/** The verifier key as text: `name+id+base64(type, key)`. */
+export const formatVkey = (key: NoteKey, type: SignatureType): string =>
+  `${key.name}+${keyId(key, type)}+${Buffer.concat([Buffer.of(type), key.publicKey]).toString("base64")}`;
+
+/** @throws BadNote unless it is an Ed25519 verifier key of this type whose id fits. */
+export function parseVkey(text: string, type: SignatureType): NoteKey {
+  const [name, id, material, ...rest] = text.split("+");
+  // Standard base64 has `+` in its alphabet, so the key may have been split too.
+  const bytes = Buffer.from([material ?? "", ...rest].join("+"), "base64");
+  const key = { name: name ?? "", publicKey: bytes.subarray(1) };
+  if (!NAME.test(key.name) || bytes.length !== 33 || bytes[0] !== type || keyId(key, type) !== id) {
+    throw new BadNote(`not a verifier key of type ${type}: ${JSON.stringify(text.slice(0, 120))}`);
+  }
+  return key;
+}
+
+/** One signature line. */
+export const signatureLine = (key: NoteKey, type: SignatureType, signature: Uint8Array): string =>
+  `— ${key.name} ${Buffer.concat([Buffer.from(keyId(key, type), "hex"), signature]).toString("base64")}\n`;
+
+/** @throws BadNote with the reason. Signatures are split off, not verified. */
+export function parseNote(bytes: Uint8Array): Note {
+  if (bytes.length > MAX_NOTE_BYTES) throw new BadNote(`longer than ${MAX_NOTE_BYTES} bytes`);
+  let all: string;
+  try {
+    all = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new BadNote("not UTF-8");
+  }
+  if (CONTROL.test(all)) throw new BadNote("a control character");
+  const split = all.lastIndexOf("\n\n");
+  if (split < 0 || !all.endsWith("\n")) throw new BadNote("no blank line before signatures, or no newline at the end");
+  const lines = all.slice(split + 2, -1).split("\n");
+  if (lines.length > MAX_SIGNATURES) throw new BadNote(`more than ${MAX_SIGNATURES} signatures`);
+  return { text: all.slice(0, split + 1), signatures: lines.map(parseLine) };
+}
+
+function parseLine(line: string): SignatureLine {
+  const match = /^— (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line);
+  const bytes = Buffer.from(match?.[2] ?? "", "base64");
+  if (!match || !NAME.test(match[1]!) || bytes.length < 5) {
+    throw new BadNote(`not a signature line: ${JSON.stringify(line.slice(0, 80))}`);
+  }
+  return { name: match[1]!, id: bytes.subarray(0, 4).toString("hex"), signature: bytes.subarray(4) };
+}
+
+/** The line of this key and type, or undefined: lines of keys we do not know are ignored. */
+export function lineOf(note: Note, key: NoteKey, type: SignatureType): Buffer | undefined {
+  const id = keyId(key, type);
+  return note.signatures.find((line) => line.name === key.name && line.id === id)?.signature;
+}

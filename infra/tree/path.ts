@@ -1,0 +1,39 @@
+/** Paths of C2SP tlog-tiles. Every tile and every entry bundle is 256 wide; a narrower one is partial. */
+export const TILE_WIDTH = 256;
+/** Leaves below one full level-1 tile: the size of a segment. */
+export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
+
+/** 1234067 -> `x001/x234/067`. */
+export function indexPath(n: number): string {
+  if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`not a tile index: ${n}`);
+  const groups = [n % 1000];
+  for (let rest = Math.floor(n / 1000); rest > 0; rest = Math.floor(rest / 1000)) groups.unshift(rest % 1000);
+  const digits = groups.map((group) => String(group).padStart(3, "0"));
+  return digits.map((group, i) => (i < digits.length - 1 ? `x${group}` : group)).join("/");
+}
+
+const suffix = (width: number): string => {
+  if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH) throw new RangeError(`not a tile width: ${width}`);
+  return width === TILE_WIDTH ? "" : `.p/${width}`;
+};
+
+/** `tile/<level>/<n>[.p/<width>]`: `width` hashes, each over 256^level leaves. */
+export const tilePath = (level: number, n: number, width: number = TILE_WIDTH): string =>
+  `tile/${level}/${indexPath(n)}${suffix(width)}`;
+
+/** `tile/entries/<n>[.p/<width>]`: the leaves below tile n of level 0. */
+export const entriesPath = (n: number, width: number = TILE_WIDTH): string =>
+  `tile/entries/${indexPath(n)}${suffix(width)}`;
+
+/** Where the right edge of a tree of `size` leaves lies on a tile level: full tiles, and hashes in the one after them. */
+export function edgeOf(size: number, level: number): { full: number; width: number } {
+  const hashes = Math.floor(size / TILE_WIDTH ** level);
+  return { full: Math.floor(hashes / TILE_WIDTH), width: hashes % TILE_WIDTH };
+}
+
+/** Tile levels that hold at least one hash in a tree of `size` leaves. */
+export function levelsOf(size: number): number {
+  let levels = 0;
+  for (let rest = size; rest > 0; rest = Math.floor(rest / TILE_WIDTH)) levels++;
+  return levels;
+}

@@ -1,0 +1,158 @@
+import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
+
+/**
+ * Proofs of RFC 6962 section 2.1, verified as in RFC 9162 sections 2.1.3.2 and 2.1.4.2. Sizes and indexes may be bigint,
+ * since proofs of strangers reach past 2^53. Two rules are policy: a tree of size 0 proves nothing, and every hash has
+ * 32 bytes. A verifier answers false and never throws.
+ */
+type Whole = number | bigint;
+
+const LIMIT = 1n << 64n;
+
+/** Whole numbers of the tree, or null: negative, fractional or past 64 bits. */
+function whole(value: Whole): bigint | null {
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return null;
+  const big = BigInt(value);
+  return big >= 0n && big < LIMIT ? big : null;
+}
+
+const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
+  lists.every((list) => list.every((hash) => hash.length === HASH_BYTES));
+
+/** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
+export function verifyInclusion(
+  index: Whole,
+  size: Whole,
+  leaf: Uint8Array,
+  proof: readonly Uint8Array[],
+  root: Uint8Array,
+): boolean {
+  const [at, n] = [whole(index), whole(size)];
+  if (at === null || n === null || at >= n || !allHashes(proof, [leaf, root])) return false;
+  let fn = at;
+  let sn = n - 1n;
+  let hash: Uint8Array = leaf;
+  for (const sibling of proof) {
+    if (sn === 0n) return false;
+    if ((fn & 1n) === 1n || fn === sn) {
+      hash = nodeHash(sibling, hash);
+      for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
+    } else {
+      hash = nodeHash(hash, sibling);
+    }
+    fn >>= 1n;
+    sn >>= 1n;
+  }
+  return sn === 0n && sameHash(hash, root);
+}
+
+/**
+ * Is the complete subtree over leaves [start, end) with this hash part of the tree? `end - start` is a power of two and
+ * divides `start`. Once such subtrees are read as leaves, the tree above them has the same shape.
+ */
+export function verifySubtree(
+  start: Whole,
+  end: Whole,
+  size: Whole,
+  hash: Uint8Array,
+  proof: readonly Uint8Array[],
+  root: Uint8Array,
+): boolean {
+  const [from, to, n] = [whole(start), whole(end), whole(size)];
+  if (from === null || to === null || n === null || from >= to || to > n) return false;
+  const width = to - from;
+  if ((width & (width - 1n)) !== 0n || from % width !== 0n) return false;
+  return verifyInclusion(from / width, (n - 1n) / width + 1n, hash, proof, root);
+}
+
+/** Are the first `size1` leaves of the tree (size2, root2) the tree (size1, root1)? */
+export function verifyConsistency(
+  size1: Whole,
+  size2: Whole,
+  root1: Uint8Array,
+  root2: Uint8Array,
+  proof: readonly Uint8Array[],
+): boolean {
+  const [m, n] = [whole(size1), whole(size2)];
+  if (m === null || n === null || m === 0n || m > n || !allHashes(proof, [root1, root2])) return false;
+  if (m === n) return proof.length === 0 && sameHash(root1, root2);
+  // A power of two is a node of the larger tree itself, so the proof leaves it out.
+  const steps = (m & (m - 1n)) === 0n ? [root1, ...proof] : [...proof];
+  if (proof.length === 0) return false;
+  let fn = m - 1n;
+  let sn = n - 1n;
+  for (; (fn & 1n) === 1n; fn >>= 1n) sn >>= 1n;
+  let before: Uint8Array = steps[0]!;
+  let after: Uint8Array = steps[0]!;
+  for (const step of steps.slice(1)) {
+    if (sn === 0n) return false;
+    if ((fn & 1n) === 1n || fn === sn) {
+      before = nodeHash(step, before);
+      after = nodeHash(step, after);
+      for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
+    } else {
+      after = nodeHash(after, step);
+    }
+    fn >>= 1n;
+    sn >>= 1n;
+  }
+  return sn === 0n && sameHash(before, root1) && sameHash(after, root2);
+}
+
+/** Hash of a complete subtree: leaves [index * 2^level, (index + 1) * 2^level). */
+export type NodeReader = (level: number, index: number) => Promise<Uint8Array>;
+
+/** Hash of leaves [start, end) as RFC 6962 splits them. `start` is where such a split puts it. */
+export async function rangeHash(start: number, end: number, node: NodeReader): Promise<Uint8Array> {
+  const n = end - start;
+  const level = Math.log2(n);
+  if (Number.isInteger(level)) return node(level, start / n);
+  const middle = start + splitPoint(n);
+  return nodeHash(await rangeHash(start, middle, node), await rangeHash(middle, end, node));
+}
+
+const hashesOf = (ranges: [number, number][], node: NodeReader): Promise<Uint8Array[]> =>
+  Promise.all(ranges.map(([start, end]) => rangeHash(start, end, node)));
+
+/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
+export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
+  const width = end - start;
+  if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
+    throw new RangeError(`[${start}, ${end}) is no complete subtree of a tree of ${size}`);
+  }
+  const ranges: [number, number][] = [];
+  for (let [from, to] = [0, size]; to - from > width; ) {
+    const middle = from + splitPoint(to - from);
+    if (start < middle) {
+      ranges.unshift([middle, to]);
+      to = middle;
+    } else {
+      ranges.unshift([from, middle]);
+      from = middle;
+    }
+  }
+  return hashesOf(ranges, node);
+}
+
+/** Proof that leaf `index` is in the tree of `size` leaves. */
+export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
+  subtreeProof(index, index + 1, size, node);
+
+/** Proof that the first `size1` leaves (at least one) of the tree of `size2` are unchanged. */
+export async function consistencyProof(size1: number, size2: number, node: NodeReader): Promise<Uint8Array[]> {
+  if (size1 < 1 || size1 > size2) throw new RangeError(`no proof from ${size1} to ${size2}`);
+  const ranges: [number, number][] = [];
+  let [from, to] = [0, size2];
+  while (size1 !== to) {
+    const middle = from + splitPoint(to - from);
+    if (size1 <= middle) {
+      ranges.unshift([middle, to]);
+      to = middle;
+    } else {
+      ranges.unshift([from, middle]);
+      from = middle;
+    }
+  }
+  if (from > 0) ranges.unshift([from, to]);
+  return hashesOf(ranges, node);
+}

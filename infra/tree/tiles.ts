@@ -1,0 +1,133 @@
+import { HASH_BYTES, nodeHash, rootOf, sameHash } from "./hash.ts";
+import { edgeOf, levelsOf, TILE_WIDTH, tilePath } from "./path.ts";
+import type { NodeReader } from "./proof.ts";
+
+/** Bytes of an object of the log by its path, or null when there is none. */
+export type FetchObject = (path: string) => Promise<Uint8Array | null>;
+
+/** An object that must exist by the checkpoint and does not. */
+export class MissingObject extends Error {
+  constructor(readonly key: string) {
+    super(`missing: ${key}`);
+    this.name = "MissingObject";
+  }
+}
+
+/** An object whose bytes are not what the checkpoint commits to. */
+export class Tampered extends Error {
+  constructor(
+    readonly key: string,
+    readonly expected: string,
+    readonly got: string,
+  ) {
+    super(`${key} is not what the checkpoint commits to: expected ${expected}, got ${got}`);
+    this.name = "Tampered";
+  }
+}
+
+const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
+
+/** A tile of `width` hashes; a partial one that is gone is cut from the full tile, as C2SP tlog-tiles allows. */
+export async function fetchTile(level: number, n: number, width: number, fetch: FetchObject): Promise<Buffer[]> {
+  const path = tilePath(level, n, width);
+  const bytes = (await fetch(path)) ?? (width < TILE_WIDTH ? await fetch(tilePath(level, n)) : null);
+  if (!bytes) throw new MissingObject(path);
+  if (bytes.length !== width * HASH_BYTES && bytes.length !== TILE_WIDTH * HASH_BYTES) {
+    throw new Tampered(path, `${width * HASH_BYTES} bytes`, `${bytes.length} bytes`);
+  }
+  const hashes: Buffer[] = [];
+  for (let i = 0; i < width; i++) hashes.push(Buffer.from(bytes.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES)));
+  return hashes;
+}
+
+/** The right edge of a tree: by tile level, the hashes after the last full tile. */
+export type Edge = readonly (readonly Buffer[])[];
+
+/** Root of the tree whose right edge this is: its hashes are complete subtrees, the largest on the left. */
+export function rootOfEdge(edge: Edge): Buffer {
+  let root: Buffer | null = null;
+  for (const hashes of edge) {
+    let end = hashes.length;
+    for (let width = 1; width < TILE_WIDTH; width *= 2) {
+      if ((hashes.length & width) === 0) continue;
+      const block = rootOf(hashes, end - width, end);
+      root = root ? nodeHash(block, root) : block;
+      end -= width;
+    }
+  }
+  return root ?? rootOf([]);
+}
+
+/** Read the right edge of the tree of `size` leaves and prove it against its root. @throws MissingObject, Tampered */
+export async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Promise<Edge> {
+  const levels = Array.from({ length: levelsOf(size) }, (_, level) => edgeOf(size, level));
+  const edge = await Promise.all(
+    levels.map(({ full, width }, level) => (width ? fetchTile(level, full, width, fetch) : [])),
+  );
+  const got = rootOfEdge(edge);
+  if (!sameHash(got, root)) throw new Tampered(`right edge of ${size} leaves`, hex(root), hex(got));
+  return edge;
+}
+
+/** Full tiles that a reader keeps: enough for a walk in order, little in memory (8 KiB each). */
+const KEPT_TILES = 64;
+
+/**
+ * Every hash of a tree, each proven against the checkpoint's root before it is given out: the right edge by the root,
+ * a full tile by its hash in the tile above it.
+ */
+export class TileReader {
+  #kept = new Map<string, Promise<Buffer[]>>();
+
+  private constructor(
+    readonly size: number,
+    private readonly edge: Edge,
+    private readonly fetch: FetchObject,
+  ) {}
+
+  /** @throws MissingObject, Tampered when the right edge does not lead to this root. */
+  static async open(size: number, root: Uint8Array, fetch: FetchObject): Promise<TileReader> {
+    return new TileReader(size, await fetchEdge(size, root, fetch), fetch);
+  }
+
+  /** Proven hashes of tile n on a level: 256, or fewer on the right edge. */
+  tile(level: number, n: number): Promise<readonly Buffer[]> {
+    const { full } = edgeOf(this.size, level);
+    if (n > full || n < 0) throw new RangeError(`no tile ${n} on level ${level} of a tree of ${this.size}`);
+    if (n === full) return Promise.resolve(this.edge[level] ?? []);
+    const key = tilePath(level, n);
+    let kept = this.#kept.get(key);
+    if (!kept) {
+      kept = this.#proven(level, n);
+      this.#kept.set(key, kept);
+      kept.catch(() => this.#kept.delete(key));
+      if (this.#kept.size > KEPT_TILES) this.#kept.delete(this.#kept.keys().next().value!);
+    }
+    return kept;
+  }
+
+  /** Proven root of full tile n: its hash in the tile above. */
+  async rootOfTile(level: number, n: number): Promise<Buffer> {
+    const above = await this.tile(level + 1, Math.floor(n / TILE_WIDTH));
+    return above[n % TILE_WIDTH]!;
+  }
+
+  async #proven(level: number, n: number): Promise<Buffer[]> {
+    const expected = await this.rootOfTile(level, n);
+    const hashes = await fetchTile(level, n, TILE_WIDTH, this.fetch);
+    const got = rootOf(hashes);
+    if (!sameHash(got, expected)) throw new Tampered(tilePath(level, n), hex(expected), hex(got));
+    return hashes;
+  }
+
+  /** Proven hash of a complete subtree: what proofs are made of. */
+  readonly node: NodeReader = async (level, index) => {
+    const span = 2 ** (level % 8);
+    const first = index * span;
+    const tileLevel = Math.floor(level / 8);
+    const hashes = await this.tile(tileLevel, Math.floor(first / TILE_WIDTH));
+    const at = first % TILE_WIDTH;
+    if (at + span > hashes.length) throw new RangeError(`no complete subtree ${index} of height ${level}`);
+    return rootOf(hashes, at, at + span);
+  };
+}
