@@ -1,0 +1,78 @@
+import { canonicalText } from "../canonical-text.ts";
+import { fromBase64url, type Jwks, type PublicJwk, type Purpose } from "./jwk.ts";
+
+/**
+ * Why a signed object is not believed.
+ * malformed: no object, a field of the wrong kind, a signature that is not 64 bytes in strict base64url, no valid time.
+ * canonicalization: not RFC8785, or the object cannot be printed canonically (see canonicalText, `published`).
+ * unknown_key: no published key has that id. wrong_purpose: one has, but it signs other things.
+ * bad_key: the published key is no Ed25519 key fit for use, or its id is not its thumbprint.
+ * not_yet_valid, retired: the key exists, but not at that time. bad_signature: the bytes are not what was signed.
+ */
+export type VerifyFault =
+  | "malformed"
+  | "canonicalization"
+  | "unknown_key"
+  | "wrong_purpose"
+  | "bad_key"
+  | "not_yet_valid"
+  | "retired"
+  | "bad_signature";
+
+export type Verdict = { ok: true } | { ok: false; reason: VerifyFault };
+
+export interface Expectation {
+  purpose: Purpose;
+  /** When it was signed, in the record's time: `computed_at`, `answered_at` or `verified_at`. */
+  at: Date | string;
+}
+
+/** Everything about a signed object but the curve arithmetic: what both verifiers share, so that they cannot differ. */
+export type Examined =
+  | { ok: true; key: PublicJwk; publicKey: Uint8Array; bytes: Uint8Array; signature: Uint8Array }
+  | { ok: false; reason: VerifyFault };
+
+const no = (reason: VerifyFault): { ok: false; reason: VerifyFault } => ({ ok: false, reason });
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+type Found = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: false; reason: VerifyFault };
+
+/** The published key `kid` for `purpose`, well formed and valid at `at` (`valid_from` inclusive, `retired_at` not). */
+function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
+  const keys = isObject(jwks) && Array.isArray(jwks.keys) ? jwks.keys : [];
+  const named = keys.filter((key) => isObject(key) && key.kid === kid);
+  if (named.length === 0) return no("unknown_key");
+  const key = named.find((candidate) => candidate.purpose === purpose);
+  if (!key) return no("wrong_purpose");
+  if (key.kty !== "OKP" || key.crv !== "Ed25519" || typeof key.x !== "string") return no("bad_key");
+  const publicKey = fromBase64url(key.x);
+  const from = Date.parse(key.valid_from);
+  const until = key.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
+  if (publicKey?.length !== 32 || Number.isNaN(from) || Number.isNaN(until)) return no("bad_key");
+  if (at < from) return no("not_yet_valid");
+  if (at >= until) return no("retired");
+  return { ok: true, key, publicKey };
+}
+
+/** Judge form, key and time of a signed object and rebuild the bytes that were signed: every field but `signature`. */
+export function examine(jwks: Jwks, object: unknown, { purpose, at }: Expectation): Examined {
+  if (!isObject(object)) return no("malformed");
+  const { signature: text, ...signed } = object;
+  const time = new Date(at).getTime();
+  if (typeof text !== "string" || typeof signed.signing_key_id !== "string" || Number.isNaN(time)) {
+    return no("malformed");
+  }
+  const signature = fromBase64url(text);
+  if (signature?.length !== 64) return no("malformed");
+  if (signed.canonicalization !== "RFC8785") return no("canonicalization");
+  const found = findKey(jwks, signed.signing_key_id, purpose, time);
+  if (!found.ok) return found;
+  try {
+    const bytes = new TextEncoder().encode(canonicalText(signed, { published: true }));
+    return { ok: true, key: found.key, publicKey: found.publicKey, bytes, signature };
+  } catch {
+    return no("canonicalization");
+  }
+}

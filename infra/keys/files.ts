@@ -1,0 +1,123 @@
+import { randomBytes } from "node:crypto";
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  unlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname } from "node:path";
+
+/** A key, keyring or secret file that cannot be used. The message names the file and what to do. */
+export class KeyFileError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = "KeyFileError";
+  }
+}
+
+const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, "0");
+
+export const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
+
+/** Make `dir` (and its parents) if it is not there; a folder made here has mode 0700 whatever the umask. */
+export function privateFolder(dir: string): void {
+  if (mkdirSync(dir, { recursive: true, mode: 0o700 }) !== undefined) chmodSync(dir, 0o700);
+}
+
+function syncFolder(dir: string): void {
+  const fd = openSync(dir, constants.O_RDONLY);
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Write beside the target and name it in one step: nobody ever reads half a key, and a crash leaves none. */
+function settle(path: string, data: Uint8Array | string, name: (draft: string) => void): void {
+  const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
+  const fd = openSync(draft, "wx", 0o600);
+  try {
+    try {
+      writeFileSync(fd, data);
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
+    }
+    name(draft);
+  } catch (error) {
+    unlinkSync(draft);
+    throw error;
+  }
+  syncFolder(dirname(path));
+}
+
+/**
+ * Create `path` with mode 0600, durable when this returns.
+ * @throws KeyFileError when it exists: a key is never overwritten.
+ */
+export function createPrivate(path: string, data: Uint8Array | string): void {
+  settle(path, data, (draft) => {
+    try {
+      linkSync(draft, path);
+    } catch (error) {
+      if (codeOf(error) === "EEXIST") throw new KeyFileError(`${path} exists already and is not overwritten`);
+      throw error;
+    }
+    unlinkSync(draft);
+  });
+}
+
+/** Put `data` in the place of `path` at once, mode 0600, durable when this returns. */
+export function replacePrivate(path: string, data: string): void {
+  settle(path, data, (draft) => renameSync(draft, path));
+}
+
+/**
+ * Bytes of a file that only its owner may read. The mode is read from the open file, not from the name.
+ * @throws KeyFileError when it is missing, not a file, or open to group or others (file, mode and the chmod to run).
+ */
+export function readPrivate(path: string): Buffer {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDONLY);
+  } catch (error) {
+    throw new KeyFileError(`${path} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
+  }
+  try {
+    const stat = fstatSync(fd);
+    if (!stat.isFile()) throw new KeyFileError(`${path} is not a file`);
+    if (stat.mode & 0o077) {
+      throw new KeyFileError(`${path} has mode ${octal(stat.mode)}: others can reach it; run: chmod 600 '${path}'`);
+    }
+    return readFileSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** @throws KeyFileError when group or others may write in the folder, since then they can swap the keys in it. */
+export function refuseSharedFolder(dir: string): void {
+  let fd: number;
+  try {
+    fd = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
+  } catch (error) {
+    throw new KeyFileError(`${dir} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
+  }
+  try {
+    const { mode } = fstatSync(fd);
+    if (mode & 0o022) {
+      throw new KeyFileError(`${dir} has mode ${octal(mode)}: others can swap its files; run: chmod 700 '${dir}'`);
+    }
+  } finally {
+    closeSync(fd);
+  }
+}

@@ -1,0 +1,104 @@
+import { createPrivateKey, generateKeyPairSync } from "node:crypto";
+import { existsSync, rmSync } from "node:fs";
+import { createPrivate, KeyFileError, privateFolder, readPrivate, refuseSharedFolder } from "./files.ts";
+import { PURPOSES, type Purpose } from "./jwk.ts";
+import { createRing, type KeyRecord, type Keyring, keyPath, readRing, replaceRing, ringPath } from "./keyring.ts";
+import { type Signer, signerOf } from "./signer.ts";
+
+/** The four keys in use and the ring they come from. */
+export type Keys = { readonly [P in Purpose]: Signer } & { readonly ring: Keyring };
+
+/** Make one key pair and its file. The file is there, durably, before any ring can name it. */
+function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
+  const { privateKey } = generateKeyPairSync("ed25519");
+  const signer = signerOf(privateKey, purpose);
+  const record: KeyRecord = {
+    purpose,
+    kid: signer.kid,
+    x: Buffer.from(signer.publicKey).toString("base64url"),
+    valid_from: validFrom.toISOString(),
+  };
+  createPrivate(keyPath(dir, record), privateKey.export({ type: "pkcs8", format: "pem" }));
+  return record;
+}
+
+/** Is there a keyring in `dir`? */
+export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
+
+/**
+ * Make the four keys in `dir`: PKCS #8 files of mode 0600, a folder made here has 0700. Create-only; of two that race
+ * one wins and the other takes its files back.
+ * @param validFrom start of validity in the record's time; signatures dated earlier will not verify.
+ * @throws KeyFileError when there is a keyring already.
+ */
+export function keygen(dir: string, validFrom: Date): Keyring {
+  privateFolder(dir);
+  refuseSharedFolder(dir);
+  if (hasKeys(dir)) throw new KeyFileError(`${ringPath(dir)} exists already and is not overwritten`);
+  const keys: KeyRecord[] = [];
+  try {
+    for (const purpose of PURPOSES) keys.push(make(dir, purpose, validFrom));
+    createRing(dir, { keys });
+  } catch (error) {
+    for (const key of keys) rmSync(keyPath(dir, key), { force: true });
+    throw error;
+  }
+  return { keys };
+}
+
+/**
+ * Retire the key of `purpose` at `at` and put a new one in its place, valid from the same instant. The old private key
+ * stays on disk: the next keys document is signed by the keys before it. One writer at a time (an operator's command).
+ * @throws KeyFileError when `at` is not after the start of the key in use.
+ */
+export function rotate(dir: string, purpose: Purpose, at: Date): Keyring {
+  refuseSharedFolder(dir);
+  const ring = readRing(dir);
+  const old = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
+  if (at.getTime() <= Date.parse(old.valid_from)) {
+    throw new KeyFileError(`the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
+  }
+  const made = make(dir, purpose, at);
+  const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: at.toISOString() } : key));
+  const next: Keyring = { keys: [...kept, made] };
+  replaceRing(dir, next);
+  return next;
+}
+
+/**
+ * The private key of one record of the ring, retired ones too.
+ * @throws KeyFileError when the file is missing, open to others, no Ed25519 key, or not the key that the ring names.
+ */
+export function loadSigner(dir: string, record: KeyRecord): Signer {
+  const path = keyPath(dir, record);
+  const pem = readPrivate(path);
+  let signer: Signer;
+  try {
+    signer = signerOf(createPrivateKey(pem), record.purpose);
+  } catch (error) {
+    throw new KeyFileError(`${path} holds no Ed25519 private key`, { cause: error });
+  } finally {
+    pem.fill(0);
+  }
+  if (signer.kid !== record.kid) throw new KeyFileError(`${path} holds another key than the keyring names`);
+  return signer;
+}
+
+/**
+ * Load the four keys in use.
+ * @throws KeyFileError naming the file: missing, readable by group or others (with its mode and the chmod to run),
+ * malformed, or not the key that the ring names.
+ */
+export function loadKeys(dir: string): Keys {
+  refuseSharedFolder(dir);
+  const ring = readRing(dir);
+  const signer = (purpose: Purpose): Signer =>
+    loadSigner(dir, ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!);
+  return {
+    cards: signer("cards"),
+    answers: signer("answers"),
+    log: signer("log"),
+    witness: signer("witness"),
+    ring,
+  };
+}

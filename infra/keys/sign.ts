@@ -1,0 +1,24 @@
+import { canonicalBytes } from "../canonical.ts";
+import type { Signer } from "./signer.ts";
+
+/** The three members that signing adds. */
+export interface Signed {
+  signing_key_id: string;
+  canonicalization: "RFC8785";
+  /** Ed25519 over the RFC 8785 bytes of every other field (the two above included), base64url without padding. */
+  signature: string;
+}
+
+/**
+ * Sign a JSON object.
+ * @throws TypeError when it has one of the three members already (signing twice is a mistake) or cannot be published
+ * canonically (see canonicalText).
+ */
+export function signObject<T extends object>(signer: Signer, object: T): T & Signed {
+  for (const member of ["signing_key_id", "canonicalization", "signature"]) {
+    if (Object.hasOwn(object, member)) throw new TypeError(`the object to sign has a ${member} already`);
+  }
+  const signed = { ...object, signing_key_id: signer.kid, canonicalization: "RFC8785" as const };
+  const signature = signer.sign(canonicalBytes(signed, { published: true }));
+  return { ...signed, signature: Buffer.from(signature).toString("base64url") };
+}
