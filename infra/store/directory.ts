@@ -1,0 +1,177 @@
+import { dirname } from "node:path";
+import { sha256hex } from "../canonical.ts";
+import { isErrno, KeyConflict, ObjectTooLarge, StoreFull } from "./errors.ts";
+import { makeFolder } from "./folders.ts";
+import { type FileStat, type FolderLock, type FsSeam, nodeFs } from "./fs.ts";
+import { Placing } from "./placing.ts";
+import { BadKey, checkKey, type ObjectInfo, type Store, type StoredObject, type SwapResult } from "./store.ts";
+import { walkKeys } from "./walk.ts";
+
+/** `~` is no key character, so no key can name what is in here and no listing shows it. */
+const OWN_FOLDER = ".~store";
+const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
+const DEFAULT_LIMIT = 1_000;
+/** File systems take names of 255 bytes; object stores do not mind. */
+const MAX_NAME = 255;
+
+/**
+ * A folder as an object store: the object `a/b` is the file `a/b`, so any web server can serve it. Several processes may
+ * share it. Content type and cache control are not kept: they follow from the key, and the HTTP layer derives them.
+ * Only regular files are objects; folders stay when their last object goes.
+ *
+ * etag = inode, size and modification time, hashed: no file is read for it. A swap makes the time strictly rise and a
+ * delete waits until the disk's clock has passed it, so an old etag never fits a later object, whatever its bytes.
+ * Errors: BadKey, StoreFull, StoreBusy, ObjectTooLarge, KeyConflict, and whatever else the file system throws, as it is.
+ */
+export async function openDirectoryStore(root: string, options: { fs?: FsSeam } = {}): Promise<Store> {
+  const fs = options.fs ?? nodeFs;
+  const path = await makeFolder(fs, root);
+  const temporary = await makeFolder(fs, `${path}/${OWN_FOLDER}/tmp`);
+  const lock = fs.openLock(`${path}/${OWN_FOLDER}/lock.sqlite`);
+  const placing = new Placing(fs, path, temporary);
+  await placing.sweep(lock);
+  return new DirectoryStore(fs, path, placing, lock);
+}
+
+class DirectoryStore implements Store {
+  readonly #fs: FsSeam;
+  readonly #root: string;
+  readonly #placing: Placing;
+  readonly #lock: FolderLock;
+
+  constructor(fs: FsSeam, root: string, placing: Placing, lock: FolderLock) {
+    this.#fs = fs;
+    this.#root = root;
+    this.#placing = placing;
+    this.#lock = lock;
+  }
+
+  async get(key: string, options: { maxBytes?: number } = {}): Promise<StoredObject | null> {
+    const maxBytes = options.maxBytes ?? DEFAULT_MAX_BYTES;
+    const found = await this.#read(key, (size) => {
+      if (size > maxBytes) throw new ObjectTooLarge(key, size, maxBytes);
+      return { start: 0, end: size };
+    });
+    return found && { ...info(key, found.stat), bytes: found.bytes };
+  }
+
+  async getRange(key: string, start: number, end: number): Promise<Uint8Array | null> {
+    if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
+      throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
+    }
+    const found = await this.#read(key, (size) => ({ start: Math.min(start, size), end: Math.min(end, size) }));
+    return found?.bytes ?? null;
+  }
+
+  async head(key: string): Promise<ObjectInfo | null> {
+    const stat = await this.#stat(this.#path(key));
+    return stat && info(key, stat);
+  }
+
+  async create(key: string, bytes: Uint8Array): Promise<{ result: "created" | "exists" }> {
+    const path = this.#path(key);
+    return naming(key, async () => {
+      const taken = await this.#stat(path);
+      if (!taken && (await this.#placing.place(path, bytes, null))) return { result: "created" };
+      await this.#refuseFolder(key, path);
+      await this.#placing.adopt(path).catch(unlessMissing);
+      return { result: "exists" };
+    });
+  }
+
+  async swap(key: string, bytes: Uint8Array, expected: string | null): Promise<SwapResult> {
+    const path = this.#path(key);
+    const release = await this.#lock.acquire();
+    try {
+      return await naming(key, async () => {
+        const before = await this.#stat(path);
+        if ((before ? etagOf(before) : null) !== expected) return { result: "lost" };
+        const after = await this.#placing.place(path, bytes, before);
+        if (after) return { result: "swapped", etag: etagOf(after) };
+        await this.#refuseFolder(key, path);
+        return { result: "lost" };
+      });
+    } finally {
+      release();
+    }
+  }
+
+  async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
+    const limit = options.limit ?? DEFAULT_LIMIT;
+    if (!Number.isSafeInteger(limit) || limit < 1) throw new RangeError(`store: a listing of ${limit} keys`);
+    const found: ObjectInfo[] = [];
+    for await (const key of walkKeys(this.#fs, this.#root, prefix, options.startAfter ?? "")) {
+      const stat = await this.#stat(`${this.#root}/${key}`);
+      if (stat) found.push(info(key, stat));
+      if (found.length === limit) break;
+    }
+    return found;
+  }
+
+  async delete(key: string): Promise<void> {
+    const path = this.#path(key);
+    const release = await this.#lock.acquire();
+    try {
+      const stat = await this.#stat(path);
+      if (!stat) return;
+      await this.#placing.outlive(stat);
+      await this.#fs.unlink(path).catch(unlessMissing);
+      await this.#fs.sync(dirname(path));
+    } finally {
+      release();
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#lock.close();
+  }
+
+  #path(key: string): string {
+    const segments = checkKey(key).split("/");
+    if (segments.some((segment) => segment.length > MAX_NAME)) throw new BadKey(key);
+    return `${this.#root}/${key}`;
+  }
+
+  /** Null also for a folder: it is no object. */
+  async #stat(path: string): Promise<FileStat | null> {
+    const stat = await this.#fs.stat(path).catch(unlessMissing);
+    return stat?.kind === "file" ? stat : null;
+  }
+
+  async #read(key: string, range: (size: number) => { start: number; end: number }) {
+    const path = this.#path(key);
+    if (!(await this.#stat(path))) return null;
+    return (await this.#fs.read(path, (stat) => range(stat.size)).catch(unlessMissing)) ?? null;
+  }
+
+  /** The name is taken, but not by an object: saying `exists` or `lost` would send the caller round in circles. */
+  async #refuseFolder(key: string, path: string): Promise<void> {
+    const stat = await this.#fs.stat(path).catch(unlessMissing);
+    if (stat && stat.kind !== "file") throw new KeyConflict(key);
+  }
+}
+
+const etagOf = (stat: FileStat): string => sha256hex(`${stat.inode} ${stat.size} ${stat.modifiedNs}`).slice(0, 16);
+
+const info = (key: string, stat: FileStat): ObjectInfo => ({
+  key,
+  size: stat.size,
+  etag: etagOf(stat),
+  modifiedAt: new Date(Number(stat.modifiedNs / 1_000_000n)),
+});
+
+/** Full disks and kind conflicts under their own names; everything else as it came. */
+async function naming<T>(key: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (isErrno(error, "ENOSPC", "EDQUOT")) throw new StoreFull(key, error);
+    if (isErrno(error, "ENOTDIR", "EISDIR")) throw new KeyConflict(key);
+    throw error;
+  }
+}
+
+function unlessMissing(error: unknown): undefined {
+  if (isErrno(error, "ENOENT", "ENOTDIR")) return undefined;
+  throw error;
+}
