@@ -1,0 +1,105 @@
+import { type Address, createTestClient, type Hex, http, publicActions, walletActions } from "viem";
+import { baseSepolia } from "viem/chains";
+import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
+import { type ContractName, readArtefact } from "./artefact.ts";
+
+/** USDC's address on Base Sepolia: with it here, default assets and `$` prices of the protocol packages work offline. */
+export const LOCAL_USDC = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
+/** Multicall3's address on every chain: without code there, all payment failures look like one. */
+const MULTICALL3 = "0xca11bde05977b3631167028862be2a173976ca11";
+export const LOCAL_CHAIN_ID = 84532;
+export const LOCAL_NETWORK = `eip155:${LOCAL_CHAIN_ID}`;
+/** An account anvil signs for itself: mints, and nothing else. */
+export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
+
+const READY_WITHIN_MS = 15_000;
+
+export interface LocalChainOptions {
+  /** File the chain's state is kept in: read at start when it exists, written every interval and at the end. */
+  stateFile?: string;
+  /** Seconds between two writes of the state: at most this much is lost when anvil is killed. Default 10. */
+  stateIntervalSeconds?: number;
+  /** Fixed port; without one, any free port. A taken one is an error that names it. */
+  port?: number;
+}
+
+/** A private chain with the ids and the token of Base Sepolia, on this machine only. Its money is worth nothing. */
+export interface LocalChain {
+  readonly rpcUrl: string;
+  readonly port: number;
+  readonly chainId: number;
+  readonly network: string;
+  /** The USDC stand-in, lower case. */
+  readonly asset: string;
+  readonly pid: number;
+  /** Settles when the chain's process has ended, asked or not. */
+  readonly ended: AnvilProcess["ended"];
+  /** Give an address 1,000 ETH for gas. */
+  giveGas(address: string): Promise<void>;
+  /** Put a contract's code at an address: run `creation` and place what it returns. Storage stays empty. */
+  place(address: string, creation: string): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/**
+ * Start the local chain and place the token. Blocks come at once with a transaction and every second anyway; chain
+ * time keeps to this machine's clock. Throws when the port is taken or anvil does not answer in 15 s.
+ */
+export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
+  const port = await freePort(options.port);
+  const anvil = await spawnAnvil(port, anvilArguments(options));
+  try {
+    const client = localClient(anvil.rpcUrl);
+    await answering(anvil, () => client.getChainId());
+    const place = (address: string, creation: string) => placeCode(client, address as Address, creation as Hex);
+    const giveGas = (address: string) => client.setBalance({ address: address as Address, value: 10n ** 21n });
+    const artefacts: [string, ContractName][] = [
+      [LOCAL_USDC, "LocalUsdc"],
+      [MULTICALL3, "Aggregate3"],
+    ];
+    await Promise.all(artefacts.map(([address, name]) => place(address, readArtefact(name).bytecode)));
+    const { rpcUrl, pid, ended, stop } = anvil;
+    const ids = { chainId: LOCAL_CHAIN_ID, network: LOCAL_NETWORK, asset: LOCAL_USDC };
+    return { rpcUrl, port, pid, ended, stop, ...ids, giveGas, place };
+  } catch (error) {
+    await anvil.stop();
+    throw error;
+  }
+}
+
+function anvilArguments({ stateFile, stateIntervalSeconds = 10 }: LocalChainOptions): string[] {
+  const mining = ["--chain-id", String(LOCAL_CHAIN_ID), "--block-time", "1", "--mixed-mining"];
+  const state = stateFile ? ["--state", stateFile, "--state-interval", String(stateIntervalSeconds)] : [];
+  return [...mining, ...state];
+}
+
+type LocalClient = ReturnType<typeof localClient>;
+const localClient = (rpcUrl: string) =>
+  createTestClient({ mode: "anvil", chain: baseSepolia, transport: http(rpcUrl, { retryCount: 0 }) })
+    .extend(publicActions)
+    .extend(walletActions);
+
+/** Poll until anvil answers; if its process ends first, say what it said. */
+async function answering(anvil: AnvilProcess, ask: () => Promise<number>): Promise<void> {
+  const deadline = performance.now() + READY_WITHIN_MS;
+  const ended = anvil.ended.then(({ code, stderr }) => {
+    throw new Error(`the local chain ended while starting (exit ${code}): ${stderr}`);
+  });
+  ended.catch(() => {});
+  for (;;) {
+    try {
+      await Promise.race([ask(), ended]);
+      return;
+    } catch (error) {
+      if (performance.now() > deadline) throw new Error("the local chain does not answer", { cause: error });
+      await Promise.race([new Promise((resolve) => setTimeout(resolve, 10)), ended]);
+    }
+  }
+}
+
+/** A call without a receiver runs creation code and returns the code it would leave, immutables filled in. */
+async function placeCode(client: LocalClient, address: Address, creation: Hex): Promise<void> {
+  const { data } = await client.call({ data: creation });
+  if (!data) throw new Error(`creation code for ${address} returned nothing`);
+  await client.setCode({ address, bytecode: data });
+}
