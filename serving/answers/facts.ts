@@ -1,0 +1,132 @@
+import { canonicalText } from "../../infra/canonical.ts";
+import type { SignedCard } from "../../pipelines/record/card.ts";
+import { isTemplate } from "../../pipelines/record/url.ts";
+import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
+import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
+import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
+import type { Match } from "../tables/match.ts";
+import type { View } from "../tables/view.ts";
+import { NO_CARD } from "./market.ts";
+import { defectsOf, handshakeCommand, observedOf } from "./observed.ts";
+
+/** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
+export const WITHDRAWN_SHARE = 0.2;
+/** Corrections in one check answer, the newest; the trust answer has all of them. */
+export const MAX_CORRECTIONS = 100;
+
+const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
+
+/** What the grade says, or why there is none. */
+interface Grade {
+  band: Band;
+  tier: CheckFacts["tier"];
+  composite: number | null;
+  why: string;
+  components: SignedCard["components"];
+  sampleCount: number;
+  computedAt: string | null;
+  withdrawnSince: number;
+  observationsSince: number;
+  flags: string[];
+  scorecard: string | null;
+}
+
+const inOrder = (flags: Iterable<string>): string[] => {
+  const set = new Set(flags);
+  const known: string[] = FLAGS.filter((flag) => set.has(flag));
+  return [...known, ...[...set].filter((flag) => !FLAGS.includes(flag as Flag))];
+};
+
+/**
+ * The grade as it stands now. From 20 % of withdrawn records on it answers UNRATED; when all are withdrawn, or the card
+ * stood on nothing to begin with, there is no tier and no composite either.
+ */
+function gradeOf(view: View, cap: string, entry: Entry | undefined): Grade {
+  const headline = entry ? headlineOf(entry) : null;
+  const { observations, withdrawn } = view.since(cap, headline?.leaf);
+  if (!headline) {
+    return {
+      ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD, components: null, sampleCount: 0 },
+      ...{ computedAt: null, withdrawnSince: 0, observationsSince: observations, flags: [], scorecard: null },
+    };
+  }
+  const { card, why } = leafOf(headline);
+  const count = card.sample_count;
+  const gone = Math.min(withdrawn, count);
+  const nothing = !headline.measured || gone === count;
+  const doubtful = gone > 0 && gone >= WITHDRAWN_SHARE * count;
+  const flags = [
+    ...card.flags,
+    ...(doubtful ? ["records_withdrawn"] : []),
+    ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
+  ];
+  return {
+    band: doubtful ? "UNRATED" : card.band,
+    tier: nothing ? null : card.tier,
+    composite: nothing ? null : card.composite,
+    why: doubtful ? withdrawnWhy(gone, count) : why,
+    components: nothing ? null : card.components,
+    sampleCount: count,
+    computedAt: card.computed_at,
+    withdrawnSince: gone,
+    observationsSince: observations,
+    flags: inOrder(flags),
+    scorecard: canonicalText(card),
+  };
+}
+
+const withdrawnWhy = (gone: number, count: number): string =>
+  gone === count
+    ? "UNRATED: every record it stood on was withdrawn."
+    : `UNRATED: ${gone} of the ${count} records it stood on were withdrawn; a new card follows.`;
+
+/** Payee is null without a pay_to; an unknown one is an object of zeros. */
+export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
+  query.pay_to === undefined ? null : view.payees.get(query.pay_to);
+
+/** The answer about an endpoint in the record. `matched.cap` is one that the view holds. */
+export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Match, now: Date): CheckFacts {
+  const entry = view.entry(cap);
+  const row = view.row(cap);
+  const url = entry?.url ?? row?.url ?? null;
+  const method = entry?.method ?? row?.method ?? null;
+  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry);
+  return {
+    band,
+    tier,
+    composite,
+    why,
+    asked: query.url,
+    matched,
+    defects: defectsOf(row, entry?.defects ?? []),
+    capabilityId: cap,
+    ...(url === null ? {} : { url }),
+    components: grade.components,
+    sampleCount: grade.sampleCount,
+    computedAt: grade.computedAt,
+    observationsSince: grade.observationsSince,
+    withdrawnSince: grade.withdrawnSince,
+    flags: grade.flags,
+    observed: observedOf(row, now),
+    reproduce: url === null || method === null || isTemplate(url) ? null : handshakeCommand(method, url),
+    scorecard: grade.scorecard,
+    corrections: (entry?.corrections ?? []).slice(-MAX_CORRECTIONS),
+    payee: payeeOf(view, query),
+  };
+}
+
+/** The answer about what the record does not know. `queued` is left out for an id: there is no url to knock at. */
+export function unknownFacts(view: View, query: CheckQuery, line: { queued?: boolean; next: string }): CheckFacts {
+  return {
+    band: "UNRATED",
+    tier: null,
+    composite: null,
+    why: NOT_IN_RECORD,
+    asked: query.url,
+    matched: "none" satisfies Matched,
+    defects: [],
+    ...(line.queued === undefined ? {} : { queued: line.queued }),
+    next: line.next,
+    payee: payeeOf(view, query),
+  };
+}

@@ -1,0 +1,85 @@
+import { HTTPResponse } from "h3";
+import type { ObjectInfo, Store } from "../../infra/store/store.ts";
+import { kindOfKey, OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.ts";
+import { Problem } from "../http/problem.ts";
+import { parseRange } from "../http/range.ts";
+import { matchesEtag } from "../http/reply.ts";
+
+/** First segments under which objects lie; which keys below them are served, and how, says the publisher's table. */
+export const OBJECT_ROOTS = [
+  "tile",
+  "segment",
+  "archive",
+  "evidence",
+  "call",
+  "live",
+  "index",
+  "keys",
+  "hint",
+] as const;
+
+/** Objects up to this size are read whole; larger ones are streamed in steps of it. */
+const STEP = 1024 * 1024;
+
+/** A store's etag as a strong HTTP one. */
+const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
+
+/** Serves the public store at the root of the service, under the same paths. */
+export class PublicObjects {
+  constructor(private readonly store: Pick<Store, "head" | "get" | "getRange">) {}
+
+  /** @throws Problem not_found for keys that are not served or not there; range_not_satisfiable. */
+  async answer(key: string, request: { headers: Headers; method: string }): Promise<HTTPResponse> {
+    const kind = kindOfKey(key);
+    const info = kind ? await this.store.head(key) : null;
+    if (!kind || !info) throw new Problem("not_found", "there is no such object");
+    const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
+    const immutable = cacheControl.endsWith("immutable");
+    const etag = etagOf(info);
+    const headers: Record<string, string> = {
+      ...{ "content-type": contentType, "cache-control": cacheControl, etag },
+      ...{ "x-content-type-options": "nosniff", "access-control-allow-origin": "*" },
+      ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
+      ...(immutable ? { "accept-ranges": "bytes" } : {}),
+      // Bytes that a stranger chose are never shown under our name.
+      ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
+    };
+    if (matchesEtag(request, etag)) return new HTTPResponse(null, { status: 304, headers });
+    if (!immutable) return this.#whole(key, headers);
+    const range = parseRange(request.headers, info.size, etag);
+    if (range === "unsatisfiable") {
+      throw new Problem("range_not_satisfiable", `the object has ${info.size} bytes`, {
+        headers: { "content-range": `bytes */${info.size}` },
+      });
+    }
+    const { start, end } = range ?? { start: 0, end: info.size };
+    if (range) headers["content-range"] = `bytes ${start}-${end - 1}/${info.size}`;
+    headers["content-length"] = String(end - start);
+    const body = request.method === "HEAD" ? null : await this.#bytes(key, start, end);
+    return new HTTPResponse(body, { status: range ? 206 : 200, headers });
+  }
+
+  /** An object that is swapped: read in one piece, with the etag of what was read. */
+  async #whole(key: string, headers: Record<string, string>): Promise<HTTPResponse> {
+    const object = await this.store.get(key, { maxBytes: 64 * STEP });
+    if (!object) throw new Problem("not_found", "there is no such object");
+    return new HTTPResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
+  }
+
+  async #bytes(key: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
+    if (end - start > STEP) return ReadableStream.from(this.#steps(key, start, end));
+    const bytes = await this.store.getRange(key, start, end);
+    if (bytes?.length !== end - start) throw new Problem("not_found", "the object is not there any more");
+    return bytes;
+  }
+
+  /** Reads ahead of the client by one step at most. A step that comes back short breaks the answer off. */
+  async *#steps(key: string, start: number, end: number): AsyncGenerator<Uint8Array> {
+    for (let at = start; at < end; at += STEP) {
+      const stop = Math.min(at + STEP, end);
+      const bytes = await this.store.getRange(key, at, stop);
+      if (bytes?.length !== stop - at) throw new Error(`${key}: ${bytes?.length ?? 0} bytes instead of ${stop - at}`);
+      yield bytes;
+    }
+  }
+}

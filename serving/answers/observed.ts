@@ -1,0 +1,45 @@
+import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Observed } from "../schemas/check.ts";
+import { Defect } from "../schemas/common.ts";
+
+const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
+
+/** What free handshakes saw. `spanDays` runs from the first handshake to now, to a hundredth of a day. */
+export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
+  const span = row?.first_seen == null ? 0 : Math.max(0, now.getTime() - row.first_seen) / DAY_MS;
+  return {
+    probes: row?.probes ?? 0,
+    answered: row?.answered ?? 0,
+    askedForPayment: row?.asked_for_payment ?? 0,
+    firstSeen: timeOf(row?.first_seen ?? null),
+    lastSeen: timeOf(row?.last_seen ?? null),
+    spanDays: Math.round(span * 100) / 100,
+    advertised:
+      row?.price == null || row.asset === null
+        ? null
+        : { amount: row.price, asset: row.asset, networks: [...row.networks] },
+    distinctPrices: row?.distinct_prices ?? 0,
+    protocols: row ? [...row.protocols] : [],
+  };
+}
+
+/**
+ * Defects of the newest listing and 402. The volatile row is newer than the listing's leaf, so it goes first; text in
+ * it that is no list of defects is as good as none, and the published ones stand.
+ */
+export function defectsOf(row: VolatileRow | undefined, published: readonly Defect[]): Defect[] {
+  if (!row) return [...published];
+  try {
+    return Defect.array().parse(JSON.parse(row.defects));
+  } catch {
+    return [...published];
+  }
+}
+
+/** A word of a POSIX shell command line, in single quotes. */
+export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** The same free handshake from anywhere: method and url, no payment, no redirect, 20 s; prints status and headers too. */
+export const handshakeCommand = (method: string, url: string): string =>
+  `curl -gsSi -m 20 ${method === "GET" ? "" : `-X ${method} `}-H 'Accept: */*' ${shellWord(url)}`;

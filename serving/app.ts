@@ -1,0 +1,93 @@
+import { H3, type H3Event, type HTTPError, HTTPResponse } from "h3";
+import { type Service, type ServingDeps, serviceOf } from "./context.ts";
+import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
+import { HTML_TYPE } from "./http/reply.ts";
+import { type Call, OPERATIONS, type Operation } from "./operations.ts";
+import { errorPage } from "./pages/error.ts";
+import { PAGE_HEADERS } from "./pages/layout.ts";
+
+const ALLOW = "GET, HEAD";
+
+/** Socket address of the other end; undefined without a socket (tests that call the app directly). */
+const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
+
+/** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests */
+function callOf(service: Service, operation: Operation, event: H3Event): Call {
+  const { method, headers } = event.req;
+  if (method !== "GET" && method !== "HEAD") {
+    throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${ALLOW}`, {
+      headers: { allow: ALLOW },
+    });
+  }
+  const client = service.client(peerOf(event), headers.get("x-forwarded-for"));
+  const limiter = operation.limiter(service);
+  const taken = limiter?.take(client);
+  const limitHeaders = limiter && taken ? limiter.headers(taken) : {};
+  if (limiter && taken && !taken.ok) {
+    const { quota, windowS } = limiter.limit;
+    throw new Problem("too_many_requests", `at most ${quota} requests in ${windowS} s`, { headers: limitHeaders });
+  }
+  const { pathname, searchParams } = event.url;
+  return {
+    service,
+    request: { method, headers },
+    path: pathname,
+    query: searchParams,
+    params: event.context.params ?? {},
+    client,
+    limitHeaders,
+  };
+}
+
+/** The answer to an error: the problem it is, or `internal` with nothing of it but a line in our own log. */
+function failed(service: Service, operation: Operation | null, event: H3Event, error: unknown): HTTPResponse {
+  const problem = error instanceof Problem ? error : new Problem("internal", "the request could not be answered");
+  if (problem.code === "internal") service.logger.error({ err: error, operation: operation?.id }, "a request failed");
+  count(service, operation, PROBLEMS[problem.code].status);
+  const response = problemResponse(problem, event.url.pathname);
+  if (!operation?.page || !event.req.headers.get("accept")?.includes("text/html")) return response;
+  const headers = { ...Object.fromEntries(response.headers), ...PAGE_HEADERS, "content-type": HTML_TYPE };
+  return new HTTPResponse(errorPage(problem), { status: PROBLEMS[problem.code].status, headers });
+}
+
+const count = (service: Service, operation: Operation | null, status: number): void =>
+  service.metrics.count("touchstone_http_requests_total", {
+    operation: operation?.id ?? "none",
+    status: String(status),
+  });
+
+function handler(service: Service, operation: Operation) {
+  const done = (response: HTTPResponse): HTTPResponse => {
+    count(service, operation, response.status ?? 200);
+    return response;
+  };
+  return (event: H3Event): HTTPResponse | Promise<HTTPResponse> => {
+    try {
+      const answer = operation.run(callOf(service, operation, event));
+      if (!(answer instanceof Promise)) return done(answer);
+      return answer.then(done).catch((error: unknown) => failed(service, operation, event, error));
+    } catch (error) {
+      return failed(service, operation, event, error);
+    }
+  };
+}
+
+/** What h3 itself refuses, in our codes: an address that cannot be decoded; anything else is our fault. */
+const CODES: Record<number, ProblemCode> = { 400: "bad_request", 404: "not_found", 413: "too_large" };
+
+function refusedByRouter(service: Service, error: HTTPError, event: H3Event): HTTPResponse {
+  const code = error.unhandled ? undefined : CODES[error.status];
+  return failed(service, null, event, code ? new Problem(code, PROBLEMS[code].title) : error);
+}
+
+/**
+ * The app: every operation of the table under its path, in any method (a wrong one is a 405 that names the right ones),
+ * and a 404 for everything else. No socket is opened here; `serve` in main.ts does that.
+ */
+export function createApp(deps: ServingDeps): H3 {
+  const service = serviceOf(deps);
+  const app = new H3({ silent: true, onError: (error, event) => refusedByRouter(service, error, event) });
+  for (const operation of OPERATIONS) app.all(operation.path, handler(service, operation));
+  app.all("/**", (event) => failed(service, null, event, new Problem("not_found", "there is nothing at this address")));
+  return app;
+}

@@ -1,0 +1,61 @@
+/** Signed bytes of an answer, kept as long as it stands. */
+export interface CachedAnswer {
+  /** JSON text as it is sent: signed once, so everybody who asks within the minute gets the same bytes. */
+  text: string;
+  etag: string;
+  /** Steady ms when it was made. */
+  madeAt: number;
+}
+
+export interface CacheBounds {
+  /** How long an answer stands, ms. */
+  ttlMs: number;
+  maxEntries: number;
+  /** Characters of all keys and texts together. */
+  maxChars: number;
+}
+
+export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxChars: 64 * 1024 * 1024 };
+
+/**
+ * Answers by normalised query, bounded by number and size; the one made longest ago goes first. All live equally long,
+ * so the order of insertion is the order of expiry.
+ */
+export class AnswerCache {
+  readonly #answers = new Map<string, CachedAnswer>();
+  #chars = 0;
+
+  constructor(
+    private readonly bounds: CacheBounds,
+    private readonly now: () => number,
+  ) {}
+
+  /** The answer, unless its time is over. */
+  get(key: string): CachedAnswer | undefined {
+    const answer = this.#answers.get(key);
+    if (!answer) return undefined;
+    if (this.now() - answer.madeAt < this.bounds.ttlMs) return answer;
+    this.#drop(key, answer);
+    return undefined;
+  }
+
+  set(key: string, answer: CachedAnswer): void {
+    const held = this.#answers.get(key);
+    if (held) this.#drop(key, held);
+    this.#answers.set(key, answer);
+    this.#chars += key.length + answer.text.length;
+    while (this.#answers.size > this.bounds.maxEntries || this.#chars > this.bounds.maxChars) {
+      const [oldest, dropped] = this.#answers.entries().next().value!;
+      this.#drop(oldest, dropped);
+    }
+  }
+
+  get size(): number {
+    return this.#answers.size;
+  }
+
+  #drop(key: string, answer: CachedAnswer): void {
+    this.#answers.delete(key);
+    this.#chars -= key.length + answer.text.length;
+  }
+}

@@ -1,0 +1,111 @@
+import ipaddr from "ipaddr.js";
+
+/** A limit: `quota` requests in `windowS` seconds, refilled steadily (token bucket with the quota as burst). */
+export interface Limit {
+  name: string;
+  quota: number;
+  windowS: number;
+}
+
+export interface Taken {
+  ok: boolean;
+  /** Whole tokens left. */
+  remaining: number;
+  /** Seconds until the bucket is full again (RateLimit `t`), or until a token is there when refused (Retry-After). */
+  resetS: number;
+}
+
+/** Clients remembered by one limiter; the one seen longest ago goes first. */
+export const MAX_CLIENTS = 100_000;
+
+/**
+ * Token buckets by client key, bounded. `now` is a steady counter in ms. A client that is pushed out of the table starts
+ * with a full bucket again: a flood of addresses can loosen the limit of others, never exhaust memory.
+ */
+export class Limiter {
+  readonly #buckets = new Map<string, { tokens: number; at: number }>();
+
+  constructor(
+    readonly limit: Limit,
+    private readonly now: () => number,
+    private readonly maxClients = MAX_CLIENTS,
+  ) {}
+
+  /** Take one token of this client, if there is one. */
+  take(client: string): Taken {
+    const { quota, windowS } = this.limit;
+    const now = this.now();
+    const perMs = quota / (windowS * 1000);
+    const held = this.#buckets.get(client);
+    const tokens = held ? Math.min(quota, held.tokens + Math.max(0, now - held.at) * perMs) : quota;
+    const ok = tokens >= 1;
+    const left = ok ? tokens - 1 : tokens;
+    if (held) this.#buckets.delete(client);
+    else if (this.#buckets.size >= this.maxClients) this.#buckets.delete(this.#buckets.keys().next().value!);
+    this.#buckets.set(client, { tokens: left, at: now });
+    const waitMs = ok ? (quota - left) / perMs : (1 - left) / perMs;
+    return { ok, remaining: Math.floor(left), resetS: Math.max(1, Math.ceil(waitMs / 1000)) };
+  }
+
+  /** `RateLimit-Policy` and `RateLimit` of an answer, and `Retry-After` of a refusal. */
+  headers(taken: Taken): Record<string, string> {
+    const { name, quota, windowS } = this.limit;
+    const headers: Record<string, string> = {
+      "ratelimit-policy": `"${name}";q=${quota};w=${windowS}`,
+      ratelimit: `"${name}";r=${taken.remaining};t=${taken.resetS}`,
+    };
+    if (!taken.ok) headers["retry-after"] = String(taken.resetS);
+    return headers;
+  }
+}
+
+type Cidr = [ipaddr.IPv4 | ipaddr.IPv6, number];
+
+/** Which peers may name the client in X-Forwarded-For. @throws Error for a text that is no address or CIDR block. */
+export function parseProxies(proxies: readonly string[]): Cidr[] {
+  return proxies.map((text) => {
+    try {
+      if (text.includes("/")) return ipaddr.parseCIDR(text);
+      const address = ipaddr.process(text);
+      return [address, address.kind() === "ipv4" ? 32 : 128];
+    } catch {
+      throw new Error(`trusted proxy ${JSON.stringify(text)}: neither an address nor a CIDR block`);
+    }
+  });
+}
+
+const isTrusted = (address: ipaddr.IPv4 | ipaddr.IPv6, trusted: readonly Cidr[]): boolean =>
+  trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
+
+const readAddress = (text: string): ipaddr.IPv4 | ipaddr.IPv6 | null => {
+  const bare = text
+    .trim()
+    .replace(/^\[(.*)\](?::\d+)?$/, "$1")
+    .split("%", 1)[0]!;
+  return ipaddr.isValid(bare) ? ipaddr.process(bare) : null;
+};
+
+/** IPv4 whole, IPv6 by its first 56 bits: one household or machine is one client. */
+function keyOf(address: ipaddr.IPv4 | ipaddr.IPv6): string {
+  if (address.kind() === "ipv4") return address.toString();
+  const bytes = address.toByteArray().slice(0, 7);
+  return `${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}/56`;
+}
+
+/**
+ * The key of a client. X-Forwarded-For counts only when the peer itself is a configured proxy, read from the right
+ * past further proxies; a part that is no address ends the search at the last address that was one.
+ */
+export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
+  if (!peer) return "local";
+  if (trusted.length === 0 && !peer.includes(":")) return peer;
+  let client = readAddress(peer);
+  if (!client) return "local";
+  const hops = forwarded && trusted.length > 0 ? forwarded.slice(-2000).split(",") : [];
+  while (hops.length > 0 && isTrusted(client, trusted)) {
+    const hop = readAddress(hops.pop()!);
+    if (!hop) break;
+    client = hop;
+  }
+  return keyOf(client);
+}

@@ -1,0 +1,86 @@
+import { HTTPResponse } from "h3";
+import type { z } from "zod";
+import type { ProblemDocument } from "../schemas/problem.ts";
+
+/** Every error of the API: code, status, title and whether the same request may be sent again unchanged. */
+export const PROBLEMS = {
+  bad_request: { status: 400, title: "The request is not valid", retriable: false },
+  bad_cursor: { status: 400, title: "The cursor is not one of this log", retriable: false },
+  unknown_capability: { status: 404, title: "No endpoint with this id is in the record", retriable: true },
+  not_found: { status: 404, title: "There is nothing at this address", retriable: false },
+  method_not_allowed: { status: 405, title: "This address takes other methods", retriable: false },
+  too_large: { status: 413, title: "The request is too large", retriable: false },
+  range_not_satisfiable: { status: 416, title: "The range lies outside the object", retriable: false },
+  too_many_requests: { status: 429, title: "Too many requests", retriable: true },
+  too_many_asks: { status: 429, title: "Too many unknown urls", retriable: true },
+  internal: { status: 500, title: "The service failed", retriable: true },
+  not_ready: { status: 503, title: "The record is not loaded yet", retriable: true },
+  log_unavailable: { status: 503, title: "The log cannot be written now", retriable: true },
+} as const;
+export type ProblemCode = keyof typeof PROBLEMS;
+
+export interface FieldError {
+  /** JSON pointer into the parameters: `/url`. */
+  pointer: string;
+  detail: string;
+}
+
+/** An error that the client is told of, as a problem document (RFC 9457). Never carries a stack or a cause. */
+export class Problem extends Error {
+  constructor(
+    readonly code: ProblemCode,
+    detail: string,
+    readonly extra: { errors?: FieldError[]; headers?: Record<string, string> } = {},
+  ) {
+    super(detail);
+    this.name = "Problem";
+  }
+}
+
+/** The response of a problem. `instance` is the path that was asked. Errors are never cached. */
+export function problemResponse(problem: Problem, instance: string): HTTPResponse {
+  const { status, title } = PROBLEMS[problem.code];
+  const body: ProblemDocument = {
+    type: `/docs/api#${problem.code.replaceAll("_", "-")}`,
+    title,
+    status,
+    detail: problem.message,
+    instance: instance.slice(0, 200),
+    ...(problem.extra.errors ? { errors: problem.extra.errors } : {}),
+  };
+  return new HTTPResponse(JSON.stringify(body), {
+    status,
+    headers: {
+      "content-type": "application/problem+json",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      "access-control-allow-origin": "*",
+      ...problem.extra.headers,
+    },
+  });
+}
+
+/**
+ * Parameters against their schema.
+ * @throws Problem bad_request with one pointer a fault.
+ */
+export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const errors = result.error.issues.slice(0, 20).map((issue) => ({
+    pointer: `/${issue.path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`,
+    detail: issue.message,
+  }));
+  const detail = errors.map((error) => `${error.pointer.slice(1)} ${error.detail}`).join("; ");
+  throw new Problem("bad_request", detail, { errors });
+}
+
+/** Query as a plain object: a repeated name becomes an array, so that a schema of a single text refuses it. */
+export function queryOf(search: URLSearchParams): Record<string, string | string[]> {
+  const query: Record<string, string | string[]> = Object.create(null);
+  for (const [name, value] of search) {
+    const held = query[name];
+    query[name] = held === undefined ? value : Array.isArray(held) ? [...held, value] : [held, value];
+  }
+  return query;
+}

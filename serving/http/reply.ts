@@ -1,0 +1,41 @@
+import { HTTPResponse } from "h3";
+
+/** Headers of everything that may be read from anywhere: there are no credentials to protect. */
+const OPEN = { "x-content-type-options": "nosniff", "access-control-allow-origin": "*" } as const;
+
+/** The part of a request that decides between 200 and 304. */
+export interface Conditional {
+  headers: Headers;
+}
+
+/** Does If-None-Match name this representation? Weak comparison (RFC 9110 section 13.1.2). */
+export function matchesEtag(request: Conditional, etag: string): boolean {
+  const header = request.headers.get("if-none-match");
+  if (header === null) return false;
+  if (header.trim() === "*") return true;
+  return header.split(",").some((one) => one.trim().replace(/^W\//, "") === etag);
+}
+
+export interface Representation {
+  type: string;
+  cache: string;
+  etag?: string;
+  headers?: Record<string, string>;
+}
+
+/** A 200 with these bytes, or a 304 when the client holds them already. */
+export function reply(
+  request: Conditional,
+  body: string | Uint8Array | ReadableStream,
+  { type, cache, etag, headers }: Representation,
+): HTTPResponse {
+  const common: Record<string, string> = { ...OPEN, "cache-control": cache, ...headers };
+  if (etag !== undefined) common.etag = etag;
+  if (etag !== undefined && matchesEtag(request, etag)) return new HTTPResponse(null, { status: 304, headers: common });
+  return new HTTPResponse(body, { status: 200, headers: { "content-type": type, ...common } });
+}
+
+export const JSON_TYPE = "application/json";
+export const NDJSON_TYPE = "application/x-ndjson";
+export const HTML_TYPE = "text/html; charset=utf-8";
+export const TEXT_TYPE = "text/plain; charset=utf-8";

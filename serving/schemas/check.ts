@@ -1,0 +1,107 @@
+import { z } from "zod";
+import { Component } from "../../pipelines/record/card.ts";
+import { COMPONENTS } from "../../pipelines/record/vocabulary.ts";
+import { Band, CapId, Correction, Defect, Matched, Money, Tier } from "./common.ts";
+
+/** Length of the url parameter as it was sent (interface, Limits). */
+export const URL_LENGTH = { min: 8, max: 2048 } as const;
+
+const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
+
+/** Query of GET /v1/check. `url` may also be a capability id, since `asked` is "url or id as asked". */
+export const CheckQuery = z.object({
+  url: z
+    .string({ error: "must be given, once" })
+    .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
+    .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`),
+  method: z.enum(["GET", "POST"], { error: "must be GET or POST, once" }).optional(),
+  pay_to: z
+    .string({ error: "must be given at most once" })
+    .regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters")
+    .optional(),
+});
+export type CheckQuery = z.infer<typeof CheckQuery>;
+
+/** What the newest 402 asked. */
+export const Advertised = z.strictObject({ amount: Money, asset: z.string(), networks: z.array(z.string()) });
+
+/** What free handshakes saw. */
+export const Observed = z.strictObject({
+  probes: z.int().min(0),
+  answered: z.int().min(0),
+  askedForPayment: z.int().min(0),
+  firstSeen: z.string().nullable(),
+  lastSeen: z.string().nullable(),
+  spanDays: z.number().min(0),
+  advertised: Advertised.nullable(),
+  distinctPrices: z.int().min(0),
+  protocols: z.array(z.string()),
+});
+export type Observed = z.infer<typeof Observed>;
+
+/** What the record knows about an address that is paid. */
+export const Payee = z.strictObject({
+  address: z.string(),
+  origins: z.array(z.string()),
+  listed: z.int().min(0),
+  graded: z.int().min(0),
+  bestBand: z.string().nullable(),
+  withDefects: z.int().min(0),
+});
+export type Payee = z.infer<typeof Payee>;
+
+/** How to buy it through the service. Left out when via would refuse right now. */
+export const Buy = z.strictObject({
+  url: z.string(),
+  method: z.string(),
+  seller_price: Money,
+  fee: Money,
+  total: Money,
+  asset: z.literal("USDC"),
+  guarantee: z.string(),
+  publish: z.string(),
+});
+
+const AnswerComponents = z.strictObject(
+  Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<
+    (typeof COMPONENTS)[number],
+    typeof Component
+  >,
+);
+
+/** The check answer before it is dated and signed. */
+export const CheckFacts = z.strictObject({
+  band: Band,
+  tier: Tier.nullable(),
+  composite: z.number().nullable(),
+  why: z.string(),
+  asked: z.string(),
+  matched: Matched,
+  defects: z.array(Defect),
+  capabilityId: CapId.optional(),
+  url: z.string().optional(),
+  components: AnswerComponents.nullable().optional(),
+  sampleCount: z.int().min(0).optional(),
+  computedAt: z.string().nullable().optional(),
+  observationsSince: z.int().min(0).optional(),
+  withdrawnSince: z.int().min(0).optional(),
+  flags: z.array(z.string()).optional(),
+  observed: Observed.optional(),
+  reproduce: z.string().nullable().optional(),
+  scorecard: z.string().nullable().optional(),
+  corrections: z.array(Correction).optional(),
+  queued: z.boolean().optional(),
+  next: z.string().optional(),
+  payee: Payee.nullable().optional(),
+  buy: Buy.optional(),
+});
+export type CheckFacts = z.infer<typeof CheckFacts>;
+
+/** Interface, "Check answer": the response of GET /v1/check. */
+export const CheckAnswer = CheckFacts.extend({
+  answered_at: z.string(),
+  signing_key_id: z.string().nullable(),
+  canonicalization: z.string().optional(),
+  signature: z.string().nullable(),
+});
+export type CheckAnswer = z.infer<typeof CheckAnswer>;

@@ -1,0 +1,57 @@
+import type { SignedCard } from "../../pipelines/record/card.ts";
+import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
+import type { Correction, Defect } from "../schemas/common.ts";
+
+/** One published card: what is read at every turn is taken out, the leaf itself stays text until it is asked for. */
+export interface CardEntry {
+  /** Log position of its leaf. */
+  leaf: number;
+  /** RFC 8785 text of the leaf. */
+  text: string;
+  headline: boolean;
+  tier: Tier;
+  band: Band;
+  /** false for a card on which nothing counts (any more): it has no components. */
+  measured: boolean;
+  composite: number;
+  computedAt: string;
+  /** Effective paid samples: `n_eff` of correctness, 0 where nothing was paid. */
+  paidSamples: number;
+}
+
+/** An endpoint that a listing described. */
+export type ListedEntry = Entry & { url: string; method: string };
+
+export const isListed = (entry: Entry | undefined): entry is ListedEntry =>
+  entry?.listed === true && entry.url !== null && entry.method !== null;
+
+/** What the tree says of one endpoint, as of a size of the log. Never changed in place: a fold makes a new one. */
+export interface Entry {
+  cap: string;
+  /** Normalised url; null until a listing named it. */
+  url: string | null;
+  method: string | null;
+  tool: string | null;
+  class: string;
+  description: string | null;
+  /** In the market index: a listing leaf came, and no delisting after it. */
+  listed: boolean;
+  defects: readonly Defect[];
+  /** Cards of the newest run that published any, deepest tier first; exactly one is the headline. */
+  cards: readonly CardEntry[];
+  /** In the order they were published. */
+  corrections: readonly Correction[];
+  disputes: readonly Record<string, unknown>[];
+}
+
+/** The card that a check shows, or null before the first one. */
+export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((card) => card.headline) ?? null;
+
+/** The whole leaf of a card. */
+export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(card.text) as GradeLeaf;
+
+export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;
+
+/** Paid calls toward a letter, 0 to 30: at most one in six hours counts (grading-method.md section 4). */
+export const progressOf = (card: CardEntry | null): number => Math.min(30, Math.floor(card?.paidSamples ?? 0));

@@ -1,0 +1,115 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { type Entry, isListed } from "./entry.ts";
+import { foldLeaf } from "./fold.ts";
+import type { PublishedTree, Snapshot } from "./tree.ts";
+import { View } from "./view.ts";
+import { loadVolatile } from "./volatile.ts";
+
+export interface FollowerDeps {
+  tree: Pick<PublishedTree, "newest">;
+  /** The public store: only `live/` is read from it here. */
+  store: Pick<Store, "get">;
+  origin: string;
+  clock: Clock;
+  logger: Logger;
+  metrics: Metrics;
+  /** Real milliseconds between two looks (default 2,000). */
+  everyMs?: number;
+}
+
+/** Follows the public store and holds the newest view. One look at a time; a look that fails changes nothing. */
+export class Follower {
+  #view: View;
+  #snapshot: Snapshot | null = null;
+  #loadedAt: number | null = null;
+  #looking: Promise<boolean> | null = null;
+  #timer: NodeJS.Timeout | null = null;
+  #stopped = false;
+
+  constructor(private readonly deps: FollowerDeps) {
+    this.#view = View.empty(deps.origin);
+  }
+
+  /** The newest view; the empty one until the first look succeeded. */
+  get view(): View {
+    return this.#view;
+  }
+
+  /** The proven tree that the view was folded to, or null before the first publication. */
+  get snapshot(): Snapshot | null {
+    return this.#snapshot;
+  }
+
+  /** Steady ms since a look last succeeded, or null when none did yet. */
+  get staleMs(): number | null {
+    return this.#loadedAt === null ? null : this.deps.clock.monotonic() - this.#loadedAt;
+  }
+
+  /**
+   * Look once: fold new leaves, take newer volatile rows, swap. True when the view changed. A look under way is shared.
+   * @throws what the tree and the store throw (HistoryChanged, Tampered ..); the old view stays.
+   */
+  refresh(): Promise<boolean> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = null;
+    });
+    return this.#looking;
+  }
+
+  /** Begin to follow. The first look may fail like any other: it is tried again. */
+  start(): void {
+    const every = this.deps.everyMs ?? 2000;
+    const turn = async (): Promise<void> => {
+      try {
+        await this.refresh();
+      } catch (error) {
+        this.deps.metrics.count("touchstone_serving_refresh_failures_total");
+        this.deps.logger.warn({ err: error }, "the record could not be followed; the old view stays");
+      }
+      if (!this.#stopped) this.#timer = setTimeout(() => void turn(), every);
+    };
+    void turn();
+  }
+
+  /** Stop following; resolves when a look under way has ended. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    if (this.#timer) clearTimeout(this.#timer);
+    await this.#looking?.catch(() => {});
+  }
+
+  async #look(): Promise<boolean> {
+    const old = this.#view;
+    const snapshot = await this.deps.tree.newest();
+    const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
+    const volatile = await loadVolatile(this.deps.store, old.volatile);
+    if (volatile !== old.volatile) {
+      for (const row of volatile.rows.values()) {
+        old.names.add({ cap: row.capability_id, url: row.url, method: row.method, tool: null });
+      }
+    }
+    const size = snapshot?.head.size ?? 0;
+    const changed = volatile !== old.volatile || size !== old.size;
+    if (changed) this.#view = new View({ origin: old.origin, size, entries, volatile, names: old.names });
+    this.#snapshot = snapshot;
+    this.#loadedAt = this.deps.clock.monotonic();
+    this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);
+    this.deps.metrics.gauge("touchstone_serving_endpoints", this.#view.entries.size);
+    return changed;
+  }
+
+  /** Entries with the leaves since the old view folded in. Names grow at once: they say nothing that a view lacks. */
+  async #fold(old: View, { head, reader }: Snapshot): Promise<View["entries"]> {
+    const changes = new Map<string, Entry>();
+    const before = (cap: string): Entry | undefined => changes.get(cap) ?? old.entry(cap);
+    for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
+      const entry = foldLeaf(before, leaf, bytes);
+      if (!entry) continue;
+      changes.set(entry.cap, entry);
+      if (isListed(entry)) old.names.add(entry);
+    }
+    return old.entries.with(changes);
+  }
+}

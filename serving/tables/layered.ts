@@ -1,0 +1,38 @@
+/** A delta this much smaller than the base is copied at a refresh; a larger one is merged into a new base. */
+const MERGE_SHARE = 8;
+const MERGE_MIN = 1024;
+
+/** An immutable map in two layers: a large base that stays, and a small delta that is copied when something changes. */
+export class Layered<V> {
+  private constructor(
+    private readonly base: ReadonlyMap<string, V>,
+    private readonly delta: ReadonlyMap<string, V>,
+    /** Keys in both layers together. */
+    readonly size: number,
+  ) {}
+
+  static empty<V>(): Layered<V> {
+    return new Layered<V>(new Map(), new Map(), 0);
+  }
+
+  get(key: string): V | undefined {
+    return this.delta.get(key) ?? this.base.get(key);
+  }
+
+  /** A new map with these changes; this one stays as it is. */
+  with(changes: ReadonlyMap<string, V>): Layered<V> {
+    if (changes.size === 0) return this;
+    let added = 0;
+    for (const key of changes.keys()) if (this.get(key) === undefined) added++;
+    const delta = new Map([...this.delta, ...changes]);
+    const size = this.size + added;
+    if (delta.size < Math.max(MERGE_MIN, this.base.size / MERGE_SHARE)) return new Layered(this.base, delta, size);
+    return new Layered(new Map([...this.base, ...delta]), new Map(), size);
+  }
+
+  /** Every value once, base first. */
+  *values(): Generator<V> {
+    for (const [key, value] of this.base) yield this.delta.get(key) ?? value;
+    for (const [key, value] of this.delta) if (!this.base.has(key)) yield value;
+  }
+}

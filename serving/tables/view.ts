@@ -1,0 +1,92 @@
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Entry } from "./entry.ts";
+import { Layered } from "./layered.ts";
+import { Names } from "./names.ts";
+import { PayeeTable } from "./payees.ts";
+
+/** {topic: {partition: next offset}} behind the volatile rows. */
+export type Positions = Record<string, Record<string, number>>;
+
+/** The volatile rows of one `live/view.json`. */
+export interface Volatile {
+  /** Moment of the view that named them, RFC 3339, or null before the first. */
+  at: string | null;
+  /** Size of the tree that their counts refer to. */
+  treeSize: number;
+  positions: Positions;
+  rows: ReadonlyMap<string, VolatileRow>;
+}
+
+export const NO_VOLATILE: Volatile = { at: null, treeSize: 0, positions: {}, rows: new Map() };
+
+/** Who holds which published facts, and how fresh they are. */
+export interface ViewParts {
+  /** Name of the log, as its checkpoint says it. */
+  origin: string;
+  /** Leaves that are folded in. */
+  size: number;
+  entries: Layered<Entry>;
+  volatile: Volatile;
+  names: Names;
+}
+
+/**
+ * What every answer comes from: the fold of the tree to one size, and the volatile rows of one moment. Immutable; the
+ * follower swaps the whole of it, so an answer never mixes two states and counts never go backwards.
+ */
+export class View {
+  readonly origin: string;
+  readonly size: number;
+  readonly entries: Layered<Entry>;
+  readonly volatile: Volatile;
+  readonly names: Names;
+  #payees: PayeeTable | undefined;
+  readonly #memo = new Map<string, unknown>();
+
+  constructor(parts: ViewParts) {
+    this.origin = parts.origin;
+    this.size = parts.size;
+    this.entries = parts.entries;
+    this.volatile = parts.volatile;
+    this.names = parts.names;
+  }
+
+  static empty(origin: string): View {
+    return new View({ origin, size: 0, entries: Layered.empty(), volatile: NO_VOLATILE, names: new Names() });
+  }
+
+  entry(cap: string): Entry | undefined {
+    return this.entries.get(cap);
+  }
+
+  row(cap: string): VolatileRow | undefined {
+    return this.volatile.rows.get(cap);
+  }
+
+  /** Is this id in the record: published, or at least knocked at? */
+  has(cap: string): boolean {
+    return this.entries.get(cap) !== undefined || this.volatile.rows.has(cap);
+  }
+
+  /**
+   * Observations and withdrawals since the card, as the volatile rows count them. They refer to the card of the tree
+   * they were made against: for a card that is newer they say nothing, and it was computed without withdrawn records.
+   */
+  since(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
+    const row = this.row(cap);
+    if (!row || (leaf !== undefined && leaf >= this.volatile.treeSize)) return { observations: 0, withdrawn: 0 };
+    return { observations: row.observations_since, withdrawn: row.withdrawn_since };
+  }
+
+  /** Who is paid by whom; made at the first question of a view. */
+  get payees(): PayeeTable {
+    this.#payees ??= new PayeeTable(this);
+    return this.#payees;
+  }
+
+  /** Something that follows from this view alone, made once (a sorted table, a total). */
+  memo<T>(name: string, make: () => T): T {
+    if (!this.#memo.has(name)) this.#memo.set(name, make());
+    return this.#memo.get(name) as T;
+  }
+}

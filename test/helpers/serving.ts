@@ -1,0 +1,92 @@
+import type { H3 } from "h3";
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import type { Log, NewRecord } from "../../infra/log/log.ts";
+import { createApp } from "../../serving/app.ts";
+import type { ServingDeps } from "../../serving/context.ts";
+import { Follower } from "../../serving/tables/follower.ts";
+import { PublishedTree } from "../../serving/tables/tree.ts";
+import { NOW, ORIGIN, type PublicRecord } from "./public-record.ts";
+
+/** A clock whose two hands a test moves: the record's time and the steady counter. */
+export class TwoHands implements Clock {
+  readonly lapsed: boolean;
+  #now: number;
+  #steady = 0;
+  constructor(at = NOW, lapsed = false) {
+    this.#now = Date.parse(at);
+    this.lapsed = lapsed;
+  }
+  now = (): Date => new Date(this.#now);
+  monotonic = (): number => this.#steady;
+  pass(ms: number): void {
+    this.#now += ms;
+    this.#steady += ms;
+  }
+  async sleep(ms: number): Promise<void> {
+    this.pass(ms);
+  }
+}
+
+/** A log of which only `append` is asked; `down` makes it refuse. */
+export class AppendOnly implements Pick<Log, "append" | "partitions"> {
+  readonly partitions = 4;
+  readonly records: NewRecord[] = [];
+  down = false;
+  async append(records: readonly NewRecord[]) {
+    if (this.down) throw new Error("disk full at /secret/path");
+    this.records.push(...records);
+    return records.map(({ topic, partition, eventId }, i) => ({ topic, partition, eventId, offset: i }));
+  }
+}
+
+/** The judgement of production, in small: nothing on this machine, and the usual ports only. */
+export const judge: Egress["judge"] = (text) => {
+  const url = new URL(text);
+  if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
+  if (!url.hostname.includes(".") || /^[\d.]+$/.test(url.hostname)) {
+    return { ok: false, reason: "host", says: "its host is not a public name" };
+  }
+  return { ok: true };
+};
+
+export interface TestServing {
+  app: H3;
+  follower: Follower;
+  clock: TwoHands;
+  log: AppendOnly;
+  deps: ServingDeps;
+  get(path: string, init?: RequestInit): Promise<Response>;
+}
+
+/** The app over a record, with its view loaded. */
+export async function servingOver(record: PublicRecord, more: Partial<ServingDeps> = {}): Promise<TestServing> {
+  const clock = (more.clock as TwoHands | undefined) ?? new TwoHands();
+  const log = new AppendOnly();
+  const follower = new Follower({
+    tree: new PublishedTree(record.store, record.trust),
+    store: record.store,
+    origin: ORIGIN,
+    clock,
+    logger: record.logger,
+    metrics: record.metrics,
+  });
+  await follower.refresh();
+  const deps: ServingDeps = {
+    store: record.store,
+    follower,
+    log,
+    answers: record.keys.answers,
+    judge,
+    jwks: () => record.jwks,
+    clock,
+    logger: record.logger,
+    metrics: record.metrics,
+    baseUrl: "https://touchstone.test",
+    ...more,
+  };
+  const app = createApp(deps);
+  return { app, follower, clock, log, deps, get: async (path, init) => app.request(path, init) };
+}
+
+export const checkPath = (query: Record<string, string>): string => `/v1/check?${new URLSearchParams(query)}`;
