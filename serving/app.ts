@@ -73,7 +73,7 @@ function handler(service: Service, operation: Operation) {
 }
 
 /** What h3 itself refuses, in our codes: an address that cannot be decoded; anything else is our fault. */
-const CODES: Record<number, ProblemCode> = { 400: "bad_request", 404: "not_found", 413: "too_large" };
+const CODES: Record<number, ProblemCode> = { 400: "bad_request", 404: "not_found" };
 
 function refusedByRouter(service: Service, error: HTTPError, event: H3Event): HTTPResponse {
   const code = error.unhandled ? undefined : CODES[error.status];

@@ -9,7 +9,6 @@ export const PROBLEMS = {
   unknown_capability: { status: 404, title: "No endpoint with this id is in the record", retriable: true },
   not_found: { status: 404, title: "There is nothing at this address", retriable: false },
   method_not_allowed: { status: 405, title: "This address takes other methods", retriable: false },
-  too_large: { status: 413, title: "The request is too large", retriable: false },
   range_not_satisfiable: { status: 416, title: "The range lies outside the object", retriable: false },
   too_many_requests: { status: 429, title: "Too many requests", retriable: true },
   too_many_asks: { status: 429, title: "Too many unknown urls", retriable: true },
