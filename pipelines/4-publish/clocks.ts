@@ -1,0 +1,46 @@
+import type { Clock } from "../../infra/clock.ts";
+
+/** The chain's newest block, and whether its blocks come at a fixed pace (only then does its silence say anything). */
+export interface ChainTime {
+  newest: Date;
+  fixedBlockTime: boolean;
+}
+
+/** Our clock cannot be right, so nothing is published: a time once in the log stays there. */
+export class ClockRefused extends Error {
+  constructor(says: string) {
+    super(`not publishing: ${says}`);
+    this.name = "ClockRefused";
+  }
+}
+
+const MAX_APART_MS = 30_000;
+
+export interface Clocks {
+  clock: Clock;
+  chainTime?: () => Promise<ChainTime | null>;
+}
+
+/**
+ * The time of the next publication, never before the last one. A lapsed clock lives a day again after a crash, so there
+ * the last generation's time is taken; record time is made up and the chain keeps real time, so they are not compared.
+ * @throws ClockRefused when a real clock is behind the last generation.
+ */
+export function publicationTime({ clock }: Clocks, generation: { at: string } | null): Date {
+  const now = clock.now();
+  const last = generation ? new Date(generation.at) : now;
+  if (now >= last) return now;
+  if (clock.lapsed) return last;
+  throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${last.toISOString()}`);
+}
+
+/** @throws ClockRefused when `at` and the chain's newest block are apart. */
+export async function compareWithChain({ clock, chainTime }: Clocks, at: Date): Promise<void> {
+  const chain = clock.lapsed || !chainTime ? null : await chainTime();
+  if (!chain) return;
+  const ahead = chain.newest.getTime() - at.getTime();
+  if (ahead > MAX_APART_MS || (chain.fixedBlockTime && -ahead > MAX_APART_MS)) {
+    const where = ahead > 0 ? "ahead of" : "behind";
+    throw new ClockRefused(`the chain's newest block is ${Math.round(Math.abs(ahead) / 1000)} s ${where} our clock`);
+  }
+}

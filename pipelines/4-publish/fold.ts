@@ -1,0 +1,196 @@
+import { canonicalText } from "../../infra/canonical.ts";
+import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
+import { addDays, dayOf } from "../record/time.ts";
+import type { Band, Tier } from "../record/vocabulary.ts";
+import { lastCounted } from "./cadence.ts";
+
+/**
+ * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
+ * starts, a mirror and an auditor arrive at the same. Pure; kept in memory by whoever follows the log.
+ */
+export interface PublishedCard {
+  /** Log position of its leaf. */
+  leaf: number;
+  tier: Tier;
+  band: Band;
+  raw_band: Band;
+  headline: boolean;
+  why: string;
+  /** RFC 8785 text of the signed card. */
+  text: string;
+}
+
+export type ListingFacts = Pick<
+  ListingLeaf,
+  "capability_id" | "url" | "method" | "tool" | "class" | "description" | "seller_controlled" | "defects"
+>;
+
+export interface LetterOfTier {
+  tier: Tier;
+  band: Band;
+}
+
+/** A raw headline letter, as a leaf published it. */
+export interface RawLetter {
+  leaf: number;
+  day: string;
+  band: Band;
+}
+
+export interface PublishedCorrection {
+  leaf: number;
+  kind: CorrectionLeaf["kind"];
+  body: Record<string, unknown>;
+}
+
+export interface PublishedCap {
+  cap: string;
+  /** Newest listing, null before the first and after a delisting. */
+  listing: ListingFacts | null;
+  /** The newest group of cards, deepest first; it stands in for every card before it. */
+  cards: PublishedCard[];
+  /** Letters of the group before that one. */
+  before: LetterOfTier[];
+  /** Position of its last leaf, -1 for none. */
+  beforeLeaf: number;
+  /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
+  countedBefore: string;
+  computedAt: string;
+  day: string;
+  positions: Record<string, number>;
+  /** Headline letters of the days that a hold can still see, and the newest one before them. */
+  raw: RawLetter[];
+  corrections: PublishedCorrection[];
+}
+
+/** Days of letters kept: the hold's 14 and one to spare. The newest letter before them is kept too, it runs on. */
+const RAW_DAYS = 15;
+
+/** The members of a listing that are compared and shown; a leaf's place and unknown members aside. */
+export const listingFacts = (listing: ListingFacts): ListingFacts => ({
+  capability_id: listing.capability_id,
+  url: listing.url,
+  method: listing.method,
+  tool: listing.tool,
+  class: listing.class,
+  description: listing.description,
+  seller_controlled: listing.seller_controlled,
+  defects: listing.defects,
+});
+
+export class PublishedFold {
+  /** Leaves folded: the next one expected. */
+  size = 0;
+  /** Next `seq` of each kind. */
+  readonly nextSeq = new Map<string, number>();
+  readonly caps = new Map<string, PublishedCap>();
+  /** Hash of each day's salt, and the salt once it was opened. */
+  readonly schedules = new Map<string, { salt_hash: string; salt: string | null }>();
+  keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
+  index: { tree_size: number; key: string; leaf: number } | null = null;
+  /** `at` of the newest leaf, "" before the first. */
+  newest = "";
+
+  /** @throws Error when a leaf is not the next one: its index or its seq leaves a gap. */
+  apply(leaf: Leaf): void {
+    const seq = this.nextSeq.get(leaf.kind) ?? 0;
+    if (leaf.index !== this.size || leaf.seq !== seq) {
+      throw new Error(`leaf ${leaf.kind} ${leaf.index}/${leaf.seq} is not the next one (${this.size}/${seq})`);
+    }
+    this.size++;
+    this.nextSeq.set(leaf.kind, seq + 1);
+    this.newest = leaf.at;
+    switch (leaf.kind) {
+      case "grade":
+        this.#grade(leaf);
+        return;
+      case "listing":
+        this.#cap(leaf.capability_id).listing = listingFacts(leaf);
+        return;
+      case "delisting":
+        this.#cap(leaf.capability_id).listing = null;
+        return;
+      case "correction":
+      case "dispute":
+      case "reinstated":
+        this.#cap(leaf.capability_id).corrections.push({ leaf: leaf.index, kind: leaf.kind, body: leaf.body });
+        return;
+      case "schedule":
+        this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
+        if (leaf.opens) this.#open(leaf.opens);
+        return;
+      case "keys":
+        this.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: leaf.index };
+        return;
+      case "index":
+        this.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: leaf.index };
+    }
+  }
+
+  #cap(cap: string): PublishedCap {
+    let known = this.caps.get(cap);
+    if (!known) {
+      known = {
+        cap,
+        listing: null,
+        cards: [],
+        before: [],
+        beforeLeaf: -1,
+        countedBefore: "",
+        computedAt: "",
+        day: "",
+        positions: {},
+        raw: [],
+        corrections: [],
+      };
+      this.caps.set(cap, known);
+    }
+    return known;
+  }
+
+  #grade(leaf: GradeLeaf): void {
+    const cap = this.#cap(leaf.card.capability_id);
+    const last = cap.cards.at(-1);
+    // Cards of one endpoint in one run are neighbours; anything else begins a new group.
+    const sameGroup = last?.leaf === leaf.index - 1 && cap.computedAt === leaf.card.computed_at;
+    if (!sameGroup) {
+      cap.countedBefore = lastCounted(cap);
+      cap.before = cap.cards.map(({ tier, band }) => ({ tier, band }));
+      cap.beforeLeaf = last?.leaf ?? -1;
+      cap.cards = [];
+    }
+    cap.cards.push({
+      leaf: leaf.index,
+      tier: leaf.card.tier,
+      band: leaf.card.band,
+      raw_band: leaf.raw_band,
+      headline: leaf.headline,
+      why: leaf.why,
+      text: canonicalText(leaf.card),
+    });
+    cap.computedAt = leaf.card.computed_at;
+    cap.day = leaf.day;
+    cap.positions = leaf.inputs.positions;
+    if (leaf.headline) {
+      cap.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band });
+      cap.raw = recent(cap.raw, leaf.day);
+    }
+  }
+
+  #open(opens: { day: string; salt: string }): void {
+    const schedule = this.schedules.get(opens.day);
+    if (schedule) schedule.salt = opens.salt;
+  }
+}
+
+function recent(raw: readonly RawLetter[], day: string): RawLetter[] {
+  const first = addDays(day, -RAW_DAYS);
+  const from = raw.findIndex((letter) => letter.day >= first);
+  return raw.slice(Math.max(0, from - 1));
+}
+
+/** The card that a check shows, or null before the first. */
+export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards.find((card) => card.headline) ?? null;
+
+/** UTC day of the newest leaf of a fold, or "" for an empty one. */
+export const newestDay = (fold: PublishedFold): string => (fold.newest ? dayOf(new Date(fold.newest)) : "");

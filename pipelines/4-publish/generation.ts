@@ -1,0 +1,91 @@
+import { z } from "zod";
+import { compress, decompress } from "zstd-napi";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { decodeEntries, encodeEntries } from "../../infra/tree/bundle.ts";
+import { highestNumbered, numberedKey } from "./numbered.ts";
+
+/**
+ * A generation: one step of the log, won by creating the private object `generation/<20-digit n>`. Root and input
+ * positions are in it together, so a replay neither loses nor repeats. Numbers are dense from 0 and never removed.
+ */
+const Head = z.strictObject({ size: z.int().min(0), root: z.string().regex(/^[0-9a-f]{64}$/) });
+const Positions = z.record(z.string(), z.record(z.string(), z.int()));
+export const Generation = z.strictObject({
+  v: z.literal(1),
+  n: z.int().min(0),
+  old: Head,
+  new: Head,
+  /** Private object with exactly the new leaves. */
+  staging: z.string(),
+  /** Newest run that was taken whole, null before the first; the next one to look at is one more. */
+  run: z.int().nullable(),
+  /** Id of the log that the positions speak of, null before the first run. */
+  log: z.string().nullable(),
+  /** {topic: {partition: next offset}} of the runs that were taken whole. */
+  positions: Positions,
+  writer: z.string(),
+  at: z.string(),
+});
+export type Generation = z.infer<typeof Generation>;
+
+export const generationKey = (n: number): string => numberedKey("generation", n);
+
+/** A private object that is gone or is not what its name or its reader expects. Nothing can be published over it. */
+export class BadPrivate extends Error {
+  constructor(key: string, says: string) {
+    super(`private object ${key}: ${says}`);
+    this.name = "BadPrivate";
+  }
+}
+
+/** @throws BadPrivate */
+export async function readGeneration(store: Store, n: number): Promise<Generation> {
+  const key = generationKey(n);
+  const object = await store.get(key);
+  if (!object) throw new BadPrivate(key, "missing");
+  const parsed = Generation.safeParse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
+  if (!parsed.success) throw new BadPrivate(key, parsed.error.issues[0]!.message);
+  return parsed.data;
+}
+
+/** Highest generation at or after `known` (-1 = none known), or -1. */
+export const highestGeneration = (store: Store, known: number): Promise<number> =>
+  highestNumbered(store, "generation", known);
+
+/**
+ * Try to make `generation` ours. A lost answer is asked for again: what lies there with our bytes is ours.
+ * @returns false when another writer has this number.
+ * @throws what the store throws when it cannot be known; whoever recovers then finds out.
+ */
+export async function winGeneration(store: Store, generation: Generation): Promise<boolean> {
+  const key = generationKey(generation.n);
+  const bytes = canonicalBytes(generation);
+  try {
+    if ((await store.create(key, bytes)).result === "created") return true;
+  } catch (error) {
+    const found = await store.get(key).catch(() => null);
+    if (!found) throw error;
+    return Buffer.compare(found.bytes, bytes) === 0;
+  }
+  const found = await store.get(key);
+  return found !== null && Buffer.compare(found.bytes, bytes) === 0;
+}
+
+/** Write the new leaves of a generation to come, or adopt them; returns the key, which is made of their bytes. */
+export async function stage(store: Store, entries: readonly Uint8Array[]): Promise<string> {
+  const bytes = encodeEntries(entries);
+  const key = `staging/${sha256hex(bytes)}`;
+  const { result } = await store.create(key, compress(bytes, { compressionLevel: 3 }));
+  if (result === "exists") await staged(store, key);
+  return key;
+}
+
+/** The new leaves of a generation. @throws BadPrivate when they are gone or not what their name says */
+export async function staged(store: Store, key: string): Promise<Buffer[]> {
+  const object = await store.get(key);
+  if (!object) throw new BadPrivate(key, "missing");
+  const bytes = decompress(object.bytes);
+  if (key !== `staging/${sha256hex(bytes)}`) throw new BadPrivate(key, "is not what its name says");
+  return decodeEntries(bytes);
+}

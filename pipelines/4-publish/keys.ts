@@ -1,0 +1,70 @@
+import { z } from "zod";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { signObject } from "../../infra/keys/sign.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import { verifyObject } from "../../infra/keys/verify.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { PublishedFold } from "./fold.ts";
+import type { Draft } from "./leaves.ts";
+import { keysKey } from "./objects.ts";
+import { putPublic } from "./writes.ts";
+
+/** A keys document as it is published: all keys there ever were, chained to the document before it. */
+export const KeysDocument = z.looseObject({
+  schema: z.literal("svc.keys.v1"),
+  n: z.int().min(0),
+  /** sha256 of document n - 1, null for the first. */
+  previous: z.string().nullable(),
+  computed_at: z.string(),
+  keys: z.array(z.looseObject({ kid: z.string() })).min(1),
+  signing_key_id: z.string(),
+  canonicalization: z.literal("RFC8785"),
+  signature: z.string(),
+});
+export type KeysDocument = z.infer<typeof KeysDocument>;
+
+/** The newest published document, proven by the leaf's hash, or null before the first. @throws when it is not that */
+export async function readKeys(store: Store, fold: PublishedFold): Promise<KeysDocument | null> {
+  if (!fold.keys) return null;
+  const object = await store.get(fold.keys.key);
+  if (!object || sha256hex(object.bytes) !== fold.keys.sha256) {
+    throw new Error(`${fold.keys.key} is missing or is not what its leaf says`);
+  }
+  return KeysDocument.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
+}
+
+/**
+ * Write the next keys document when the keys differ from the newest published ones.
+ * @param signer the cards key of document n - 1 (of document 0: its own), so that one document vouches for the next.
+ * @returns the leaf to publish, or null when nothing changed.
+ */
+export async function writeKeys(
+  store: Store,
+  fold: PublishedFold,
+  jwks: Jwks,
+  signer: Signer,
+  at: Date,
+): Promise<Draft | null> {
+  const before = await readKeys(store, fold);
+  if (before && Buffer.compare(canonicalBytes(before.keys), canonicalBytes(jwks.keys)) === 0) return null;
+  if (before && !before.keys.some((key) => key.kid === signer.kid)) {
+    throw new Error(`keys document ${before.n + 1} must be signed by a key of document ${before.n}, not ${signer.kid}`);
+  }
+  const n = before ? before.n + 1 : 0;
+  const document = { schema: "svc.keys.v1", n, previous: fold.keys?.sha256 ?? null, computed_at: at.toISOString() };
+  const key = keysKey(n);
+  let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
+  // A writer that died before its leaf left a document: that one is number n, and ours, if it differs, comes after it.
+  await putPublic(store, key, bytes, (theirs) => {
+    const other = KeysDocument.parse(JSON.parse(Buffer.from(theirs).toString("utf8")));
+    const vouching = { keys: before?.keys ?? jwks.keys } as Jwks;
+    bytes = theirs;
+    return (
+      other.n === n &&
+      other.previous === document.previous &&
+      verifyObject(vouching, other, { purpose: "cards", at: other.computed_at }).ok
+    );
+  });
+  return { kind: "keys", n, key, sha256: sha256hex(bytes), bytes: bytes.length };
+}

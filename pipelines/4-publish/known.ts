@@ -1,0 +1,71 @@
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { listingFacts, type PublishedFold } from "./fold.ts";
+import { BadLeaf, type Draft } from "./leaves.ts";
+
+/**
+ * Which drafts say something that the log does not say yet. Callers may publish what they know again and again, after a
+ * crash or from two machines: nothing is doubled.
+ */
+export function unknownDrafts(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
+  // Of several drafts about one thing in one call the last one counts, in its place.
+  const byThing = new Map<unknown, Draft>();
+  for (const draft of drafts) {
+    const thing = thingOf(draft) ?? draft;
+    byThing.delete(thing);
+    byThing.set(thing, draft);
+  }
+  return [...byThing.values()].filter((draft) => !isKnown(fold, draft));
+}
+
+/** Name of what a draft is about, or null when each one is a thing of its own. */
+function thingOf(draft: Draft): string | null {
+  switch (draft.kind) {
+    case "listing":
+    case "delisting":
+      return `listed ${draft.capability_id}`;
+    case "correction":
+    case "dispute":
+    case "reinstated":
+      return `${draft.kind} ${draft.capability_id} ${correctionId(draft.body)}`;
+    case "schedule":
+      return `schedule ${draft.day}`;
+    default:
+      return null;
+  }
+}
+
+/** A correction or dispute by its own id, a reinstatement by the correction that it takes back. */
+export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
+
+function isKnown(fold: PublishedFold, draft: Draft): boolean {
+  switch (draft.kind) {
+    case "listing": {
+      const listing = fold.caps.get(draft.capability_id)?.listing;
+      return !!listing && canonicalText(listing) === canonicalText(listingFacts(draft));
+    }
+    case "delisting":
+      return !fold.caps.get(draft.capability_id)?.listing;
+    case "correction":
+    case "dispute":
+    case "reinstated":
+      return !!fold.caps
+        .get(draft.capability_id)
+        ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
+    case "schedule":
+      refuseWrongSalt(fold, draft);
+      return fold.schedules.has(draft.day);
+    case "keys":
+      return fold.keys !== null && fold.keys.n >= draft.n;
+    case "index":
+      return fold.index !== null && fold.index.tree_size >= draft.tree_size;
+    default:
+      return false;
+  }
+}
+
+/** A salt that does not open its day would stand in the log for good as proof against us. @throws BadLeaf */
+function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {
+  const opened = draft.opens && fold.schedules.get(draft.opens.day);
+  if (!opened || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === opened.salt_hash) return;
+  throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
+}

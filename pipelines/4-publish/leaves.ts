@@ -1,0 +1,76 @@
+import { canonicalBytes } from "../../infra/canonical.ts";
+import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
+
+type Placed = "index" | "seq" | "at";
+/** The known members of a leaf, without those that say where it stands. (Omit would lose them to the index signature.) */
+type Without<T> = T extends Leaf
+  ? { [K in keyof T as string extends K ? never : K extends Placed ? never : K]: T[K] }
+  : never;
+/** A leaf before it has its place in the log. */
+export type Draft = Without<Leaf>;
+/** Drafts that stand or fall together, next to each other: the cards of one endpoint, a correction and its card. */
+export type Group = readonly Draft[];
+
+/** A draft that can never become a leaf: not of its shape, not canonical, or too long. Our fault or a listing's. */
+export class BadLeaf extends Error {
+  constructor(draft: Draft, says: string) {
+    super(`${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${says}`);
+    this.name = "BadLeaf";
+  }
+}
+
+/** Bytes of a leaf in its place. @throws BadLeaf */
+export function sealLeaf(draft: Draft, index: number, seq: number, at: string): Buffer {
+  let bytes: Buffer;
+  try {
+    const leaf = { ...draft, index, seq, at };
+    const checked = Leaf.safeParse(leaf);
+    if (!checked.success) {
+      const issue = checked.error.issues[0]!;
+      throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
+    }
+    bytes = canonicalBytes(leaf, { published: true });
+  } catch (error) {
+    throw new BadLeaf(draft, (error as Error).message);
+  }
+  if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
+  return bytes;
+}
+
+/** Groups in their places, and what could not be one. */
+export interface Sealed {
+  entries: Buffer[];
+  kept: Group[];
+  refused: BadLeaf[];
+}
+
+/**
+ * Leaves for groups that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing).
+ * A group with a bad draft is left out whole, with the reason, and costs nobody else a place.
+ */
+export function sealGroups(
+  groups: readonly Group[],
+  size: number,
+  nextSeq: ReadonlyMap<string, number>,
+  at: string,
+): Sealed {
+  const sealed: Sealed = { entries: [], kept: [], refused: [] };
+  const seqs = new Map(nextSeq);
+  for (const group of groups) {
+    const ahead = new Map(seqs);
+    try {
+      const entries = group.map((draft, i) => {
+        const seq = ahead.get(draft.kind) ?? 0;
+        ahead.set(draft.kind, seq + 1);
+        return sealLeaf(draft, size + sealed.entries.length + i, seq, at);
+      });
+      sealed.entries.push(...entries);
+      sealed.kept.push(group);
+      for (const [kind, seq] of ahead) seqs.set(kind, seq);
+    } catch (error) {
+      if (!(error instanceof BadLeaf)) throw error;
+      sealed.refused.push(error);
+    }
+  }
+  return sealed;
+}

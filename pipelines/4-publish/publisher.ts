@@ -1,0 +1,192 @@
+import { randomBytes } from "node:crypto";
+import type { Clock } from "../../infra/clock.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { witnessName } from "../../infra/tree/checkpoint.ts";
+import type { View } from "../record/volatile.ts";
+import type { CheckpointKeys } from "./apply.ts";
+import type { ChainTime } from "./clocks.ts";
+import { type Committed, Committer } from "./committer.ts";
+import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
+import { writeIndex } from "./index-build.ts";
+import { writeKeys } from "./keys.ts";
+import { unknownDrafts } from "./known.ts";
+import type { Draft } from "./leaves.ts";
+import type { Run } from "./runs.ts";
+import { sweepPartials } from "./sweep.ts";
+import type { CorrectionDraft } from "./take-lines.ts";
+import { type CorrectionsOf, type RunResult, RunTaker } from "./take-run.ts";
+import { sweepLive, writeLive, writeView } from "./view.ts";
+
+export interface PublisherOptions {
+  privateStore: Store;
+  publicStore: Store;
+  /** Keys in use: cards signs cards and index lists, log and witness the checkpoint. */
+  signers: { cards: Signer; log: Signer; witness: Signer };
+  clock: Clock;
+  /** Name of the log: the base address without its scheme unless configured. */
+  origin: string;
+  /** Partitions of the event log whose positions runs carry. */
+  partitions: number;
+  logger: Logger;
+  metrics: Metrics;
+  /** Newest block of the chain we pay on; null when it cannot be asked. Not called while the clock lapses. */
+  chainTime?: () => Promise<ChainTime | null>;
+  /** Names this process in the generations it wins (default: random). */
+  writer?: string;
+}
+
+/**
+ * The publisher: the only writer of the tree. Every call takes its turn, recovers first when it has to, and says
+ * nothing twice: what the log says already is left out, so any call may be made again after a failure.
+ * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
+ */
+export class Publisher {
+  readonly #options: PublisherOptions;
+  readonly #committer: Committer;
+  readonly #runs: RunTaker;
+  /** Rides along with the next leaves; an index alone is no reason to publish. */
+  #index: Draft | null = null;
+
+  constructor(options: PublisherOptions) {
+    this.#options = options;
+    const { privateStore, publicStore, clock, origin, logger, metrics, chainTime } = options;
+    const writer = options.writer ?? randomBytes(8).toString("hex");
+    const keys = checkpointKeys(origin, options.signers);
+    this.#committer = new Committer({
+      privateStore,
+      publicStore,
+      keys,
+      origin,
+      clock,
+      logger,
+      metrics,
+      writer,
+      chainTime,
+    });
+    this.#runs = new RunTaker({
+      privateStore,
+      commit: (plan) => this.#commit(plan),
+      before: () => this.#committer.before(),
+      partitions: options.partitions,
+      cards: options.signers.cards,
+      logger,
+      metrics,
+    });
+  }
+
+  /** Recover: finish what a dead writer began, read what is published. Other calls do it too; this one says so. */
+  async start(): Promise<void> {
+    await this.#committer.before();
+  }
+
+  /** What is published, folded. Changes in place with every publication. */
+  get published(): PublishedFold {
+    return this.#committer.fold;
+  }
+
+  /** Leaves as they are; those that the log has already are left out. */
+  publishLeaves(drafts: readonly Draft[]): Promise<Committed> {
+    return this.#commit(({ fold }) => ({ groups: unknownDrafts(fold, drafts).map((draft) => [draft]) }));
+  }
+
+  /** What is known of these endpoints now: a new leaf only where it differs from the published one. */
+  publishListings(listings: readonly ListingFacts[], delisted: readonly string[] = []): Promise<Committed> {
+    return this.publishLeaves([
+      ...listings.map((listing): Draft => ({ kind: "listing", ...listingFacts(listing) })),
+      ...delisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
+    ]);
+  }
+
+  /** The commitment to a day's plan, once a day; `opens` carries the salt (hex) of a day that is over. */
+  publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<Committed> {
+    return this.publishLeaves([{ kind: "schedule", ...schedule }]);
+  }
+
+  /**
+   * The keys document, when it changed. The first leaf of every log.
+   * @param signer cards key of the document before (default: the one in use), so that documents form a chain.
+   */
+  async publishKeys(jwks: Jwks, signer: Signer = this.#options.signers.cards): Promise<void> {
+    const { publicStore, clock } = this.#options;
+    // Twice at most: a writer that died may have left document n, and ours is n + 1 then.
+    for (let round = 0; round < 2; round++) {
+      const { fold } = await this.#committer.before();
+      const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
+      if (!draft) return;
+      await this.publishLeaves([draft]);
+    }
+  }
+
+  /**
+   * Publish what a run changed, held against what is published now.
+   * @param corrections those below the run's positions; they are published with the cards that follow from them.
+   */
+  takeRun(run: Run, corrections: readonly CorrectionDraft[] = []): Promise<RunResult> {
+    return this.#runs.take(run, corrections);
+  }
+
+  /** Take every run that the private store holds after the last one taken, in order. */
+  takeNewRuns(correctionsOf?: CorrectionsOf): Promise<RunResult[]> {
+    return this.#runs.takeNew(correctionsOf);
+  }
+
+  /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */
+  due(today: string): string[] {
+    return this.#runs.due(this.published, today);
+  }
+
+  /** Write the market index of what is published now; its leaf rides along with the next publication. */
+  async buildIndex(): Promise<void> {
+    const { fold } = await this.#committer.before();
+    this.#index = (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#index;
+  }
+
+  /** Sign the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
+  refreshCheckpoint(): Promise<void> {
+    return this.#committer.refresh();
+  }
+
+  /** Write one partition's volatile table; the key goes into the next view. */
+  writeLive(partition: number, bytes: Uint8Array): Promise<string> {
+    return writeLive(this.#options.publicStore, this.#options.clock, partition, bytes);
+  }
+
+  /** Move the view that serving follows: the newest index, and these tables with the positions behind them. */
+  async writeView(tables: Pick<View, "live" | "positions">): Promise<View> {
+    const { fold } = await this.#committer.before();
+    const at = this.#options.clock.now().toISOString();
+    const view: View = { v: 1, at, index: fold.index?.key ?? null, tree_size: fold.size, ...tables };
+    await writeView(this.#options.publicStore, view);
+    return view;
+  }
+
+  /** Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects */
+  async sweep(): Promise<number> {
+    const { publicStore, clock } = this.#options;
+    return (await sweepPartials(publicStore, clock)) + (await sweepLive(publicStore, clock));
+  }
+
+  #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {
+    return this.#committer.commit((before) => {
+      const planned = plan(before);
+      const riding = this.#index ? unknownDrafts(before.fold, [this.#index]) : [];
+      return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
+    });
+  }
+}
+
+/** The checkpoint's keys under their names: the log's is the origin, the witness's stands below it. */
+export function checkpointKeys(origin: string, signers: { log: Signer; witness: Signer }): CheckpointKeys {
+  const named = (name: string, signer: Signer) => ({
+    name,
+    publicKey: signer.publicKey,
+    sign: (message: Uint8Array) => signer.sign(message),
+  });
+  return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness) };
+}
+
+/** @see Publisher */
+export const createPublisher = (options: PublisherOptions): Publisher => new Publisher(options);

@@ -1,0 +1,66 @@
+import { compress, decompress } from "zstd-napi";
+import type { Store } from "../../infra/store/store.ts";
+import { RunHeader, RunLine } from "../record/card.ts";
+import { TIERS } from "../record/vocabulary.ts";
+import { BadPrivate } from "./generation.ts";
+import { highestNumbered, numberedKey } from "./numbered.ts";
+
+/** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
+export interface Run {
+  header: RunHeader;
+  lines: AsyncIterable<RunLine> | Iterable<RunLine>;
+}
+
+export const runKey = (n: number): string => numberedKey("runs", n);
+
+/**
+ * A run line as it must be: cards of its endpoint, deepest tier first, exactly one of them the headline.
+ * @throws ZodError, or Error naming the endpoint
+ */
+export function checkLine(value: unknown): RunLine {
+  const line = RunLine.parse(value);
+  const tiers = line.cards.map(({ card }) => TIERS.indexOf(card.tier));
+  if (!tiers.every((tier, i) => i === 0 || tier < tiers[i - 1]!))
+    throw new Error(`${line.cap}: not deepest tier first`);
+  if (line.cards.filter((card) => card.headline).length !== 1) throw new Error(`${line.cap}: not exactly one headline`);
+  if (line.cards.some(({ card }) => card.capability_id !== line.cap)) throw new Error(`${line.cap}: a card of another`);
+  return line;
+}
+
+/** Races for a number before a writer gives up. */
+const MAX_RACES = 64;
+
+/**
+ * Write a run under the next free number: header line, then the lines, NDJSON in one zstd frame. Create-only.
+ * @param header without `n`, which the store decides. @param known number of a run that exists, to look on from.
+ * @throws when the run is not of its shape: nothing is written then.
+ */
+export async function writeRun(
+  store: Store,
+  header: Omit<RunHeader, "n">,
+  lines: readonly RunLine[],
+  known = -1,
+): Promise<number> {
+  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("");
+  let n = (await highestNumbered(store, "runs", known)) + 1;
+  for (let race = 0; race < MAX_RACES; race++, n++) {
+    const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body}`;
+    const { result } = await store.create(runKey(n), compress(Buffer.from(text), { compressionLevel: 3 }));
+    if (result === "created") return n;
+  }
+  throw new Error(`no free number for a run after ${MAX_RACES} tries`);
+}
+
+/** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
+export async function readRun(store: Store, n: number): Promise<{ header: RunHeader; lines: RunLine[] } | null> {
+  const object = await store.get(runKey(n));
+  if (!object) return null;
+  try {
+    const [first, ...rest] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
+    const header = RunHeader.parse(JSON.parse(first!));
+    if (header.n !== n) throw new Error(`its header says ${header.n}`);
+    return { header, lines: rest.map((line) => checkLine(JSON.parse(line))) };
+  } catch (error) {
+    throw new BadPrivate(runKey(n), (error as Error).message.slice(0, 300));
+  }
+}

@@ -1,0 +1,160 @@
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { RunHeader, RunLine } from "../record/card.ts";
+import { type Before, type Committed, mergePositions, type Plan, type Taken } from "./committer.ts";
+import { dueCaps } from "./due.ts";
+import type { PublishedFold } from "./fold.ts";
+import { BadPrivate } from "./generation.ts";
+import { unknownDrafts } from "./known.ts";
+import { type Run, readRun } from "./runs.ts";
+import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
+
+/** The corrections below a run's positions, from the event log. */
+export type CorrectionsOf = (header: RunHeader) => Promise<readonly CorrectionDraft[]>;
+
+export interface RunResult {
+  n: number;
+  /** False when the run is behind what was taken, or belongs to another log; nothing of it is published then. */
+  taken: boolean;
+  reason: string | null;
+  /** Cards that were signed and published. */
+  cards: number;
+  leaves: number;
+  /** Changed, but published today already; `due` names them tomorrow. */
+  deferred: string[];
+  /** Lines older than what is published for their endpoint. */
+  stale: number;
+}
+
+export interface RunTakerOptions {
+  privateStore: Store;
+  commit: (plan: (before: Before) => Plan) => Promise<Committed>;
+  before: () => Promise<Before>;
+  partitions: number;
+  cards: Signer;
+  logger: Logger;
+  metrics: Metrics;
+}
+
+/** Lines that go into one generation: what is in memory at once, however large the run. */
+const SLICE_LINES = 1_000;
+
+/** Takes runs in order and remembers how far it got, also past runs that changed nothing. */
+export class RunTaker {
+  /** Newest run taken by this process; the generation may know a newer one of another's. */
+  #taken: Taken | null = null;
+  /** Next number to look at: past runs that were refused or unreadable, too. */
+  #next = 0;
+  readonly #deferred = new Set<string>();
+
+  constructor(private readonly options: RunTakerOptions) {}
+
+  async take(run: Run, corrections: readonly CorrectionDraft[]): Promise<RunResult> {
+    const { header } = run;
+    const result: RunResult = { n: header.n, taken: false, reason: null, cards: 0, leaves: 0, deferred: [], stale: 0 };
+    result.reason = this.#behind(header, await this.options.before());
+    if (result.reason) {
+      this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
+      this.options.metrics.count("touchstone_runs_refused_total");
+      return result;
+    }
+    const rest = new Set(corrections);
+    for await (const { lines, last } of slices(run.lines)) {
+      const caps = new Set(lines.map((line) => line.cap));
+      const own = [...rest].filter((draft) => caps.has(draft.capability_id));
+      for (const draft of own) rest.delete(draft);
+      await this.#slice(run, lines, own, last ? [...rest] : [], last, result);
+    }
+    this.#taken = { ...takenOf(header), positions: mergePositions(this.#taken?.positions ?? {}, header.positions) };
+    this.#next = Math.max(this.#next, header.n + 1);
+    return { ...result, taken: true };
+  }
+
+  async #slice(
+    { header }: Run,
+    lines: readonly RunLine[],
+    own: readonly CorrectionDraft[],
+    alone: readonly CorrectionDraft[],
+    last: boolean,
+    result: RunResult,
+  ): Promise<void> {
+    const { partitions, cards, metrics } = this.options;
+    let planned: TakenLines | null = null;
+    const committed = await this.options.commit((before) => {
+      const onSigned = () => metrics.count("touchstone_cards_signed_total");
+      planned = takeLines(before, header, lines, own, { partitions, cards, onSigned });
+      // A correction without a line changed no card: the run saw it, and says so by its positions.
+      const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
+      return last ? { groups, taken: takenOf(header) } : { groups };
+    });
+    const { cards: published, deferred, stale } = planned!;
+    result.cards += published;
+    result.leaves += committed.leaves;
+    result.deferred.push(...deferred);
+    result.stale += stale;
+    for (const line of lines) this.#deferred.delete(line.cap);
+    for (const cap of deferred) this.#deferred.add(cap);
+  }
+
+  async takeNew(correctionsOf: CorrectionsOf = async () => []): Promise<RunResult[]> {
+    const results: RunResult[] = [];
+    const { generation } = await this.options.before();
+    for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
+      let run: Awaited<ReturnType<typeof readRun>>;
+      try {
+        run = await readRun(this.options.privateStore, n);
+      } catch (error) {
+        if (!(error instanceof BadPrivate)) throw error;
+        // It can never be read; the grader's next run says all that this one could.
+        this.options.logger.error({ err: error }, "a run cannot be read and is left out");
+        this.options.metrics.count("touchstone_runs_unreadable_total");
+        continue;
+      }
+      if (!run) return results;
+      results.push(await this.take(run, await correctionsOf(run.header)));
+      this.#next = n + 1;
+    }
+  }
+
+  due(fold: PublishedFold, today: string): string[] {
+    return dueCaps(fold, today, this.#deferred);
+  }
+
+  /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
+  #behind(header: RunHeader, { generation }: Before): string | null {
+    const known = [this.#taken, generation?.log ? takenBy(generation) : null].filter((taken) => taken !== null);
+    const partitions = new Set(Object.values(header.positions).flatMap((offsets) => Object.keys(offsets)));
+    for (const { log, positions } of known) {
+      if (log !== header.log) return `it read log ${header.log}, the last one read ${log}`;
+      for (const [topic, offsets] of Object.entries(positions)) {
+        for (const [partition, next] of Object.entries(offsets)) {
+          const own = header.positions[topic]?.[partition] ?? 0;
+          if (partitions.has(partition) && own < next) return `behind in ${topic}/${partition}: ${own} < ${next}`;
+        }
+      }
+    }
+    return null;
+  }
+}
+
+const takenOf = (header: RunHeader): Taken => ({ run: header.n, log: header.log, positions: header.positions });
+
+const takenBy = (generation: NonNullable<Before["generation"]>): Taken => ({
+  run: generation.run ?? -1,
+  log: generation.log!,
+  positions: generation.positions,
+});
+
+/** Lines in slices, the last one marked; a run without lines is one empty slice. */
+async function* slices(lines: Run["lines"]): AsyncGenerator<{ lines: RunLine[]; last: boolean }> {
+  let held: RunLine[] = [];
+  for await (const line of lines) {
+    if (held.length === SLICE_LINES) {
+      yield { lines: held, last: false };
+      held = [];
+    }
+    held.push(line);
+  }
+  yield { lines: held, last: true };
+}

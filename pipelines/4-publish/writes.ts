@@ -1,0 +1,52 @@
+import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
+import { headersOf } from "./objects.ts";
+
+/** A public key that holds other bytes than the log commits to: two logs write to one store. */
+export class PublicConflict extends Error {
+  constructor(readonly key: string) {
+    super(`${key} exists with other content: another log writes to this store, or it was changed`);
+    this.name = "PublicConflict";
+  }
+}
+
+const meta = (key: string): ObjectMeta => {
+  const { contentType, cacheControl } = headersOf(key);
+  return { contentType, cacheControl };
+};
+
+/** Do these two objects say the same? Plain bytes, unless compressors are involved. */
+export type Same = (theirs: Uint8Array) => boolean | Promise<boolean>;
+
+/**
+ * Create a public object, or adopt the one that is there when it says the same.
+ * @throws NotPublic, PublicConflict, and what the store throws
+ */
+export async function putPublic(store: Store, key: string, bytes: Uint8Array, same?: Same): Promise<void> {
+  if ((await store.create(key, bytes, meta(key))).result === "created") return;
+  const theirs = await store.get(key);
+  const equal = theirs && (same ? await same(theirs.bytes) : Buffer.compare(theirs.bytes, bytes) === 0);
+  if (!equal) throw new PublicConflict(key);
+}
+
+/** Races that a swap takes part in before it gives up: each lost one means that somebody else moved on. */
+const MAX_SWAPS = 8;
+
+/**
+ * Replace a mutable public object by compare-and-swap. `next` sees what is there and answers with the new bytes, or
+ * null to leave it; it is asked again after every lost race.
+ * @returns false when `next` left it as it is.
+ */
+export async function swapPublic(
+  store: Store,
+  key: string,
+  next: (theirs: StoredObject | null) => Uint8Array | null | Promise<Uint8Array | null>,
+): Promise<boolean> {
+  for (let attempt = 0; attempt < MAX_SWAPS; attempt++) {
+    const theirs = await store.get(key);
+    const bytes = await next(theirs);
+    if (!bytes) return false;
+    const swap = await store.swap(key, bytes, theirs?.etag ?? null, meta(key));
+    if (swap.result === "swapped") return true;
+  }
+  throw new Error(`${key}: lost ${MAX_SWAPS} swaps in a row`);
+}
