@@ -1,0 +1,79 @@
+import { isIP } from "node:net";
+import { networkInterfaces } from "node:os";
+import ipaddr from "ipaddr.js";
+
+type Address = ipaddr.IPv4 | ipaddr.IPv6;
+type Range = [Address, number];
+
+export interface AddressRules {
+  /** Development switch: addresses of this machine may be fetched. */
+  allowLoopback: boolean;
+  /** Our own addresses and networks, public ones too. */
+  own: Range[];
+}
+
+export type AddressVerdict = { ok: true } | { ok: false; reason: "address" | "own_address"; says: string };
+
+const range = (text: string): Range => ipaddr.parseCIDR(text);
+
+/** Public by number and yet the host of a cloud's virtual machine: Azure's WireServer (metadata, health, keys). */
+const AZURE_HOST = range("168.63.129.16/32");
+const GLOBAL_V6 = range("2000::/3");
+/** Inside 2000::/3 and not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4; documentation. */
+const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(range);
+/** Forms that carry an IPv4 address to which the packet will go: v4-mapped and the well-known NAT64 prefix (RFC 6052). */
+const CARRIES_V4 = ["::ffff:0:0/96", "64:ff9b::/96"].map(range);
+
+const within = (address: Address, [network, bits]: Range): boolean =>
+  address.kind() === network.kind() && address.match(network, bits);
+
+/**
+ * What an address really is: the IPv4 inside of mapped and NAT64 forms, else itself. Null when the text is no plain
+ * address; a zone (`fe80::1%eth0`) is never one that a stranger may name.
+ */
+export function parseAddress(text: string): Address | null {
+  const family = isIP(text);
+  if (family === 0 || text.includes("%")) return null;
+  // Through WHATWG first: ipaddr.js reads the dotted `::8.8.8.8` as v4-mapped, the network stack does not.
+  const address = ipaddr.parse(family === 6 ? new URL(`http://[${text}]`).hostname.slice(1, -1) : text);
+  if (!CARRIES_V4.some((form) => within(address, form))) return address;
+  return new ipaddr.IPv4(address.toByteArray().slice(12));
+}
+
+/** Do two texts name one address, whatever their form? */
+export function sameAddress(a: string | undefined, b: string): boolean {
+  const left = a === undefined ? null : parseAddress(a);
+  const right = parseAddress(b);
+  return left !== null && right !== null && left.toString() === right.toString();
+}
+
+/** An allow-list: public unicast and nothing else. Libraries' deny-lists miss forms (`::7f00:1` is "unicast" to one). */
+function isPublic(address: Address): boolean {
+  if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !within(address, AZURE_HOST);
+  return within(address, GLOBAL_V6) && !SPECIAL_V6.some((special) => within(address, special));
+}
+
+/** May we connect to this address? */
+export function judgeAddress(text: string, rules: AddressRules): AddressVerdict {
+  const address = parseAddress(text);
+  if (address === null) return { ok: false, reason: "address", says: `${text} is not an address` };
+  if (address.range() === "loopback" && rules.allowLoopback) return { ok: true };
+  if (!isPublic(address)) return { ok: false, reason: "address", says: `${text} is no public address` };
+  if (!rules.own.some((own) => within(address, own))) return { ok: true };
+  return { ok: false, reason: "own_address", says: `${text} is an address of ours` };
+}
+
+/**
+ * Our own addresses: those configured (what the world sees of us may be on no interface) and those of the interfaces.
+ * @throws TypeError when a configured one is neither an address nor a network in CIDR form.
+ */
+export function ownRanges(configured: readonly string[]): Range[] {
+  const interfaces = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  const texts = [...configured, ...interfaces.map((face) => face.address.replace(/%.*$/, ""))];
+  return texts.map((text) => {
+    if (ipaddr.isValidCIDR(text)) return ipaddr.parseCIDR(text);
+    const address = parseAddress(text);
+    if (address === null) throw new TypeError(`own address '${text}' is neither an address nor a network`);
+    return [address, address.kind() === "ipv4" ? 32 : 128];
+  });
+}

@@ -1,0 +1,152 @@
+import { connect, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { type AddressRules, judgeAddress, parseAddress, sameAddress } from "./address.ts";
+import type { RefusalReason } from "./egress.ts";
+import type { Limits } from "./limits.ts";
+import type { Resolve } from "./resolve.ts";
+import type { Target } from "./url.ts";
+
+/**
+ * Why there is no connection. refused: an address we do not touch. transport: theirs (name, connect, TLS).
+ * ours: this machine could not even try, which says nothing about the stranger.
+ */
+export type ConnectFault =
+  | { fault: "refused"; reason: RefusalReason; says: string }
+  | { fault: "transport" | "ours"; says: string };
+
+export type Connected = { socket: Socket; remoteAddress: string };
+
+export interface ConnectOptions {
+  rules: AddressRules;
+  resolve: Resolve;
+  limits: Pick<Limits, "resolveMs" | "connectMs" | "tlsMs">;
+  signal: AbortSignal;
+  /** Trusted roots instead of the built-in ones. */
+  ca?: string | undefined;
+  /** Opens a TCP connection to an address. A seam: what a lying network stack would return must be refused. */
+  dial?: (address: string, port: number) => Socket;
+}
+
+/** Codes of a machine out of files, ports, memory or routes, and of a name server that is not there. */
+const OUR_CODES = new Set(
+  "EMFILE ENFILE ENOBUFS ENOMEM EADDRNOTAVAIL ENETUNREACH ENETDOWN EACCES EPERM ECONNREFUSED_DNS".split(" "),
+);
+/** Addresses tried in turn; they share the time to connect, and one second shows whether a packet was lost. */
+const MAX_TRIES = 2;
+
+const codeOf = (error: unknown): string =>
+  (error as NodeJS.ErrnoException | null)?.code ?? (error instanceof Error ? error.message : "unknown fault");
+
+const faultOf = (code: string, says: string): ConnectFault =>
+  OUR_CODES.has(code) ? { fault: "ours", says: `our side: ${says}` } : { fault: "transport", says };
+
+/** `work` or a rejection, whichever is first: after `ms`, or when `signal` aborts. `work` itself goes on unheard. */
+async function within<T>(work: Promise<T>, ms: number, signal: AbortSignal): Promise<T> {
+  let stop = (_: Error): void => {};
+  const end = new Promise<never>((_, reject) => {
+    stop = reject;
+  });
+  const timer = setTimeout(() => stop(new Error(`nothing within ${ms} ms`)), ms);
+  const off = () => stop(new Error("called off"));
+  signal.addEventListener("abort", off, { once: true });
+  if (signal.aborted) off();
+  try {
+    return await Promise.race([work, end]);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", off);
+  }
+}
+
+/** Resolves when `socket` says `event`, rejects on its error; errors after that are left to whoever uses it. */
+const ready = (socket: Socket, event: "connect" | "secureConnect"): Promise<void> =>
+  new Promise((resolve, reject) => {
+    socket.once(event, resolve);
+    socket.on("error", reject);
+    socket.once("close", () => reject(new Error("closed")));
+  });
+
+/** Every address the host has, IPv4 first, all of them allowed; one bad one among them condemns the name. */
+async function checkedAddresses(target: Target, options: ConnectOptions): Promise<string[] | ConnectFault> {
+  if (target.literal) return [target.host];
+  let found: readonly string[];
+  try {
+    found = await within(options.resolve(target.host), options.limits.resolveMs, options.signal);
+  } catch (error) {
+    const code = codeOf(error);
+    // c-ares says so of our name server, not of the stranger.
+    return faultOf(code === "ECONNREFUSED" ? "ECONNREFUSED_DNS" : code, `${target.host} does not resolve: ${code}`);
+  }
+  for (const address of found) {
+    const verdict = judgeAddress(address, options.rules);
+    if (!verdict.ok) return { fault: "refused", reason: verdict.reason, says: `${target.host}: ${verdict.says}` };
+  }
+  if (found.length === 0) return { fault: "transport", says: `${target.host} has no address` };
+  return [...found].sort((a, b) => isIP(a) - isIP(b));
+}
+
+const dialTcp = (address: string, port: number): Socket =>
+  connect({ host: address, port, autoSelectFamily: false, noDelay: true });
+
+/** One connection to one checked address; the socket's own word for its peer is checked before a byte is written. */
+async function open(
+  target: Target,
+  address: string,
+  ms: number,
+  options: ConnectOptions,
+): Promise<Socket | ConnectFault> {
+  const socket = (options.dial ?? dialTcp)(address, target.port);
+  try {
+    await within(ready(socket, "connect"), ms, options.signal);
+  } catch (error) {
+    socket.destroy();
+    const code = codeOf(error);
+    return faultOf(code, `no connection to ${address} port ${target.port}: ${code}`);
+  }
+  const peer = socket.remoteAddress;
+  if (!sameAddress(peer, address) || !judgeAddress(peer ?? "", options.rules).ok) {
+    socket.destroy();
+    return { fault: "refused", reason: "address", says: `asked for ${address} and reached ${peer ?? "nobody"}` };
+  }
+  return socket;
+}
+
+async function secure(target: Target, socket: Socket, options: ConnectOptions): Promise<Socket | ConnectFault> {
+  const { host } = target;
+  const name = target.literal ? { host } : { host, servername: host };
+  const ca = options.ca === undefined ? {} : { ca: options.ca };
+  const secured = connectTls({ socket, ...name, ...ca, ALPNProtocols: ["http/1.1"] });
+  try {
+    await within(ready(secured, "secureConnect"), options.limits.tlsMs, options.signal);
+    return secured;
+  } catch (error) {
+    secured.destroy();
+    socket.destroy();
+    const code = codeOf(error);
+    return { fault: "transport", says: `no TLS with ${host}: ${code}` };
+  }
+}
+
+/**
+ * Resolve once, check all addresses, connect to a checked one, check the peer, then TLS where the url says so. Nothing
+ * of the request has left when this returns. Never throws for what a stranger does.
+ */
+export async function connectChecked(target: Target, options: ConnectOptions): Promise<Connected | ConnectFault> {
+  const addresses = await checkedAddresses(target, options);
+  if (!Array.isArray(addresses)) return addresses;
+  const tried = addresses.slice(0, MAX_TRIES);
+  let last: ConnectFault = { fault: "ours", says: "called off" };
+  for (const address of tried) {
+    if (options.signal.aborted) break;
+    const opened = await open(target, address, options.limits.connectMs / tried.length, options);
+    if ("fault" in opened) {
+      last = opened;
+      if (opened.fault === "refused") break;
+      continue;
+    }
+    const socket = target.tls ? await secure(target, opened, options) : opened;
+    if ("fault" in socket) return socket;
+    return { socket, remoteAddress: parseAddress(address)!.toString() };
+  }
+  return last;
+}

@@ -1,0 +1,108 @@
+import { ownRanges } from "./address.ts";
+import type { Egress, EgressRequest, EgressResult } from "./egress.ts";
+import { follow, type Means } from "./follow.ts";
+import { Gate } from "./gate.ts";
+import { prepareHeaders } from "./headers.ts";
+import { type LimitChanges, limitsFor } from "./limits.ts";
+import { type Resolve, systemResolve } from "./resolve.ts";
+import { unsent } from "./result.ts";
+import { judgeUrl } from "./url.ts";
+
+export interface EgressOptions {
+  /** Development switch: loopback addresses, any port and plain names such as localhost. Off in production. */
+  allowLoopback: boolean;
+  /** Ports besides 80 and 443. */
+  extraPorts?: readonly number[];
+  /** Public addresses or networks of ours that no interface of this machine shows. */
+  ownAddresses?: readonly string[];
+  /** All addresses of a name; default: the machine's name servers. */
+  resolve?: Resolve;
+  /** Fetches at once (default 64) and fetches waiting for a place (default 1024). */
+  maxConcurrent?: number;
+  maxWaiting?: number;
+  userAgent: string;
+  /** PEM of the roots to trust instead of the built-in ones. */
+  ca?: string;
+  /** Changes to the table of limits. */
+  limits?: LimitChanges;
+}
+
+const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
+
+class GuardedEgress implements Egress {
+  readonly #means: Means;
+  readonly #gate: Gate;
+  /** Fetches under way: how to call each off, and when it is over. */
+  readonly #underway = new Map<AbortController, Promise<EgressResult>>();
+  #closed = false;
+
+  constructor(private readonly options: EgressOptions) {
+    const { allowLoopback, extraPorts = [], ownAddresses = [], userAgent } = options;
+    const agent = prepareHeaders({ "user-agent": userAgent }, "");
+    if (!agent.ok) throw new TypeError(`user agent: ${agent.says}`);
+    this.#means = {
+      rules: { allowLoopback, extraPorts, own: ownRanges(ownAddresses) },
+      resolve: options.resolve ?? systemResolve(),
+      ca: options.ca,
+    };
+    this.#gate = new Gate(options.maxConcurrent ?? 64, options.maxWaiting ?? 1_024);
+  }
+
+  judge(url: string): ReturnType<Egress["judge"]> {
+    const verdict = judgeUrl(url, this.#means.rules);
+    return verdict.ok ? { ok: true } : verdict;
+  }
+
+  async fetch(request: EgressRequest): Promise<EgressResult> {
+    if (this.#closed) return unsent({ says: "egress is closed" });
+    const stop = new AbortController();
+    const off = () => stop.abort();
+    request.signal?.addEventListener("abort", off, { once: true });
+    if (request.signal?.aborted) off();
+    const work = this.#inTurn(request, stop.signal);
+    this.#underway.set(stop, work);
+    try {
+      return await work;
+    } finally {
+      this.#underway.delete(stop);
+      request.signal?.removeEventListener("abort", off);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const stop of this.#underway.keys()) stop.abort();
+    await Promise.allSettled(this.#underway.values());
+  }
+
+  async #inTurn(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
+    const verdict = judgeUrl(request.url, this.#means.rules);
+    if (!verdict.ok) return unsent(verdict);
+    if (!METHODS.has(request.method)) return unsent({ says: `method ${request.method} is not used here` });
+    const prepared = prepareHeaders(request.headers ?? {}, this.options.userAgent);
+    if (!prepared.ok) return unsent(prepared);
+    const leave = await this.#gate.enter(signal);
+    if (!leave) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
+    try {
+      const first = { target: verdict.target, headers: prepared.headers };
+      const limits = limitsFor(request, this.options.limits ?? {});
+      return await follow(request, first, { limits, signal }, this.#means);
+    } finally {
+      leave();
+    }
+  }
+}
+
+/**
+ * The one way to what strangers name; see egress.ts for the contract. Each fetch has a connection of its own, made to
+ * an address that was checked and closed afterwards. Times count from the first byte of the (first) request out:
+ * waiting for a place, resolving, connecting and TLS come before and are bounded apart (3 s a step). `totalMs` is 0
+ * when nothing left.
+ *
+ * `refused` without a `reason` is our own side (called off, no place, no file handles, a header with CR LF): it is
+ * nothing about the stranger. `sent` is false only when not a byte of any request was handed to a socket. A body in
+ * gzip, deflate or br comes decoded; the headers stay as they were sent. On redirects past the profile's number, and
+ * on those of other methods than GET and HEAD, the redirect itself is the answer.
+ * @throws TypeError here, for an own address that is none or an unsafe user agent; `fetch` does not throw.
+ */
+export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);
