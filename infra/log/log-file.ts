@@ -1,0 +1,124 @@
+import { randomBytes } from "node:crypto";
+import Database from "better-sqlite3";
+import { isErrno } from "../store/errors.ts";
+import { LogRefused } from "./errors.ts";
+import { TOPICS } from "./log.ts";
+
+/** Older libraries can lose acknowledged transactions when two connections write (the WAL-reset bug). */
+const MIN_SQLITE = "3.51.3";
+const FORMAT = 1;
+/** Of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
+const PAGE_BYTES = 16_384;
+const CHECKPOINT_PAGES = 2_000;
+const BUSY_MS = 5_000;
+const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
+
+/** Offsets a lane can hold: 512 lanes of 2^44 fill the 2^53 that a number keeps exactly. */
+export const LANE_SPAN = 2 ** 44;
+const MAX_LANES = 512;
+
+/** An open log file. A lane is one (topic, partition); record `offset` of it has the row id lane * LANE_SPAN + offset. */
+export interface LogFile {
+  db: Database.Database;
+  id: string;
+  /** `topic/partition` -> lane. */
+  lanes: ReadonlyMap<string, number>;
+}
+
+export interface LogFileOptions {
+  partitions: number;
+  maxBytes?: number;
+  busyMs?: number;
+}
+
+const SCHEMA = `
+  CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  -- first = first kept offset, next = next to be given; it survives truncation, so no offset is given twice.
+  CREATE TABLE lane (lane INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    first INTEGER NOT NULL, next INTEGER NOT NULL, UNIQUE (topic, partition)) STRICT;
+  CREATE TABLE record (place INTEGER PRIMARY KEY, event_id TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    appended_ms INTEGER NOT NULL) STRICT;
+  PRAGMA user_version = ${FORMAT};
+`;
+
+/**
+ * Open or create the file. `maxBytes` bounds its size: a full file answers as a full disk does. `busyMs`: how long to
+ * wait for the write lock of another process.
+ * @throws LogRefused when it is not a log of ours, or one with another partition count.
+ */
+export function openLogFile(path: string, options: LogFileOptions): LogFile {
+  const { partitions, maxBytes, busyMs = BUSY_MS } = options;
+  if (!PARTITION_COUNTS.includes(partitions)) {
+    throw new LogRefused(`log ${path}: ${partitions} partitions, only ${PARTITION_COUNTS.join(", ")} are possible`);
+  }
+  const db = new Database(path, { timeout: busyMs });
+  try {
+    assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
+    setDurable(db, path);
+    const id = db.transaction(() => createOrCheck(db, path, partitions)).immediate();
+    if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
+    return { db, id, lanes: readLanes(db) };
+  } catch (error) {
+    db.close();
+    if (isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) {
+      throw new LogRefused(`log ${path}: the file is damaged or no log; set it aside, do not delete it`, error);
+    }
+    throw error;
+  }
+}
+
+/** @throws LogRefused when the SQLite library is older than {@link MIN_SQLITE}. */
+export function assertSqlite(version: string): void {
+  const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
+  const differs = b!.findIndex((part, i) => part !== a![i]);
+  const older = differs >= 0 && !(a![differs]! > b![differs]!);
+  if (older) throw new LogRefused(`SQLite ${version} can lose acknowledged records, ${MIN_SQLITE} or newer is needed`);
+}
+
+/** Read the settings back: SQLite keeps the old mode without an error where it cannot do the new one. */
+function setDurable(db: Database.Database, path: string): void {
+  db.pragma(`page_size = ${PAGE_BYTES}`);
+  const mode = db.pragma("journal_mode = WAL", { simple: true });
+  if (mode !== "wal") throw new LogRefused(`log ${path}: this file system cannot hold a write-ahead log (${mode})`);
+  // FULL syncs the write-ahead log at every commit; the default here (NORMAL) would lose the last ones with the power.
+  db.pragma("synchronous = FULL");
+  if (db.pragma("synchronous", { simple: true }) !== 2)
+    throw new LogRefused(`log ${path}: commits would not be synced`);
+  db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
+  db.pragma(`journal_size_limit = ${4 * CHECKPOINT_PAGES * PAGE_BYTES}`);
+}
+
+/** Returns the log's id. In one transaction, so that two processes that start together make one log. */
+function createOrCheck(db: Database.Database, path: string, partitions: number): string {
+  const format = Number(db.pragma("user_version", { simple: true }));
+  if (format > FORMAT) throw new LogRefused(`log ${path}: written by a newer version (format ${format})`);
+  if (format === 0) {
+    db.exec(SCHEMA);
+    const set = db.prepare("INSERT INTO meta VALUES (?, ?)");
+    set.run("id", randomBytes(16).toString("hex"));
+    set.run("partitions", String(partitions));
+  }
+  const get = db.prepare<[string], string>("SELECT value FROM meta WHERE name = ?").pluck();
+  const kept = Number(get.get("partitions"));
+  if (kept !== partitions) {
+    throw new LogRefused(`log ${path}: has ${kept} partitions for good, it was opened with ${partitions}`);
+  }
+  addLanes(db, partitions);
+  return get.get("id")!;
+}
+
+/** Lanes are numbered as they come, so a topic that is new in {@link TOPICS} gets the next free numbers. */
+function addLanes(db: Database.Database, partitions: number): void {
+  const add = db.prepare(
+    "INSERT INTO lane SELECT coalesce(max(lane) + 1, 0), ?, ?, 0, 0 FROM lane WHERE true ON CONFLICT DO NOTHING",
+  );
+  for (const topic of TOPICS) for (let p = 0; p < partitions; p++) add.run(topic, p);
+}
+
+function readLanes(db: Database.Database): ReadonlyMap<string, number> {
+  const rows = db
+    .prepare<[], { lane: number; name: string }>("SELECT lane, topic || '/' || partition AS name FROM lane")
+    .all();
+  if (rows.some((row) => row.lane >= MAX_LANES)) throw new LogRefused(`more than ${MAX_LANES} partitions in one log`);
+  return new Map(rows.map((row) => [row.name, row.lane]));
+}
