@@ -1,0 +1,55 @@
+import { type Address, erc20Abi, isAddress } from "viem";
+import { signExact, whyNotPayable } from "./exact.ts";
+import type { Rail } from "./rails.ts";
+import { createReader, reading } from "./rpc.ts";
+import { findSettlement, findTransfers, type Money } from "./settlement.ts";
+
+export interface EvmRailOptions {
+  rpcUrl: string;
+  /** CAIP-2, `eip155:<chain id>`. */
+  network: string;
+  /** Token contract with EIP-3009. */
+  asset: string;
+  /** Blocks until a settlement is called final; 1 = as soon as it is in a block. */
+  confirmations: number;
+}
+
+/**
+ * Rail for x402 `exact` (v1 and v2) with EIP-3009 tokens on an EVM chain. Signing asks the chain nothing. Every read
+ * is tried a bounded number of times and then throws `ChainDown`.
+ */
+export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRailOptions): Rail {
+  if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
+  if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
+  if (!Number.isSafeInteger(confirmations) || confirmations < 1) throw new RangeError("confirmations start at 1");
+  const reader = createReader(rpcUrl);
+  const token = asset.toLowerCase() as Address;
+  const money: Money = { reader, network, asset: token, confirmations };
+  return {
+    network,
+    asset: token,
+    canPay: (entry) => whyNotPayable(entry, network, token) === null,
+    async sign(entry, wallet, context) {
+      const obstacle = whyNotPayable(entry, network, token);
+      if (obstacle) throw new Error(`this rail cannot pay the entry: ${obstacle}`);
+      return signExact(entry, wallet, context);
+    },
+    settlementOf: (query) => findSettlement(money, query),
+    transfers: (query) => findTransfers(money, query),
+    async head() {
+      const block = await reading("its head", () => reader.getBlock());
+      return { number: Number(block.number), time: Number(block.timestamp) };
+    },
+    balance: (address) =>
+      reading("a balance", () =>
+        reader.readContract({
+          address: token,
+          abi: erc20Abi,
+          functionName: "balanceOf",
+          args: [address as Address],
+        }),
+      ),
+    // Reads share the process's HTTP connections: there is nothing of our own to let go.
+    close: async () => {},
+  };
+}

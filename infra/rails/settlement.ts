@@ -1,0 +1,95 @@
+import { type Address, type Hex, parseAbiItem } from "viem";
+import type { Settlement, SettlementQuery } from "./rails.ts";
+import { type Reader, reading } from "./rpc.ts";
+
+/** EIP-3009: emitted once per used authorization. A cancelled one emits another event, so it never looks settled. */
+const AUTHORIZATION_USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
+const TRANSFER = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
+
+/** Public nodes refuse log questions over more than 10,000 blocks. */
+const BLOCKS_PER_QUESTION = 9_000n;
+
+/** Which money on which chain, and how deep a block lies before we call it final (1 = it is in a block). */
+export interface Money {
+  reader: Reader;
+  network: string;
+  asset: Address;
+  confirmations: number;
+}
+
+/** See `Rail.settlementOf`. Believes only logs: first the nonce's own event, then the transfer that follows it. */
+export async function findSettlement(money: Money, query: SettlementQuery): Promise<Settlement | null> {
+  const { reader, asset } = money;
+  const from = query.from as Address;
+  const used = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
+    reader.getLogs({
+      address: asset,
+      event: AUTHORIZATION_USED,
+      args: { authorizer: from, nonce: query.nonce as Hex },
+      fromBlock,
+      toBlock,
+    }),
+  );
+  const event = used.logs[0];
+  if (!event) return null;
+  const block = event.blockNumber;
+  const moved = await reading("logs", () =>
+    reader.getLogs({ address: asset, event: TRANSFER, args: { from }, strict: true, fromBlock: block, toBlock: block }),
+  );
+  // A transaction may settle many authorizations: ours is the payer's first transfer after our nonce's own event.
+  const transfer = moved.find(
+    (log) => log.transactionHash === event.transactionHash && log.logIndex > event.logIndex && !log.removed,
+  );
+  return transfer ? toSettlement(money, transfer, used.head) : null;
+}
+
+/** See `Rail.transfers`: oldest first. */
+export async function findTransfers(
+  money: Money,
+  query: { from: string; to: string; sinceBlock: number },
+): Promise<Settlement[]> {
+  const { reader, asset } = money;
+  const args = { from: query.from as Address, to: query.to as Address };
+  const { logs, head } = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
+    reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, fromBlock, toBlock }),
+  );
+  return Promise.all(logs.map((log) => toSettlement(money, log, head)));
+}
+
+/** Ask for logs from a block to the head, in steps a public node accepts. Logs of blocks that vanished are left out. */
+async function logsSince<L extends { removed: boolean }>(
+  money: Money,
+  sinceBlock: number,
+  ask: (fromBlock: bigint, toBlock: bigint) => Promise<L[]>,
+): Promise<{ logs: L[]; head: bigint }> {
+  const head = await reading("its head", () => money.reader.getBlockNumber({ cacheTime: 0 }));
+  const logs: L[] = [];
+  for (let from = BigInt(sinceBlock); from <= head; from += BLOCKS_PER_QUESTION) {
+    const to = from + BLOCKS_PER_QUESTION - 1n;
+    const found = await reading("logs", () => ask(from, to < head ? to : head));
+    logs.push(...found.filter((log) => !log.removed));
+  }
+  return { logs, head };
+}
+
+interface TransferLog {
+  transactionHash: string;
+  blockNumber: bigint;
+  args: { from: Address; to: Address; value: bigint };
+}
+
+async function toSettlement(money: Money, log: TransferLog, head: bigint): Promise<Settlement> {
+  const { blockNumber } = log;
+  const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
+  return {
+    tx: log.transactionHash,
+    blockNumber: Number(blockNumber),
+    blockTime: Number(block.timestamp),
+    from: log.args.from.toLowerCase(),
+    to: log.args.to.toLowerCase(),
+    amountAtomic: log.args.value,
+    asset: money.asset,
+    network: money.network,
+    final: head - blockNumber + 1n >= BigInt(money.confirmations),
+  };
+}

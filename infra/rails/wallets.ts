@@ -1,0 +1,119 @@
+import { createHmac } from "node:crypto";
+import { type Address, encodeFunctionData, type Hex, parseAbi } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
+import { LOCAL_MINTER } from "./chain/local-chain.ts";
+import type { Wallet, Wallets } from "./rails.ts";
+import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
+
+const TOKEN = parseAbi([
+  "function topUp(address[] accounts, uint256[] floors)",
+  "function balanceOf(address) view returns (uint256)",
+]);
+const ACCOUNTS_A_TRANSACTION = 64;
+const GAS_AN_ACCOUNT = 70_000;
+const MINT_ATTEMPTS = 5;
+const MAX_WAITING = 2_000;
+
+export interface LocalWalletsOptions {
+  rpcUrl: string;
+  /** Secret all keys are derived from, at least 16 bytes. Whoever has it has the wallets. */
+  seed: Uint8Array;
+  /** The local chain's token; it is minted, so these wallets exist on the local chain only. */
+  asset: string;
+  /** What the known wallet is lifted to when it holds less than half of it. Default 10,000 USDC. */
+  knownFloorAtomic?: bigint;
+}
+
+/**
+ * Wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day): nothing is stored, and a restart pays from
+ * the same ones. Funding is a mint, so every wallet's money comes from the zero address and none is linked to another.
+ */
+export function createLocalWallets(options: LocalWalletsOptions): Wallets {
+  const { rpcUrl, seed, asset, knownFloorAtomic = 10_000_000_000n } = options;
+  if (seed.length < 16) throw new RangeError("a wallet seed has at least 16 bytes");
+  const reader = createReader(rpcUrl);
+  const token = asset.toLowerCase() as Address;
+  const fund = createFunding(reader, token);
+  const known = walletOf(seed, "known");
+  return {
+    async known() {
+      const args = [known.address as Address] as const;
+      const held = await reading("a balance", () =>
+        reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args }),
+      );
+      if (held < knownFloorAtomic / 2n) await fund(known.address, knownFloorAtomic);
+      return known;
+    },
+    async blind(cap, day, atLeastAtomic) {
+      const wallet = walletOf(seed, `blind|${cap}|${day}`);
+      await fund(wallet.address, atLeastAtomic);
+      return wallet;
+    },
+  };
+}
+
+function walletOf(seed: Uint8Array, label: string): Wallet {
+  // A secp256k1 key lies below the group order: all but one in 2^127 digests do.
+  for (let round = 0; ; round++) {
+    const privateKey: Hex = `0x${createHmac("sha256", seed).update(`${label}|${round}`).digest("hex")}`;
+    try {
+      return { address: privateKeyToAddress(privateKey).toLowerCase(), privateKey };
+    } catch (error) {
+      if (round === 3) throw error;
+    }
+  }
+}
+
+interface Waiting {
+  address: Address;
+  floor: bigint;
+  done: (error?: unknown) => void;
+}
+
+/** Lifts accounts to a floor. What is asked while a mint is on its way shares the next one: one transaction for many. */
+function createFunding(reader: Reader, token: Address): (address: string, floor: bigint) => Promise<void> {
+  const waiting: Waiting[] = [];
+  let running = false;
+  async function run(): Promise<void> {
+    running = true;
+    while (waiting.length > 0) {
+      const batch = waiting.splice(0, ACCOUNTS_A_TRANSACTION);
+      const failure = await topUp(reader, token, batch).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      for (const { done } of batch) done(failure);
+    }
+    running = false;
+  }
+  return (address, floor) =>
+    new Promise((resolve, reject) => {
+      if (waiting.length >= MAX_WAITING) return reject(new Error("too many wallets wait for money"));
+      waiting.push({ address: address as Address, floor, done: (error) => (error ? reject(error) : resolve()) });
+      if (!running) queueMicrotask(() => running || void run());
+    });
+}
+
+/** Mint by the account the local chain signs for itself; another process doing so at the same moment is a retry. */
+async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<void> {
+  const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
+  const data = encodeFunctionData({ abi: TOKEN, functionName: "topUp", args });
+  const gas: Hex = `0x${(GAS_AN_ACCOUNT * (batch.length + 1)).toString(16)}`;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const transaction = { from: LOCAL_MINTER, to: token, data, gas };
+      // The node's own method, unknown to the client's types: it answers when the transaction is in a block.
+      const receipt: { status: Hex } = await reader.request({
+        method: "eth_sendTransactionSync",
+        params: [transaction],
+      } as never);
+      if (receipt.status !== "0x1") throw new Error("the token refused to mint");
+      return;
+    } catch (error) {
+      const clash = /nonce|underpriced|already/i.test(String(error));
+      if (!clash) throw new ChainDown("wallets could not be funded", { cause: error });
+      if (attempt === MINT_ATTEMPTS) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 5 * attempt));
+    }
+  }
+}

@@ -1,0 +1,69 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Wallets } from "../../../infra/rails/rails.ts";
+import { ChainDown } from "../../../infra/rails/rpc.ts";
+import { createLocalWallets } from "../../../infra/rails/wallets.ts";
+import { entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
+
+let rig: Rig;
+const seed = new Uint8Array(32).fill(7);
+const open = (changes = {}): Wallets =>
+  createLocalWallets({ rpcUrl: rig.chain.rpcUrl, asset: rig.chain.asset, seed, ...changes });
+beforeAll(async () => {
+  rig = await startRig();
+});
+afterAll(() => rig.stop());
+
+test("same arguments, same wallet, after a restart too; any other argument, another wallet", async () => {
+  const [first, second] = [open(), open()];
+  expect(await second.known()).toEqual(await first.known());
+  const wallet = await first.blind("cap_a", "2026-11-21", 5n);
+  expect(await second.blind("cap_a", "2026-11-21", 5n)).toEqual(wallet);
+  const others = await Promise.all([
+    first.known(),
+    first.blind("cap_b", "2026-11-21", 5n),
+    first.blind("cap_a", "2026-11-22", 5n),
+    open({ seed: new Uint8Array(32).fill(8) }).blind("cap_a", "2026-11-21", 5n),
+  ]);
+  expect(new Set([wallet, ...others].map((one) => one.address)).size).toBe(5);
+});
+
+test("a blind wallet holds what was asked for, also after it spent some, and is never funded twice for it", async () => {
+  const wallets = open();
+  const wallet = await wallets.blind("cap_spend", "2026-11-21", 300n);
+  await wallets.blind("cap_spend", "2026-11-21", 300n);
+  expect(await rig.rail.balance(wallet.address)).toBe(300n);
+  const entry = entryV2(200n);
+  const signed = await rig.rail.sign(entry, wallet, {});
+  expect(await rig.facilitator.settle(...offer(entry, signed))).toMatchObject({ success: true });
+  await wallets.blind("cap_spend", "2026-11-21", 300n);
+  expect(await rig.rail.balance(wallet.address)).toBe(300n);
+});
+
+test("two hundred blind wallets at once, asked for by two processes, share a few transactions", async () => {
+  const before = (await rig.rail.head()).number;
+  const stores = [open(), open()];
+  const wallets = await Promise.all(
+    Array.from({ length: 200 }, (_, n) => stores[n % 2]!.blind(`cap_${n}`, "2026-11-21", BigInt(n + 1))),
+  );
+  const after = (await rig.rail.head()).number;
+  const balances = await Promise.all(wallets.map((wallet) => rig.rail.balance(wallet.address)));
+  expect(balances).toEqual(wallets.map((_, n) => BigInt(n + 1)));
+  expect(after - before).toBeLessThan(20);
+});
+
+test("no link on the chain between the known wallet and a blind one: each is minted", async () => {
+  const wallets = open();
+  const [known, blind] = [await wallets.known(), await wallets.blind("cap_z", "2026-11-21", 9n)];
+  expect(await rig.rail.balance(known.address)).toBe(10_000_000_000n);
+  expect(await rig.rail.transfers({ from: known.address, to: blind.address, sinceBlock: 0 })).toEqual([]);
+  const mints = { from: `0x${"0".repeat(40)}`, to: blind.address, sinceBlock: 0 };
+  expect(await rig.rail.transfers(mints)).toMatchObject([{ amountAtomic: 9n }]);
+});
+
+test("a short seed is refused, and a chain that is down is said so", async () => {
+  expect(() => open({ seed: new Uint8Array(8) })).toThrow("16 bytes");
+  const down = open({ rpcUrl: "http://127.0.0.1:9" });
+  await expect(down.blind("cap_a", "2026-11-21", 1n)).rejects.toThrow(ChainDown);
+  await expect(down.known()).rejects.toThrow(ChainDown);
+  expect(await rig.rail.balance(PAYEE)).toBe(200n);
+});
