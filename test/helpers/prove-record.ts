@@ -1,0 +1,428 @@
+import { createHash } from "node:crypto";
+import { gunzipSync } from "node:zlib";
+import { decompress } from "zstd-napi";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { verifyObject } from "../../infra/keys/verify.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { decodeEntries } from "../../infra/tree/bundle.ts";
+import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
+import { listingFacts, PublishedFold } from "../../pipelines/4-publish/fold.ts";
+import { shardsOf } from "../../pipelines/4-publish/index-lines.ts";
+import { KeysDocument } from "../../pipelines/4-publish/keys.ts";
+import { correctionId } from "../../pipelines/4-publish/known.ts";
+import { kindOfKey } from "../../pipelines/4-publish/objects.ts";
+import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import { Leaf } from "../../pipelines/record/leaf.ts";
+import { addDays } from "../../pipelines/record/time.ts";
+import { type Band, TIERS } from "../../pipelines/record/vocabulary.ts";
+
+export interface ProveOptions {
+  trust: CheckpointTrust;
+  /** Tokens (`tokenOf`) of everything that was put in: each must be published exactly once. */
+  expected?: Iterable<string>;
+  /** With `expected`: nothing else may be there, index and keys leaves aside. */
+  nothingElse?: boolean;
+  /** Nobody is writing and nobody died since the last recovery: objects beyond the checkpoint are faults too. */
+  settled?: boolean;
+}
+
+export interface Proven {
+  checkpoint: Checkpoint | null;
+  leaves: Leaf[];
+  /** Keys of every object in the store. */
+  keys: string[];
+}
+
+/** Everything that is wrong with a record, one line each. */
+export class RecordBroken extends Error {
+  constructor(readonly problems: readonly string[]) {
+    const shown = problems.slice(0, 40).map((problem) => `  - ${problem}`);
+    super(`the record is broken in ${problems.length} places:\n${shown.join("\n")}`);
+    this.name = "RecordBroken";
+  }
+}
+
+/** What a leaf says, without its place: two leaves with one token are one thing published twice. */
+export function tokenOf(leaf: Record<string, unknown> & { kind: string }): string {
+  const known = leaf as unknown as Leaf;
+  switch (known.kind) {
+    case "grade":
+      return `grade ${known.card.capability_id} ${known.card.tier} ${known.card.computed_at}`;
+    case "listing":
+      return `listing ${known.capability_id} ${sha256hex(canonicalText(listingFacts(known))).slice(0, 12)}`;
+    case "delisting":
+      return `delisting ${known.capability_id}`;
+    case "correction":
+    case "dispute":
+    case "reinstated":
+      return `${known.kind} ${known.capability_id} ${correctionId(known.body)}`;
+    case "schedule":
+      return `schedule ${known.day}`;
+    case "keys":
+      return `keys ${known.n}`;
+    case "index":
+      return `index ${known.tree_size}`;
+  }
+}
+
+/**
+ * Prove the whole public record again from nothing but its objects and the two keys: checkpoint, every tile and bundle,
+ * segments, order of leaves, signatures, groups of cards, holds, key chain, index, hints, and nothing lost or doubled
+ * against what was put in. Works on the objects of a process that was just killed as well.
+ * @throws RecordBroken with everything that is wrong.
+ */
+export async function proveRecord(store: Store, options: ProveOptions): Promise<Proven> {
+  const prover = new Prover(store, options);
+  await prover.prove();
+  if (prover.problems.length) throw new RecordBroken(prover.problems);
+  return { checkpoint: prover.checkpoint, leaves: prover.leaves, keys: prover.keys };
+}
+
+/** RFC 6962, not by the code under test. */
+const hashOf = (prefix: number, ...parts: Uint8Array[]): Buffer =>
+  createHash("sha256")
+    .update(Buffer.concat([Buffer.of(prefix), ...parts]))
+    .digest();
+
+function rootOf(hashes: readonly Buffer[]): Buffer {
+  if (hashes.length === 0) return createHash("sha256").digest();
+  if (hashes.length === 1) return hashes[0]!;
+  const k = 2 ** Math.ceil(Math.log2(hashes.length) - 1);
+  return hashOf(1, rootOf(hashes.slice(0, k)), rootOf(hashes.slice(k)));
+}
+
+class Prover {
+  readonly problems: string[] = [];
+  checkpoint: Checkpoint | null = null;
+  keys: string[] = [];
+  leaves: Leaf[] = [];
+  #entries: Buffer[] = [];
+  #size = 0;
+
+  constructor(
+    private readonly store: Store,
+    private readonly options: ProveOptions,
+  ) {}
+
+  async prove(): Promise<void> {
+    await this.#list();
+    await this.#readCheckpoint();
+    await this.#readEntries();
+    // Without all entries every later check would only repeat what is wrong already.
+    if (this.#entries.length !== this.#size) return;
+    await this.#checkTiles();
+    this.#readLeaves();
+    if (this.leaves.length !== this.#size) return;
+    await this.#checkKeysAndCards();
+    this.#checkGroups();
+    this.#checkOnce();
+    await this.#checkSegments();
+    await this.#checkIndex();
+    await this.#checkHints();
+  }
+
+  #bad(problem: string): void {
+    this.problems.push(problem);
+  }
+
+  async #bytes(key: string): Promise<Buffer | null> {
+    const object = await this.store.get(key);
+    return object && Buffer.from(object.bytes);
+  }
+
+  /** Bytes of an object that must be there, or null after saying that it is not. */
+  async #needed(key: string): Promise<Buffer | null> {
+    const bytes = await this.#bytes(key);
+    if (!bytes) this.#bad(`${key} is missing`);
+    return bytes;
+  }
+
+  async #list(): Promise<void> {
+    for (let startAfter: string | undefined; ; ) {
+      const page = await this.store.list("", startAfter ? { startAfter } : {});
+      if (page.length === 0) break;
+      this.keys.push(...page.map((object) => object.key));
+      startAfter = page.at(-1)!.key;
+    }
+    for (const key of this.keys) if (!kindOfKey(key)) this.#bad(`${key} is not a public key`);
+  }
+
+  async #readCheckpoint(): Promise<void> {
+    const bytes = await this.#bytes("checkpoint");
+    try {
+      this.checkpoint = bytes && openCheckpoint(bytes, this.options.trust);
+    } catch (error) {
+      this.#bad(`checkpoint: ${(error as Error).message}`);
+    }
+    this.#size = this.checkpoint?.size ?? 0;
+  }
+
+  /** All bundles that are there, the whole ones first: what two of them say of one entry must be the same. */
+  async #readEntries(): Promise<void> {
+    const bundles = this.keys.filter((key) => key.startsWith("tile/entries/")).map(placeOf);
+    bundles.sort((a, b) => a.n - b.n || b.width - a.width);
+    for (const { key, n, width } of bundles) {
+      const first = n * 256;
+      let entries: Buffer[];
+      try {
+        entries = decodeEntries(gunzipSync((await this.#bytes(key))!));
+      } catch (error) {
+        this.#bad(`${key}: ${(error as Error).message}`);
+        continue;
+      }
+      if (entries.length !== width) this.#bad(`${key} holds ${entries.length} entries`);
+      if (first + width > this.#size) {
+        if (this.options.settled) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
+      }
+      for (const [i, entry] of entries.entries()) {
+        const known = this.#entries[first + i];
+        if (known && !known.equals(entry))
+          this.#bad(`${key}: entry ${first + i} differs from the one in another bundle`);
+        if (first + i < this.#size) this.#entries[first + i] ??= entry;
+      }
+    }
+    for (let n = 0; n * 256 < this.#size; n++) {
+      const width = Math.min(256, this.#size - n * 256);
+      const there = bundles.some((one) => one.n === n && (one.width === width || one.width === 256));
+      if (!there) this.#bad(`no bundle of entries ${n * 256} to ${n * 256 + width - 1}`);
+    }
+  }
+
+  async #checkTiles(): Promise<void> {
+    let hashes = this.#entries.map((entry) => hashOf(0, entry));
+    if (this.checkpoint && !rootOf(hashes).equals(this.checkpoint.root)) {
+      this.#bad(`the root over ${this.#size} entries is not the checkpoint's`);
+    }
+    const tiles = this.keys.filter((key) => /^tile\/\d/.test(key)).map(placeOf);
+    for (let level = 0; hashes.length > 0; level++) {
+      for (const { key, n, width } of tiles.filter((tile) => tile.level === level)) {
+        const mine = hashes.slice(n * 256, n * 256 + width);
+        if (mine.length < width) {
+          if (this.options.settled) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
+        } else if (!Buffer.concat(mine).equals((await this.#bytes(key))!)) {
+          this.#bad(`${key} is not what its entries hash to`);
+        }
+      }
+      for (let n = 0; n * 256 < hashes.length; n++) {
+        const width = Math.min(256, hashes.length - n * 256);
+        const there = tiles.some((one) => one.level === level && one.n === n && [width, 256].includes(one.width));
+        if (!there) this.#bad(`no tile ${n} of width ${width} on level ${level}`);
+      }
+      const above: Buffer[] = [];
+      for (let n = 0; (n + 1) * 256 <= hashes.length; n++) above.push(rootOf(hashes.slice(n * 256, (n + 1) * 256)));
+      hashes = above;
+    }
+  }
+
+  #readLeaves(): void {
+    const seqs = new Map<string, number>();
+    let at = "";
+    for (const [index, entry] of this.#entries.entries()) {
+      const text = entry.toString("utf8");
+      const parsed = Leaf.safeParse(JSON.parse(text));
+      if (!parsed.success) {
+        this.#bad(`leaf ${index}: ${parsed.error.issues[0]!.path.join("/")} ${parsed.error.issues[0]!.message}`);
+        continue;
+      }
+      const leaf = parsed.data;
+      if (canonicalText(JSON.parse(text)) !== text) this.#bad(`leaf ${index} is not in RFC 8785 form`);
+      if (leaf.index !== index) this.#bad(`leaf ${index} says that it is ${leaf.index}`);
+      const seq = seqs.get(leaf.kind) ?? 0;
+      if (leaf.seq !== seq) this.#bad(`leaf ${index}: seq of ${leaf.kind} is ${leaf.seq} instead of ${seq}`);
+      if (leaf.at < at) this.#bad(`leaf ${index}: at goes back from ${at} to ${leaf.at}`);
+      seqs.set(leaf.kind, seq + 1);
+      at = leaf.at;
+      this.leaves.push(leaf);
+    }
+  }
+
+  async #checkKeysAndCards(): Promise<void> {
+    let jwks: Jwks | null = null;
+    let previous: string | null = null;
+    for (const leaf of this.leaves) {
+      if (leaf.kind === "grade") {
+        const verdict = jwks && verifyObject(jwks, leaf.card, { purpose: "cards", at: leaf.card.computed_at });
+        if (!verdict?.ok) this.#bad(`leaf ${leaf.index}: signature of its card: ${verdict?.reason ?? "no keys yet"}`);
+      }
+      if (leaf.kind !== "keys") continue;
+      const bytes = await this.#named(leaf);
+      if (!bytes) continue;
+      const document: KeysDocument = KeysDocument.parse(JSON.parse(bytes.toString("utf8")));
+      if (document.n !== leaf.n || document.previous !== previous) this.#bad(`${leaf.key} does not continue the chain`);
+      const own: Jwks = { keys: document.keys as unknown as Jwks["keys"] };
+      const verdict = verifyObject(jwks ?? own, document, { purpose: "cards", at: document.computed_at });
+      if (!verdict.ok) this.#bad(`${leaf.key}: signature: ${verdict.reason}`);
+      jwks = own;
+      previous = leaf.sha256;
+    }
+  }
+
+  /** Bytes of the object that a leaf names, or null after saying what is wrong with it. */
+  async #named(leaf: { index: number; key: string; sha256: string; bytes: number }): Promise<Buffer | null> {
+    const bytes = await this.#needed(leaf.key);
+    if (bytes && (sha256hex(bytes) !== leaf.sha256 || bytes.length !== leaf.bytes)) {
+      this.#bad(`${leaf.key} is not what leaf ${leaf.index} names`);
+      return null;
+    }
+    return bytes;
+  }
+
+  #checkGroups(): void {
+    const groups: GradeLeaf[][] = [];
+    for (const leaf of this.leaves) {
+      if (leaf.kind !== "grade") continue;
+      const last = groups.at(-1)?.at(-1);
+      const neighbours = last?.index === leaf.index - 1 && last.card.capability_id === leaf.card.capability_id;
+      if (neighbours && last.card.computed_at === leaf.card.computed_at) groups.at(-1)!.push(leaf);
+      else groups.push([leaf]);
+    }
+    const letters = new Map<string, { day: string; band: Band }[]>();
+    const corrected = new Set<string>();
+    for (const leaf of this.leaves) if (leaf.kind === "correction") corrected.add(leaf.capability_id);
+    for (const group of groups) {
+      const first = group[0]!;
+      const where = `cards of ${first.card.capability_id} at ${first.index}`;
+      const tiers = group.map((leaf) => TIERS.indexOf(leaf.card.tier));
+      if (tiers.some((tier, i) => i > 0 && tier >= tiers[i - 1]!)) this.#bad(`${where}: not deepest first`);
+      const headlines = group.filter((leaf) => leaf.headline);
+      if (headlines.length !== 1) this.#bad(`${where}: ${headlines.length} headlines`);
+      const headline = headlines[0];
+      if (!headline) continue;
+      for (const leaf of group) {
+        if (isBetter(leaf.card.band, headline.card.band))
+          this.#bad(`${where}: ${leaf.card.tier} is better than the headline`);
+      }
+      const cap = headline.card.capability_id;
+      const seen = letters.get(cap) ?? [];
+      letters.set(cap, seen);
+      const want = heldBand(headline.raw_band, headline.day, seen);
+      if (!corrected.has(cap) && want !== headline.card.band) {
+        this.#bad(`${where}: the letter is ${headline.card.band}, by the raw letters it is ${want}`);
+      }
+      seen.push({ day: headline.day, band: headline.raw_band });
+    }
+  }
+
+  #checkOnce(): void {
+    const counts = new Map<string, number>();
+    for (const leaf of this.leaves) counts.set(tokenOf(leaf), (counts.get(tokenOf(leaf)) ?? 0) + 1);
+    for (const [token, count] of counts) {
+      // A listing may return to what it said before, and be delisted twice; two in a row are checked below.
+      if (count > 1 && !/^(?:de)?listing /.test(token)) this.#bad(`published ${count} times: ${token}`);
+    }
+    const listed = new Map<string, string>();
+    for (const leaf of this.leaves) {
+      if (leaf.kind !== "listing" && leaf.kind !== "delisting") continue;
+      if (listed.get(leaf.capability_id) === tokenOf(leaf)) this.#bad(`published twice in a row: ${tokenOf(leaf)}`);
+      listed.set(leaf.capability_id, tokenOf(leaf));
+    }
+    const salts = new Map(
+      this.leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [[leaf.day, leaf.salt_hash]] : [])) as [
+        string,
+        string,
+      ][],
+    );
+    for (const leaf of this.leaves) {
+      if (leaf.kind !== "schedule" || !leaf.opens || !salts.has(leaf.opens.day)) continue;
+      const got = sha256hex(Buffer.from(leaf.opens.salt, "hex"));
+      if (got !== salts.get(leaf.opens.day)) this.#bad(`leaf ${leaf.index} does not open ${leaf.opens.day}`);
+    }
+    if (!this.options.expected) return;
+    const expected = new Set(this.options.expected);
+    for (const token of expected) if (!counts.has(token)) this.#bad(`lost: ${token}`);
+    if (!this.options.nothingElse) return;
+    for (const token of counts.keys()) {
+      if (!expected.has(token) && !/^(?:keys|index) /.test(token)) this.#bad(`nobody put in: ${token}`);
+    }
+  }
+
+  async #checkSegments(): Promise<void> {
+    for (let n = 0; (n + 1) * 65_536 <= this.#size; n++) {
+      const packed = await this.#needed(`segment/${n}.ndjson.zst`);
+      if (!packed) continue;
+      const lines = this.#entries.slice(n * 65_536, (n + 1) * 65_536).flatMap((entry) => [entry, Buffer.from("\n")]);
+      if (!Buffer.concat(lines).equals(decompress(packed))) this.#bad(`segment ${n} is not its 65,536 leaves`);
+    }
+  }
+
+  async #checkIndex(): Promise<void> {
+    const fold = new PublishedFold();
+    const byPlace = new Map(
+      this.leaves.flatMap((leaf) => (leaf.kind === "index" ? [[leaf.tree_size, leaf]] : [])) as [
+        number,
+        Extract<Leaf, { kind: "index" }>,
+      ][],
+    );
+    for (let size = 0; size <= this.#size; size++) {
+      const leaf = byPlace.get(size);
+      if (leaf) await this.#checkOneIndex(leaf, fold);
+      if (size < this.#size) fold.apply(this.leaves[size]!);
+    }
+  }
+
+  async #checkOneIndex(leaf: Extract<Leaf, { kind: "index" }>, fold: PublishedFold): Promise<void> {
+    if (leaf.tree_size > leaf.index)
+      this.#bad(`leaf ${leaf.index} indexes ${leaf.tree_size} leaves, itself among them`);
+    const bytes = await this.#named(leaf);
+    if (!bytes) return;
+    const list = JSON.parse(bytes.toString("utf8")) as { shards: { sha256: string }[]; computed_at: string };
+    const { shards } = shardsOf(fold);
+    const [want, got] = [shards, list.shards].map((all) => all.map((shard) => shard.sha256).join());
+    if (want !== got) this.#bad(`${leaf.key} is not the index of the leaves below ${leaf.tree_size}`);
+    for (const { sha256 } of list.shards) {
+      const packed = await this.#needed(`index/shard/${sha256}.ndjson.zst`);
+      if (packed && sha256hex(decompress(packed)) !== sha256) this.#bad(`shard ${sha256} is not what its name says`);
+    }
+    const keys = fold.keys && (await this.#bytes(fold.keys.key));
+    const jwks = keys && (JSON.parse(keys.toString("utf8")) as Jwks);
+    const verdict = jwks && verifyObject(jwks, list, { purpose: "cards", at: list.computed_at });
+    if (!verdict?.ok) this.#bad(`${leaf.key}: signature: ${verdict?.reason ?? "no keys"}`);
+  }
+
+  async #checkHints(): Promise<void> {
+    for (const kind of ["index", "keys"] as const) {
+      const newest = this.leaves.findLast((leaf) => leaf.kind === kind);
+      const bytes = await this.#bytes(`hint/${kind}.json`);
+      if (!bytes) {
+        if (newest && this.options.settled) this.#bad(`hint/${kind}.json is missing`);
+        continue;
+      }
+      const hint = JSON.parse(bytes.toString("utf8")) as { key: string; leaf: number };
+      const named = this.leaves[hint.leaf];
+      if (named?.kind !== kind || named.key !== hint.key) this.#bad(`hint/${kind}.json names no leaf of that key`);
+      if (this.options.settled && hint.leaf !== newest?.index) this.#bad(`hint/${kind}.json is not the newest`);
+    }
+  }
+}
+
+interface Place {
+  key: string;
+  level: number;
+  n: number;
+  width: number;
+}
+
+/** `tile/<level or entries>/<n>[.p/<width>]` */
+function placeOf(key: string): Place {
+  const match = /^tile\/(\d+|entries)\/([x\d/]+?)(?:\.p\/(\d+))?$/.exec(key);
+  if (!match) return { key, level: -2, n: -1, width: 0 };
+  const level = match[1] === "entries" ? -1 : Number(match[1]);
+  return { key, level, n: Number(match[2]!.replaceAll(/[x/]/g, "")), width: Number(match[3] ?? 256) };
+}
+
+const isBetter = (band: Band, than: Band): boolean => band !== "UNRATED" && than !== "UNRATED" && band < than;
+
+/** The hold of grading-method.md section 4, word for word: worst raw letter of the last 14 days, today included. */
+function heldBand(raw: Band, today: string, before: readonly { day: string; band: Band }[]): Band {
+  if (raw === "UNRATED") return raw;
+  let worst = raw;
+  for (let back = 0; back < 14; back++) {
+    const day = addDays(today, -back);
+    const own = before.filter((letter) => letter.day === day);
+    // A day without a leaf had the letter of the leaf before it.
+    const last = back > 0 && own.length === 0 ? before.findLast((letter) => letter.day < day) : undefined;
+    for (const { band } of last ? [last] : own) if (band !== "UNRATED" && band > worst) worst = band;
+  }
+  return worst;
+}
