@@ -110,8 +110,11 @@ export function literalPrefix(template: string): number {
   return length;
 }
 
-/** Registrable domain by the public suffix list with its private part; the host itself where there is none (an IP). */
+/**
+ * Registrable domain by the public suffix list with its private part. Where there is none (an IP, a single label) the
+ * host with its port: two services on one address are two.
+ */
 export function registrableDomain(url: string): string {
-  const { hostname } = new URL(url);
-  return getDomain(hostname, { allowPrivateDomains: true }) ?? hostname;
+  const { hostname, host } = new URL(url);
+  return getDomain(hostname, { allowPrivateDomains: true }) ?? host;
 }

@@ -108,8 +108,8 @@ test.each([
   ["https://api.shop.example.co.uk/x", "example.co.uk"],
   ["https://one.vercel.app/", "one.vercel.app"],
   ["https://two.vercel.app/", "two.vercel.app"],
-  ["http://127.0.0.1:8080/", "127.0.0.1"],
-  ["http://localhost:1/", "localhost"],
+  ["http://127.0.0.1:8080/", "127.0.0.1:8080"],
+  ["http://localhost:1/", "localhost:1"],
 ])("registrable domain of %s is %s", (url, domain) => {
   expect(registrableDomain(url)).toBe(domain);
 });
