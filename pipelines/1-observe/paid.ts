@@ -1,0 +1,230 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { EgressResult } from "../../infra/egress/egress.ts";
+import type { SignedPayment } from "../../infra/rails/rails.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { plannedSlot } from "../record/ids.ts";
+import type { ListedCap } from "../record/memory.ts";
+import { type Shown, showAgain } from "./again.ts";
+import { type Call, HANDSHAKE_OF, intentId, requestOf, seedOf, sellerSays, type Tools } from "./call.ts";
+import { type Expectation, type Judgement, judge } from "./checks.ts";
+import type { ControlSeen } from "./control.ts";
+import { knock } from "./handshake.ts";
+import { clean } from "./json.ts";
+import { draft, NotRecorded, Recorder } from "./recorder.ts";
+import { passes } from "./retest.ts";
+import { asQuoted, lostRow, settlementRow } from "./rows.ts";
+import { type ChainSaid, pollSettlement } from "./settle.ts";
+import { type Prepared, sign } from "./sign.ts";
+
+/** One payment that left: everything needed to show the same proof again, and to judge what then comes. */
+export interface Payment {
+  eventId: string;
+  cap: string;
+  call: Call;
+  intent: BodyOf<"paid.intent">;
+  signed: SignedPayment;
+  prepared: Prepared;
+  want: Expectation;
+  deadlineMs: number;
+}
+
+/** How a planned paid call ended, for the next decisions. */
+export interface PaidEnd {
+  /** False when nothing was signed: the call met no 402 to pay, or we could not pay it. */
+  paid: boolean;
+  /** Does the row count as a sample, and does it pass? Both false when nothing was paid. */
+  counts: boolean;
+  pass: boolean;
+  /** For the sweep: the payment and what the chain had said of it. Absent when nothing was signed. */
+  open?: { payment: Payment; chain: ChainSaid; delivered: boolean; excused: boolean };
+}
+
+const ENDED = {
+  answered: "closed",
+  too_large: "closed",
+  timeout: "deadline",
+  cut: "cut",
+  transport: "transport",
+  refused: "transport",
+} as const;
+
+/** Did we hang up ourselves, or never send (refused without a reason is our own side)? Then nobody watched the end. */
+export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
+  result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
+
+/** Sends the signed payment: the first time, and each time the same proof is shown again. */
+export function send(tools: Tools, payment: Payment): Promise<EgressResult> {
+  const { url, method, headers, body } = payment.prepared.request;
+  // No signal of a shutdown here: once the money may move, the end is watched, or it is our fault.
+  return tools.egress.fetch({
+    url,
+    method,
+    headers: { ...headers, [payment.signed.headerName.toLowerCase()]: payment.signed.headerValue },
+    ...(body ? { body } : {}),
+    profile: "paid",
+    deadlineMs: payment.deadlineMs,
+  });
+}
+
+/**
+ * Whose fault is the end of a watched paid connection (grading-method.md section 1)? Every signed payment is a sample
+ * of correctness, so a row leaves only for one of two reasons:
+ * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
+ *   needs the same chain). No answer for any other reason stays a 0, even when no byte of ours left (`sent: false`):
+ *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
+ *   and a seller who could be excused by closing its port on the second connection would never be measured.
+ * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
+ * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
+ */
+function faultOf(
+  tools: Tools,
+  payment: Payment,
+  judgement: Judgement,
+  chain: ChainSaid,
+  control: ControlSeen | null,
+): BodyOf<"paid.result">["fault"] {
+  const failed = !passes(judgement);
+  if (control?.ok === false || (chain.down !== null && !judgement.delivered)) return "ours";
+  if (judgement.wall) return "blocked";
+  const made = payment.prepared.input.kind === "synthetic";
+  const passedBefore = tools.passed.has(`${payment.cap} ${payment.intent.request_sha256}`);
+  return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
+}
+
+function resultBody(
+  tools: Tools,
+  payment: Payment,
+  result: EgressResult,
+  judgement: Judgement,
+  chain: ChainSaid,
+  control: ControlSeen | null,
+): BodyOf<"paid.result"> {
+  const { wall, ...came } = judgement;
+  const first = payment.intent.first_leg;
+  const refused = judgement.status === 402 && !chain.seen;
+  const off = cutOff(tools, result);
+  const says = [
+    ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
+    ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
+  ].join("; ");
+  return {
+    intent: payment.eventId,
+    watched: !off,
+    ended: off ? "unknown" : ENDED[result.outcome],
+    fault: off ? "ours" : faultOf(tools, payment, judgement, chain, control),
+    live: payment.prepared.knock.body.live && !wall && !refused,
+    honest: first.honest === null ? null : first.honest && (!chain.seen || asQuoted(payment.intent, chain.seen)),
+    wall,
+    ...came,
+    differs: first.differs,
+    control,
+    ...(says ? { says: clean(says, 2000) } : {}),
+  };
+}
+
+/** The paid leg, once the intent is durable: send, judge, ask the chain, write what happened. */
+async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promise<PaidEnd> {
+  const result = await send(tools, payment);
+  const judgement = judge(result, payment.want, tools.schemas);
+  const chain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
+  const failed = !judgement.delivered || judgement.delivery === 0;
+  const control = failed ? await tools.control.call(clock) : null;
+  const body = resultBody(tools, payment, result, judgement, chain, control);
+  const slot = plannedSlot(payment.call.block, payment.call.minute);
+  const row = draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body });
+  // One append, so that a result never stands without the settlement that was seen with it.
+  await tools.recorder.append(chain.seen ? [row, settlementRow(payment, chain.seen, clock.now())] : [row]);
+  const excused = body.fault === "ours";
+  let shown: Shown = judgement;
+  if (chain.seen && !judgement.delivered && !excused) shown = await showAgain(tools, payment, clock);
+  const counts = body.fault === null || body.fault === "blocked";
+  if (passes(shown)) tools.passed.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
+  return {
+    paid: true,
+    counts,
+    pass: passes(shown),
+    open: { payment, chain, delivered: shown.delivered, excused },
+  };
+}
+
+/** Writes the first leg as a handshake of the paid plan: kind 0, whatever kept us from paying. */
+async function recordUnpaid(
+  tools: Tools,
+  one: ListedCap,
+  call: Call,
+  prepared: Prepared,
+  at: Date,
+  says?: string,
+): Promise<PaidEnd> {
+  const { body } = prepared.knock;
+  await tools.recorder.append([
+    draft({
+      type: "handshake",
+      cap: one.cap,
+      slot: plannedSlot(call.block, call.minute),
+      attempt: HANDSHAKE_OF.paid,
+      at,
+      // What was seen of the seller stands, good or bad: why we did not pay is our affair and excuses nothing of it.
+      body: {
+        slot: { block: call.block, minute: call.minute },
+        planned: "paid",
+        ...body,
+        ...(says === undefined ? {} : { says: clean(says, 2000) }),
+      },
+    }),
+  ]);
+  return { paid: false, counts: false, pass: false };
+}
+
+/**
+ * One planned paid call: first leg, signature, durable intent, payment, judgement, settlement, and, when the money went
+ * and nothing came, the same proof shown again. Ids are known beforehand: the intent's is the call's.
+ * @throws NotRecorded when the log does not take a record. If that was the intent, nothing left. If it was a later one,
+ * the intent stays open and becomes `ours` at the next start: a theft is never claimed from memory.
+ */
+export async function paidCall(tools: Tools, one: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+  const seed = seedOf(tools.secret, one.cap, call);
+  const at = clock.now();
+  const before = requestOf(one, null, seed);
+  const prepared: Prepared = { ...before, knock: await knock(tools, before.request, one.sellerClaims, clock) };
+  const read = prepared.knock.read;
+  if (!read?.payable || prepared.knock.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
+  // The 402 itself may be the first to say how the endpoint is called.
+  if (before.input.kind === "synthetic") Object.assign(prepared, requestOf(one, read.declared, seed));
+  const ready = await sign(tools, one, call, prepared, clock);
+  if (!ready.ok) return recordUnpaid(tools, one, call, prepared, at, ready.says);
+  const says = sellerSays(one, read.declared);
+  const payment: Payment = {
+    eventId: intentId(one.cap, call),
+    cap: one.cap,
+    call,
+    intent: ready.intent,
+    signed: ready.signed,
+    prepared,
+    want: { checker: says.checker, known: prepared.input.known, schema: says.schema, mime: says.mime },
+    deadlineMs: ready.deadlineMs,
+  };
+  const slot = plannedSlot(call.block, call.minute);
+  const row = draft({ type: "paid.intent", cap: one.cap, slot, at: ready.observedAt, body: ready.intent });
+  if (Recorder.idOf(row) !== payment.eventId) throw new Error("the intent's id is not the call's");
+  tools.inFlight.add(payment.eventId);
+  try {
+    await tools.recorder.append([row]);
+    return await payAndWatch(tools, payment, clock);
+  } catch (error) {
+    if (error instanceof NotRecorded) throw error;
+    return await recordLost(tools, payment, clock, error);
+  } finally {
+    tools.inFlight.delete(payment.eventId);
+  }
+}
+
+/** A fault of our own after the intent: it is written down as ours now instead of at the next start. */
+async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidEnd> {
+  tools.signal?.throwIfAborted();
+  tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
+  tools.metrics.count("observe_paid_lost_total");
+  await tools.recorder.append([lostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
+  const open = { payment, chain: { seen: null, down: null }, delivered: false, excused: true };
+  return { paid: true, counts: false, pass: false, open };
+}

@@ -1,0 +1,81 @@
+import type { Settlement } from "../../infra/rails/rails.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { plannedSlot } from "../record/ids.ts";
+import type { OpenIntent } from "../record/memory.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { hashOf } from "./json.ts";
+import { type Draft, draft } from "./recorder.ts";
+
+/** Late facts wear the hash of their body as slot: the same fact, read twice, is one record. */
+const slotOf = (body: unknown): string => hashOf(body) ?? "";
+
+/** Slot of everything that belongs to one planned call. */
+export const slotOfIntent = (intent: BodyOf<"paid.intent">): string =>
+  plannedSlot(intent.slot.block, intent.slot.minute);
+
+/** Does the chain's Transfer keep to the quote: not more, same payee, asset and network? */
+export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boolean {
+  const { quote } = intent;
+  return (
+    seen.amountAtomic <= BigInt(quote.amount_atomic) &&
+    seen.to.toLowerCase() === quote.pay_to.toLowerCase() &&
+    seen.asset.toLowerCase() === quote.asset.toLowerCase() &&
+    seen.network === quote.network
+  );
+}
+
+/** A Transfer as the chain told it. */
+export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, seen: Settlement, at: Date): Draft {
+  const { intent } = of;
+  const body: BodyOf<"settlement"> = {
+    intent: of.eventId,
+    tx: seen.tx,
+    block_number: seen.blockNumber,
+    block_time: seen.blockTime,
+    from: seen.from,
+    to: seen.to,
+    amount_atomic: seen.amountAtomic.toString(),
+    price: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n),
+    asset: seen.asset,
+    network: seen.network,
+    nonce: intent.nonce,
+    final: seen.final,
+    as_quoted: asQuoted(intent, seen),
+  };
+  return draft({ type: "settlement", cap: of.cap, slot: slotOf(body), at, body });
+}
+
+/** A later fact about an intent. `n` tells repeated showings of one proof apart when nothing else does. */
+export const followupRow = (cap: string, body: BodyOf<"paid.followup">, at: Date, n = 0): Draft =>
+  draft({ type: "paid.followup", cap, slot: slotOf(body), attempt: n, at, body });
+
+/**
+ * The result of a paid call whose end nobody watched: our process died, or could not judge. It is always our fault
+ * and never "took the money" (grading-method.md section 1). It has the id that the watched result would have had, so
+ * whichever of the two stands first in the log is the only one.
+ */
+export function lostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, at: Date, says: string): Draft {
+  const { intent } = of;
+  const body: BodyOf<"paid.result"> = {
+    intent: of.eventId,
+    watched: false,
+    ended: "unknown",
+    fault: "ours",
+    live: true,
+    honest: intent.first_leg.honest,
+    wall: false,
+    status: null,
+    delivered: false,
+    delivery: null,
+    outcome: intent.input === "known_answer" ? 0 : null,
+    schema_ok: null,
+    latency_ms: null,
+    checks: [],
+    response_sha256: null,
+    response_bytes: 0,
+    differs: intent.first_leg.differs,
+    control: null,
+    says,
+  };
+  return draft({ type: "paid.result", cap: of.cap, slot: slotOfIntent(intent), attempt: intent.attempt, at, body });
+}

@@ -1,0 +1,110 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { PayableEntry, SignedPayment, Wallet } from "../../infra/rails/rails.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import type { ListedCap } from "../record/memory.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { dayOf, rfc3339 } from "../record/time.ts";
+import { type Call, sellerSays, type Tools } from "./call.ts";
+import type { Knock } from "./handshake.ts";
+import type { ChosenInput, Request } from "./input.ts";
+import { hashOf } from "./json.ts";
+import { hostOf } from "./places.ts";
+
+/** Longest signed header that servers take; a 402 with huge extensions would make a longer one. */
+const MAX_HEADER = 32_768;
+
+export interface Prepared {
+  knock: Knock;
+  input: ChosenInput;
+  request: Request;
+}
+
+export type Signed =
+  | { ok: true; intent: BodyOf<"paid.intent">; signed: SignedPayment; deadlineMs: number; observedAt: Date }
+  | { ok: false; says: string };
+
+/** Time a paid leg gets: what the 402 says, at least 30 s, at most 120 s (egress.md). */
+export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
+
+async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
+  const day = dayOf(call.plannedAt);
+  const wallet: Wallet = call.blind
+    ? await tools.wallets.blind(one.cap, day, entry.amountAtomic)
+    : await tools.wallets.known();
+  // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
+  const head = await tools.rail.head();
+  const signed = await tools.rail.sign(entry, wallet, prepared.knock.read!.context);
+  return { head, signed };
+}
+
+/**
+ * From a 402 that can be paid to a signed payment, kept to the caps. Nothing has left yet: whatever goes wrong here
+ * (a cap, no money, the chain is down) ends in a reason, and the first leg stands as a handshake.
+ */
+export async function sign(
+  tools: Tools,
+  one: ListedCap,
+  call: Call,
+  prepared: Prepared,
+  clock: Clock,
+): Promise<Signed> {
+  const read = prepared.knock.read!;
+  const entry = read.payable!;
+  const amount = atomicToMicro(entry.amountAtomic, 6);
+  if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
+  const day = dayOf(call.plannedAt);
+  const host = hostOf(one.url);
+  const taken = tools.ledger.take(day, host, amount);
+  if (!taken.ok) return { ok: false, says: `not paid: ${taken.says}` };
+  let made: Awaited<ReturnType<typeof signOnce>>;
+  try {
+    made = await signOnce(tools, one, call, prepared, entry);
+  } catch (error) {
+    tools.ledger.giveBack(day, host, amount);
+    return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
+  }
+  const { head, signed } = made;
+  if (signed.headerValue.length > MAX_HEADER) {
+    return { ok: false, says: "not paid: the 402 wants more echoed than a header holds" };
+  }
+  const says = sellerSays(one, read.declared);
+  const deadlineMs = deadlineOf(entry.maxTimeoutSeconds);
+  const observedAt = clock.now();
+  const intent: BodyOf<"paid.intent"> = {
+    slot: { block: call.block, minute: call.minute },
+    attempt: 0,
+    planned_at: rfc3339(call.plannedAt),
+    w: call.w,
+    retest: call.retest,
+    blind: call.blind,
+    wallet: signed.from,
+    input: prepared.input.kind,
+    url: prepared.request.url,
+    method: prepared.request.method,
+    request_sha256: prepared.request.sha256,
+    schema_sha256: says.schema === undefined ? null : hashOf(says.schema),
+    listing_record: one.sellerListing,
+    quote: {
+      price: formatMoney(amount),
+      amount_atomic: entry.amountAtomic.toString(),
+      asset: entry.asset,
+      network: entry.network,
+      pay_to: entry.payTo,
+      max_timeout_s: entry.maxTimeoutSeconds,
+      x402_version: entry.x402Version,
+    },
+    first_leg: {
+      honest: prepared.knock.body.honest,
+      latency_ms: prepared.knock.body.latency_ms ?? 0,
+      terms: read.terms,
+      differs: prepared.knock.body.differs,
+    },
+    header_name: signed.headerName,
+    signed_bytes: signed.headerValue,
+    nonce: signed.nonce,
+    valid_before: signed.validBefore,
+    since_block: head.number,
+    deadline: rfc3339(new Date(observedAt.getTime() + deadlineMs)),
+  };
+  return { ok: true, intent, signed, deadlineMs, observedAt };
+}

@@ -1,0 +1,165 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import type { Memory, OpenIntent } from "../record/memory.ts";
+import { DAY_MS } from "../record/time.ts";
+import { showAgain } from "./again.ts";
+import { BoundedMap } from "./bounded.ts";
+import type { Tools } from "./call.ts";
+import type { PaidEnd, Payment } from "./paid.ts";
+import type { Draft } from "./recorder.ts";
+import { followupRow, lostRow, settlementRow } from "./rows.ts";
+import { lookUp } from "./settle.ts";
+
+/** A payment that the chain may still have something to say about. */
+interface Waiting {
+  of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
+  /** The Transfer, once seen and written; it may not be final yet. */
+  seen: Settlement | null;
+  /** Set while this process can still show the proof: it has the request and the known answer. */
+  payment: Payment | null;
+}
+
+/** Money that went for nothing: a Transfer back is looked for until a day has passed (real ms). */
+interface Owed {
+  of: Waiting["of"];
+  seen: Settlement;
+  until: number;
+}
+
+/** Chain seconds after `valid_before` in which a Transfer in an older block may still become visible to us. */
+const MARGIN_S = 60;
+const MAX_WAITING = 10_000;
+/** Intents and debts looked up in one sweep; the others wait for the next. */
+const PER_SWEEP = 500;
+const DEBTS_PER_SWEEP = 100;
+
+export interface SweepReport {
+  settled: number;
+  /** Still open after this sweep. */
+  waiting: number;
+  /** Why the chain could not be asked; the sweep ends there and nothing is lost. */
+  down: string | null;
+}
+
+/**
+ * What a paid call leaves behind: settlements that come late, become final, or are paid back. A seller may settle at
+ * any time before `validBefore`; without this a theft could hide by settling after we looked. What this process knows
+ * is kept here, and the record answers for what an earlier one knew.
+ */
+export class Sweep {
+  readonly #waiting = new BoundedMap<string, Waiting>(MAX_WAITING);
+  readonly #owed = new BoundedMap<string, Owed>(MAX_WAITING);
+  readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
+  readonly #refunds = new BoundedMap<string, true>(MAX_WAITING);
+
+  constructor(
+    private readonly tools: Tools,
+    private readonly memory: Pick<Memory, "openIntents" | "awaitingSettlement">,
+  ) {}
+
+  /** Takes over a paid call that has ended. */
+  take(open: NonNullable<PaidEnd["open"]>): void {
+    const { payment, chain, delivered, excused } = open;
+    const payable = delivered || excused ? null : payment;
+    if (!chain.seen?.final) this.#waiting.set(payment.eventId, { of: payment, seen: chain.seen, payment: payable });
+    else this.#closed.set(payment.eventId, true);
+    if (chain.seen && payable) this.#owe(payment, chain.seen);
+  }
+
+  #owe(of: Waiting["of"], seen: Settlement): void {
+    this.#owed.set(of.eventId, { of, seen, until: performance.now() + DAY_MS });
+  }
+
+  /**
+   * At start: every intent without a result becomes one that nobody watched, `ours`. The chain is asked first, so that
+   * the loss is booked; when it is down, the sweep books it later. Safe to repeat: the ids are the same.
+   */
+  async recover(clock: Clock): Promise<{ lost: number }> {
+    let lost = 0;
+    for (const of of await this.memory.openIntents()) {
+      if (this.tools.inFlight.has(of.eventId)) continue;
+      const { seen } = await lookUp(this.tools.rail, of.intent);
+      const says = "our process ended before the connection did; nobody watched its end";
+      const rows: Draft[] = [lostRow(of, clock.now(), says)];
+      if (seen) rows.push(settlementRow(of, seen, clock.now()));
+      await this.tools.recorder.append(rows);
+      if (seen?.final) this.#closed.set(of.eventId, true);
+      else this.#waiting.set(of.eventId, { of, seen, payment: null });
+      lost++;
+    }
+    if (lost > 0) this.tools.logger.warn({ lost }, "paid calls of an earlier process were booked as our own fault");
+    return { lost };
+  }
+
+  /** One look at everything that waits. Call it every minute or so. */
+  async run(clock: Clock): Promise<SweepReport> {
+    const { rail } = this.tools;
+    let head: Awaited<ReturnType<Rail["head"]>>;
+    try {
+      head = await rail.head();
+    } catch (error) {
+      return { settled: 0, waiting: this.#waiting.size, down: (error as Error).message ?? String(error) };
+    }
+    for (const of of await this.memory.awaitingSettlement()) {
+      const known =
+        this.#closed.has(of.eventId) || this.#waiting.has(of.eventId) || this.tools.inFlight.has(of.eventId);
+      if (!known) this.#waiting.set(of.eventId, { of, seen: null, payment: null });
+    }
+    let settled = 0;
+    for (const one of this.#waiting.values().slice(0, PER_SWEEP)) {
+      const { seen, down } = await lookUp(rail, one.of.intent);
+      if (down !== null) return { settled, waiting: this.#waiting.size, down };
+      if (seen) settled += await this.#book(one, seen, clock);
+      else if (head.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
+      // To the end of the line: those past this sweep's share come first in the next.
+      else this.#waiting.set(one.of.eventId, one);
+    }
+    await this.#lookForRefunds(clock);
+    return { settled, waiting: this.#waiting.size, down: null };
+  }
+
+  #close(one: Waiting): void {
+    this.#waiting.delete(one.of.eventId);
+    this.#closed.set(one.of.eventId, true);
+  }
+
+  /** Writes what is new about one payment; 1 when its Transfer was seen for the first time. */
+  async #book(one: Waiting, seen: Settlement, clock: Clock): Promise<0 | 1> {
+    const first = one.seen === null;
+    const now = clock.now();
+    if (first) await this.tools.recorder.append([settlementRow(one.of, seen, now)]);
+    else if (seen.final) {
+      await this.tools.recorder.append([followupRow(one.of.cap, { of: one.of.eventId, kind: "finality" }, now)]);
+    }
+    const { payment } = one;
+    one.seen = seen;
+    one.payment = null;
+    if (seen.final) this.#close(one);
+    else this.#waiting.set(one.of.eventId, one);
+    // It settled behind our back and nothing had come: the proof is shown now, as it would have been then.
+    if (first && payment) {
+      const shown = await showAgain(this.tools, payment, clock);
+      if (!shown.delivered) this.#owe(one.of, seen);
+    }
+    return first ? 1 : 0;
+  }
+
+  /** A Transfer back of at least what was paid. One Transfer pays one debt back. */
+  async #lookForRefunds(clock: Clock): Promise<void> {
+    for (const debt of this.#owed.values().slice(0, DEBTS_PER_SWEEP)) {
+      const { of, seen, until } = debt;
+      this.#owed.delete(of.eventId);
+      if (performance.now() > until) continue;
+      this.#owed.set(of.eventId, debt);
+      const query = { from: seen.to, to: seen.from, sinceBlock: seen.blockNumber };
+      const back = await this.tools.rail.transfers(query).catch(() => []);
+      const refund = back.find((one) => one.amountAtomic >= seen.amountAtomic && !this.#refunds.has(one.tx));
+      if (!refund) continue;
+      const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
+      const body = { of: of.eventId, kind: "refund" as const, refund: what };
+      await this.tools.recorder.append([followupRow(of.cap, body, clock.now())]);
+      this.#refunds.set(refund.tx, true);
+      this.#owed.delete(of.eventId);
+    }
+  }
+}
