@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /** A limit: `quota` requests in `windowS` seconds, refilled steadily (token bucket with the quota as burst). */
@@ -38,13 +39,14 @@ export class Limiter {
     const perMs = quota / (windowS * 1000);
     const held = this.#buckets.get(client);
     const tokens = held ? Math.min(quota, held.tokens + Math.max(0, now - held.at) * perMs) : quota;
-    const ok = tokens >= 1;
-    const left = ok ? tokens - 1 : tokens;
+    // Refilling by fractions must not leave a client a hair short of the token it was promised.
+    const ok = tokens >= 1 - 1e-6;
+    const left = ok ? Math.max(0, tokens - 1) : tokens;
     if (held) this.#buckets.delete(client);
     else if (this.#buckets.size >= this.maxClients) this.#buckets.delete(this.#buckets.keys().next().value!);
     this.#buckets.set(client, { tokens: left, at: now });
     const waitMs = ok ? (quota - left) / perMs : (1 - left) / perMs;
-    return { ok, remaining: Math.floor(left), resetS: Math.max(1, Math.ceil(waitMs / 1000)) };
+    return { ok, remaining: Math.floor(left + 1e-6), resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
   }
 
   /** `RateLimit-Policy` and `RateLimit` of an answer, and `Retry-After` of a refusal. */
@@ -65,6 +67,8 @@ type Cidr = [ipaddr.IPv4 | ipaddr.IPv6, number];
 export function parseProxies(proxies: readonly string[]): Cidr[] {
   return proxies.map((text) => {
     try {
+      // ipaddr.js alone would take "10.0.0" as 10.0.0.0, a proxy that nobody meant.
+      if (!isIP(text.split("/", 1)[0]!)) throw new Error("no address");
       if (text.includes("/")) return ipaddr.parseCIDR(text);
       const address = ipaddr.process(text);
       return [address, address.kind() === "ipv4" ? 32 : 128];
@@ -82,7 +86,7 @@ const readAddress = (text: string): ipaddr.IPv4 | ipaddr.IPv6 | null => {
     .trim()
     .replace(/^\[(.*)\](?::\d+)?$/, "$1")
     .split("%", 1)[0]!;
-  return ipaddr.isValid(bare) ? ipaddr.process(bare) : null;
+  return isIP(bare) ? ipaddr.process(bare) : null;
 };
 
 /** IPv4 whole, IPv6 by its first 56 bits: one household or machine is one client. */

@@ -66,10 +66,12 @@ export function problemResponse(problem: Problem, instance: string): HTTPRespons
 export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  const errors = result.error.issues.slice(0, 20).map((issue) => ({
-    pointer: `/${issue.path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`,
-    detail: issue.message,
-  }));
+  const byPointer = new Map<string, string>();
+  for (const issue of result.error.issues.slice(0, 20)) {
+    const pointer = `/${issue.path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;
+    if (!byPointer.has(pointer)) byPointer.set(pointer, issue.message);
+  }
+  const errors = [...byPointer].map(([pointer, detail]) => ({ pointer, detail }));
   const detail = errors.map((error) => `${error.pointer.slice(1)} ${error.detail}`).join("; ");
   throw new Problem("bad_request", detail, { errors });
 }

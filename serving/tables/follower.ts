@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";
 import type { PublishedTree, Snapshot } from "./tree.ts";
-import { View } from "./view.ts";
+import { View, type Volatile } from "./view.ts";
 import { loadVolatile } from "./volatile.ts";
 
 export interface FollowerDeps {
@@ -84,7 +84,7 @@ export class Follower {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
     const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
-    const volatile = await loadVolatile(this.deps.store, old.volatile);
+    const volatile = await this.#volatile(old);
     if (volatile !== old.volatile) {
       for (const row of volatile.rows.values()) {
         old.names.add({ cap: row.capability_id, url: row.url, method: row.method, tool: null });
@@ -98,6 +98,17 @@ export class Follower {
     this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);
     this.deps.metrics.gauge("touchstone_serving_endpoints", this.#view.entries.size);
     return changed;
+  }
+
+  /** Newer rows, or the old ones: a table that cannot be read must not hold back a letter that fell. */
+  async #volatile(old: View): Promise<Volatile> {
+    try {
+      return await loadVolatile(this.deps.store, old.volatile);
+    } catch (error) {
+      this.deps.metrics.count("touchstone_serving_volatile_failures_total");
+      this.deps.logger.warn({ err: error }, "the volatile rows could not be read; the old ones stay");
+      return old.volatile;
+    }
   }
 
   /** Entries with the leaves since the old view folded in. Names grow at once: they say nothing that a view lacks. */

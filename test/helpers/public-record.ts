@@ -123,10 +123,11 @@ export class PublicRecord {
     readonly trust: CheckpointTrust,
   ) {}
 
-  static async open(): Promise<PublicRecord> {
+  /** @param theirs keys of another record, to make a second history under the same names. */
+  static async open(theirs?: Keys): Promise<PublicRecord> {
     const dir = await mkdtemp(join(tmpdir(), "public-record-"));
-    keygen(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
-    const keys = loadKeys(join(dir, "keys"));
+    if (!theirs) keygen(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
+    const keys = theirs ?? loadKeys(join(dir, "keys"));
     const store = await openDirectoryStore(join(dir, "public"));
     const privateStore = await openDirectoryStore(join(dir, "private"));
     const trust = {

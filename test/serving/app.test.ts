@@ -1,0 +1,137 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createLogger } from "../../infra/telemetry.ts";
+import { OPERATIONS } from "../../serving/operations.ts";
+import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
+import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
+
+const SUM = { url: "https://seller.example/sum" };
+let record: PublicRecord;
+let serving: TestServing;
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
+  serving = await servingOver(record);
+});
+afterAll(() => record.close());
+
+/** One address that exists for each row of the operation table. */
+const ADDRESS: Record<string, string> = {
+  check: checkPath({ url: SUM.url }),
+  trust: `/v1/trust/${capOf(SUM)}`,
+  docs: "/docs/check-before-you-pay",
+  endpointPage: `/endpoint/${capOf(SUM)}`,
+  "object-tile": "/tile/0/000.p/2",
+};
+const addressOf = ({ id, path }: (typeof OPERATIONS)[number]): string => ADDRESS[id] ?? path.replace("/**", "/nothing");
+
+describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))("%s", (_, operation) => {
+  const path = addressOf(operation);
+  const absent = path.endsWith("/nothing");
+
+  test("GET and HEAD agree", async () => {
+    const get = await serving.get(path);
+    const head = await serving.get(path, { method: "HEAD" });
+    expect([get.status, head.status]).toEqual(absent ? [404, 404] : [200, 200]);
+    expect(await head.text()).toBe("");
+    for (const name of ["content-type", "etag", "cache-control"])
+      expect(head.headers.get(name)).toBe(get.headers.get(name));
+    expect(get.headers.get("x-content-type-options")).toBe("nosniff");
+    if (!absent) expect(get.headers.get("content-type")).toBeTruthy();
+  });
+
+  test.each(["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])(
+    "%s is a 405 that names the right methods",
+    async (method) => {
+      const response = await serving.get(path, { method });
+      expect([response.status, response.headers.get("allow"), response.headers.get("content-type")]).toEqual([
+        ...[405, "GET, HEAD", "application/problem+json"],
+      ]);
+      expect(ProblemDocument.parse(await response.json()).type).toBe("/docs/api#method-not-allowed");
+    },
+  );
+});
+
+describe("addresses that are none", () => {
+  test.each([
+    "/nope",
+    "/v1",
+    "/v1/nothing",
+    "/v1/trust",
+    "/v2/check",
+    "/docs/../package.json",
+    "/docs/%2e%2e%2fpackage.json",
+    "/docs/package",
+    "/docs/check-before-you-pay.md",
+    "/tile/0/000",
+    "/tile/0/000.p/3",
+    "/tile/../generation/00000000000000000000",
+    "/keys/../../keys/keyring.json",
+    "/index/",
+    "/live/view.json",
+    "/.~store/lock.sqlite",
+    "/endpoint/",
+    "/%66oo",
+  ])("%s is a 404 without caching headers", async (path) => {
+    const response = await serving.get(path);
+    expect([response.status, response.headers.get("content-type"), response.headers.get("cache-control")]).toEqual([
+      ...[404, "application/problem+json", "no-store"],
+    ]);
+    ProblemDocument.parse(await response.json());
+  });
+
+  test.each(["/%", "/v1/trust/%ff"])("%s cannot be decoded: a 400", async (path) => {
+    expect((await serving.get(path)).status).toBe(400);
+  });
+
+  test("every table of errors agrees: each code is described under its anchor", async () => {
+    const { PROBLEMS } = await import("../../serving/http/problem.ts");
+    const html = await (await serving.get("/docs/api")).text();
+    for (const [code, { status }] of Object.entries(PROBLEMS)) {
+      expect(html).toContain(`<td><code>${code.replaceAll("_", "-")}</code></td><td>${status}</td>`);
+    }
+  });
+});
+
+test("our own fault is a 500 that tells nothing, and is in our log", async () => {
+  const lines: unknown[] = [];
+  const logger = Object.assign(createLogger("silent"), { error: (line: unknown) => lines.push(line) });
+  const broken = await servingOver(record, {
+    logger,
+    jwks: () => {
+      throw new Error("secret path /etc/keys");
+    },
+  });
+  const response = await broken.get("/.well-known/svc-keys.json");
+  expect([response.status, response.headers.get("cache-control")]).toEqual([500, "no-store"]);
+  const text = await response.text();
+  expect(text).not.toMatch(/secret|etc|at .*\.ts/);
+  expect(ProblemDocument.parse(JSON.parse(text)).type).toBe("/docs/api#internal");
+  expect(lines).toHaveLength(1);
+  expect(await record.metrics.text()).toContain('touchstone_http_requests_total{operation="keys",status="500"} 1');
+});
+
+describe("readiness", () => {
+  test("not before the first look, nor when the record was not read for minutes", async () => {
+    const ready = await servingOver(record);
+    expect((await ready.get("/readyz")).status).toBe(200);
+    ready.clock.pass(300_001);
+    expect((await ready.get("/readyz")).status).toBe(503);
+    expect((await ready.get("/livez")).status).toBe(200);
+    await ready.follower.refresh();
+    expect(await (await ready.get("/readyz")).text()).toBe("ok, 2 leaves\n");
+  });
+});
+
+test("reads have a limit of their own", async () => {
+  const limited = await servingOver(record, { limits: { readsPerMinute: 2 } });
+  const statuses = [];
+  for (const path of ["/checkpoint", "/", "/v1/trust/index", "/livez", checkPath({ url: SUM.url })]) {
+    statuses.push((await limited.get(path)).status);
+  }
+  expect(statuses).toEqual([200, 200, 429, 200, 200]);
+});
+
+test("the keys document is the JWKS of all keys", async () => {
+  expect(await (await serving.get("/.well-known/svc-keys.json")).json()).toEqual(record.jwks);
+});

@@ -1,0 +1,241 @@
+import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { capOf, cardOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import { checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+
+const EVIL = "<script>alert(1)</script>";
+const SUM = { url: "https://seller.example/api/sum?a=1&b=2", class: "arithmetic", description: `Adds ${EVIL}` };
+const LATE = { url: "https://late.example/x" };
+const FAIL = { url: "https://fail.example/'x", defects: [{ defect: "no_402", says: `free ${EVIL}` }] };
+
+let record: PublicRecord;
+let serving: TestServing;
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  const failing = cardOf(FAIL, {
+    band: "F",
+    composite: 0.2,
+    components: { ...componentsOf(12.7), latency_p95: { point: null, lower: null, n_eff: 0, method: "lines4/1;none" } },
+  });
+  await record.publish(
+    ...[SUM, LATE, FAIL].map((spec) => [listingDraft(spec)]),
+    record.grades([failing], `F ${EVIL}.`),
+    record.grades([cardOf(SUM)], "B on OUTCOME_VERIFIED, composite 0.871."),
+    [
+      {
+        kind: "correction",
+        capability_id: capOf(SUM),
+        body: { id: "rec_c", fault: "ours", says: `wrong ${EVIL}`, issued_at: "2026-11-01T00:00:00.000Z" },
+      },
+    ],
+  );
+  await record.live([rowOf(SUM, { price: "0.020100", paid_calls: 77 }), rowOf(FAIL, { pay_to: null })]);
+  serving = await servingOver(record);
+});
+afterAll(() => record.close());
+
+const textOf = async (path: string): Promise<string> => (await serving.get(path)).text();
+const cell = (html: string): string => html.replace(/<[^>]+>/g, " ").replace(/\s+/g, " ");
+
+describe("every page", () => {
+  const pages = [
+    "/",
+    `/endpoint/${capOf(SUM)}`,
+    `/endpoint/${capOf(LATE)}`,
+    `/endpoint/${capOf(FAIL)}`,
+    "/docs/check-before-you-pay",
+    "/docs/verification-method",
+  ];
+
+  test.each(pages.map((_, i) => i))(
+    "page %i runs nothing, loads nothing, and allows exactly its own style",
+    async (i) => {
+      const response = await serving.get(pages[i]!);
+      const html = await response.text();
+      expect([response.status, response.headers.get("content-type")]).toEqual([200, "text/html; charset=utf-8"]);
+      expect(html).not.toMatch(/<script|<img|<iframe|<link| style=| on[a-z]+=|javascript:/i);
+      const style = /<style>([\s\S]*?)<\/style>/.exec(html)![1]!;
+      const hash = createHash("sha256").update(style).digest("base64");
+      expect(response.headers.get("content-security-policy")).toBe(
+        `default-src 'none'; style-src 'sha256-${hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+      );
+      expect(style).toContain("prefers-color-scheme:dark");
+    },
+  );
+
+  test.each(pages.map((_, i) => i))(
+    "page %i has a language, a title, one main heading, and tables with headings",
+    async (i) => {
+      const html = await textOf(pages[i]!);
+      expect(html).toMatch(/^<!doctype html>\n<html lang="en">/);
+      expect(html.match(/<title>[^<]+<\/title>/g)!.length).toBeGreaterThanOrEqual(1);
+      expect(html.match(/<h1[ >]/g)).toHaveLength(1);
+      for (const table of html.match(/<table>[\s\S]*?<\/table>/g) ?? []) expect(table).toMatch(/<th scope="col">/);
+    },
+  );
+});
+
+describe("the market", () => {
+  test("a row an endpoint: letter, tier, composite, why, progress, price, paid calls, last seen", async () => {
+    const rows = (await textOf("/")).match(/<tr><td>[\s\S]*?<\/tr>/g)!.map(cell);
+    expect(rows).toHaveLength(3);
+    expect(rows[0]).toContain(
+      "B Adds &lt;script&gt;alert(1)&lt;/script&gt; GET https://seller.example/api/sum?a=1&amp;b=2 outcome 0.871",
+    );
+    expect(rows[0]).toContain("B on OUTCOME_VERIFIED, composite 0.871. 30 of 30 0.0201 77 2026-11-21 11:55 UTC");
+    expect(rows[1]).toMatch(/^ F .*F &lt;script&gt;alert\(1\)&lt;\/script&gt;\. 12 of 30/);
+    expect(rows[2]).toMatch(/^ unrated .*UNRATED: 0 of 30 paid calls so far; unknown, not bad\. 0 of 30 – 0 – $/);
+  });
+
+  test("says when its time was lapsed, and only then", async () => {
+    const lapsed = await servingOver(record, { clock: new TwoHands(undefined, true) });
+    for (const path of ["/", `/endpoint/${capOf(SUM)}`]) {
+      expect(await (await lapsed.get(path)).text()).toContain("Time in this record was lapsed");
+      expect(await textOf(path)).not.toContain("lapsed");
+    }
+  });
+
+  test.each([
+    ["/?page=1", 200],
+    ["/?page=2", 200],
+    ["/?page=0", 400],
+    ["/?page=", 400],
+    ["/?page=x", 400],
+  ])("%s is a %i", async (path, status) => {
+    expect((await serving.get(path)).status).toBe(status);
+  });
+
+  test("more than a page of endpoints is told apart by pages", async () => {
+    const many = await PublicRecord.open();
+    await many.publish(...Array.from({ length: 301 }, (_, i) => [listingDraft({ url: `https://m.example/${i}` })]));
+    const big = await servingOver(many);
+    const count = async (path: string) => (await (await big.get(path)).text()).match(/<th scope="row">/g)?.length ?? 0;
+    expect([await count("/"), await count("/?page=2"), await count("/?page=3")]).toEqual([300, 1, 0]);
+    expect(await (await big.get("/")).text()).toContain('<a rel="next" href="/?page=2">');
+    await many.close();
+  });
+});
+
+describe("an endpoint's page", () => {
+  test("shows what the interface lists", async () => {
+    const text = cell(await textOf(`/endpoint/${capOf(SUM)}`));
+    for (const part of [
+      ...["30 of 30 paid calls", "Price per call 0.0201 of USDC", "Paid calls 77", "Free handshakes 100, 99 answered"],
+      ...[
+        "First seen 2026-09-01 00:00 UTC",
+        "Last seen 2026-11-21 11:55 UTC",
+        "Protocol x402",
+        "Networks offered eip155:84532",
+      ],
+      ...[
+        "Description Adds",
+        "Url https://seller.example/api/sum?a=1&amp;b=2",
+        "Method GET",
+        "Class arithmetic",
+        "Checkable level truth",
+      ],
+      ...[
+        `Endpoint id ${capOf(SUM)}`,
+        "curl -gsSi -m 20 -H &#39;Accept: */*&#39; &#39;https://seller.example/api/sum?a=1&amp;b=2&#39;",
+      ],
+      ...["What we got wrong 2026-11-01 00:00 UTC : wrong &lt;script&gt;"],
+    ]) {
+      expect(text).toContain(part);
+    }
+  });
+
+  test("the picture has a name, a description and the same figures as text", async () => {
+    const html = await textOf(`/endpoint/${capOf(FAIL)}`);
+    const svg = /<svg[\s\S]*?<\/svg>/.exec(html)![0];
+    expect(svg).toMatch(/^<svg role="img" aria-labelledby="picture-title picture-desc"/);
+    expect(svg).toContain('<title id="picture-title">');
+    expect(svg).toContain("Correctness: at least 0.902");
+    expect([svg.match(/class="bound"/g), svg.match(/no sample/g)].map((found) => found?.length)).toEqual([5, 1]);
+    expect(cell(html)).toContain("Latency (p95) – – – 0.0 lines4/1;none");
+    expect(html).toContain("free &lt;script&gt;");
+  });
+
+  test("without a card there is no picture", async () => {
+    const html = await textOf(`/endpoint/${capOf(LATE)}`);
+    expect(html).not.toContain("<svg");
+    expect(cell(html)).toContain("0 of 30 paid calls");
+  });
+
+  test.each([
+    [`/endpoint/cap_${"0".repeat(26)}`, 404],
+    ["/endpoint/nonsense", 400],
+    ["/docs/nonsense", 404],
+  ])("%s: a page for people, a problem document for programs, %i for both", async (path, status) => {
+    const page = await serving.get(path, { headers: { accept: "text/html,*/*" } });
+    const problem = await serving.get(path);
+    expect([
+      page.status,
+      page.headers.get("content-type"),
+      problem.status,
+      problem.headers.get("content-type"),
+    ]).toEqual([...[status, "text/html; charset=utf-8", status, "application/problem+json"]]);
+    expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
+    expect(page.headers.get("cache-control")).toBe("no-store");
+  });
+});
+
+describe("verify-a-check.mjs", () => {
+  const script = new URL("../../docs/verify-a-check.mjs", import.meta.url).pathname;
+  const run = async (answer: unknown, keys: unknown): Promise<{ code: number; out: string }> => {
+    const dir = await mkdtemp(join(tmpdir(), "verify-"));
+    try {
+      await writeFile(join(dir, "a.json"), JSON.stringify(answer));
+      await writeFile(join(dir, "k.json"), JSON.stringify(keys));
+      const { stdout } = await promisify(execFile)(process.execPath, [
+        script,
+        join(dir, "a.json"),
+        join(dir, "k.json"),
+      ]);
+      return { code: 0, out: stdout };
+    } catch (error) {
+      const { code, stdout } = error as { code: number; stdout: string };
+      return { code, out: stdout };
+    } finally {
+      await rm(dir, { recursive: true, force: true });
+    }
+  };
+
+  test("uses none of our code, and is the script that the page shows and serves", async () => {
+    const source = await readFile(script, "utf8");
+    expect([...source.matchAll(/from "([^"]+)"/g)].map((match) => match[1])).toEqual(["node:crypto", "node:fs"]);
+    expect(source.trimEnd().split("\n").length).toBeLessThanOrEqual(15);
+    const page = await readFile(new URL("../../docs/check-before-you-pay.md", import.meta.url), "utf8");
+    expect(page).toContain(`\`\`\`\n${source.trimEnd()}\n\`\`\``);
+    const served = await serving.get("/docs/verify-a-check.mjs");
+    expect([await served.text(), served.headers.get("content-type")]).toEqual([source, "text/plain; charset=utf-8"]);
+  });
+
+  test("believes a real answer, and nothing else", async () => {
+    const answer = JSON.parse(await textOf(checkPath({ url: SUM.url }))) as {
+      signing_key_id: string;
+      answered_at: string;
+    };
+    const keys = JSON.parse(await textOf("/.well-known/svc-keys.json")) as { keys: { purpose: string; kid: string }[] };
+    expect(await run(answer, keys)).toEqual({
+      code: 0,
+      out: `good: signed by ${answer.signing_key_id} at ${answer.answered_at}\n`,
+    });
+    const changed = (change: object) =>
+      keys.keys.map((key) => (key.purpose === "answers" ? { ...key, ...change } : key));
+    const others = keys.keys.filter((key) => key.purpose !== "answers");
+    const bad = await Promise.all([
+      run({ ...answer, band: "A" }, keys),
+      run({ ...answer, extra: 1 }, keys),
+      run(answer, { keys: others }),
+      run(answer, { keys: changed({ purpose: "cards" }) }),
+      run(answer, { keys: changed({ retired_at: answer.answered_at }) }),
+      run(answer, { keys: changed({ valid_from: "2026-11-22T00:00:00.000Z" }) }),
+    ]);
+    for (const { code, out } of bad) expect([code, out]).toEqual([1, "BAD: do not believe this answer\n"]);
+  });
+});
