@@ -1,0 +1,73 @@
+import { params } from "./params.ts";
+
+/**
+ * lines4 (method, section 2): an anytime-valid lower bound from four exponential lines, and the rounding of figures.
+ * Pure, so that a client recomputes a card with the very same code that made it.
+ */
+const SCALE = 10 ** params.rounding.decimals;
+/** A hair over 0.5: a half stays a half in whatever order its parts were added. */
+const HALF = 0.5 + 1e-6;
+
+/** Half up to 6 decimals. Only rounded numbers are published, compared or added. */
+export const round6 = (x: number): number => Math.floor(x * SCALE + HALF) / SCALE;
+
+/** Half up to 6 decimals of a double as it is: for the composite, whose parts are always added in one order. */
+export const round6Exactly = (x: number): number => Math.floor(x * SCALE + 0.5) / SCALE;
+
+export const ROUNDING = { scale: SCALE, half: HALF } as const;
+
+interface Line {
+  lambda: number;
+  /** ln(alpha * share). */
+  c: number;
+  /** e^lambda - 1. */
+  d: number;
+}
+
+const LINES: readonly Line[] = params.lines.lambda.map((lambda, k) => ({
+  lambda,
+  c: Math.log(params.alpha_each_side * params.lines.share[k]!),
+  d: Math.exp(lambda) - 1,
+}));
+
+/**
+ * What p has been at least, with 95 % confidence at every moment at once.
+ * @param s weighted successes, 0 <= s <= n @param n weighted samples @returns null where there is no sample
+ */
+export function lower(s: number, n: number): number | null {
+  if (!(n > 0)) return null;
+  let best = 0;
+  for (const { lambda, c, d } of LINES) best = Math.max(best, (Math.exp((lambda * s + c) / n) - 1) / d);
+  return Math.min(1, best);
+}
+
+/** What p has been at most; see {@link lower}. */
+export function upper(s: number, n: number): number | null {
+  const failures = lower(n - s, n);
+  return failures === null ? null : 1 - failures;
+}
+
+/**
+ * `lower` turned round: each line reaches p at s = n * slope + offset, so the first of them decides.
+ * lower(s, n) >= p exactly where s >= the least of these over the lines.
+ */
+export interface NeedLine {
+  slope: number;
+  offset: number;
+}
+export const needLines = (p: number): NeedLine[] =>
+  LINES.map(({ lambda, c, d }) => ({ slope: Math.log(1 + p * d) / lambda, offset: -c / lambda }));
+
+const least = (lines: readonly NeedLine[]) => (n: number) =>
+  Math.min(...lines.map(({ slope, offset }) => n * slope + offset));
+
+/** Successes out of n from which on `lower` is at least 1 - alpha. */
+export const NEED_HIGH = needLines(1 - params.alpha_each_side);
+export const needHigh = least(NEED_HIGH);
+/** Successes out of n up to which `lower` is at most alpha. */
+export const NEED_LOW = needLines(params.alpha_each_side);
+export const needLow = least(NEED_LOW);
+
+/** Mean length of a bad run over what chance gives, never below 1. @param m blocks @param starts bad runs */
+export const deffOf = (bad: number, starts: number, m: number): number =>
+  starts > 0 ? Math.max(1, (bad / starts) * (1 - bad / m)) : 1;

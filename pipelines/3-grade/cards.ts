@@ -1,0 +1,113 @@
+import { type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
+import { rfc3339 } from "../record/time.ts";
+import { CAP_NAMES } from "./caps.ts";
+import { componentOf, correctnessOf, type Figures, figuresOf } from "./components.ts";
+import { emptyFlags, flagsOf } from "./flags.ts";
+import type { KinFlags } from "./kin.ts";
+import { type Grade, gradeTier, headlineOf, tiersOf, type WeightName } from "./letter.ts";
+import { AFTER, DAY_MS, params } from "./params.ts";
+import type { Sums } from "./sums.ts";
+import { emptyWhy, whyParts } from "./why.ts";
+import { nextMonday, windowStart } from "./window.ts";
+
+/** What every card of a run has in common. */
+function heading(sums: Sums, now: Date) {
+  const since = windowStart(now);
+  return {
+    schema: "svc.scorecard.v2",
+    capability_id: sums.cap,
+    weights_version: params.weights_version,
+    sample_count: sums.counted,
+    window_days: Math.floor((now.getTime() - since.getTime()) / DAY_MS),
+    window_start: rfc3339(since),
+    computed_at: rfc3339(now),
+    evidence_sample: sums.evidence,
+    method: params.method,
+    verifier_version: VERIFIER_VERSION,
+  } as const;
+}
+
+function componentsOf(grade: Grade): NonNullable<UnsignedCard["components"]> {
+  const { shown } = grade;
+  return {
+    liveness: componentOf(shown.liveness),
+    correctness: componentOf(shown.correctness, correctnessOf(grade.tier)),
+    honesty: componentOf(shown.honesty),
+    schema_conformance: componentOf(shown.schema_conformance),
+    latency_p95: componentOf(shown.latency_p95),
+    price_stability: componentOf(shown.price_stability),
+  };
+}
+
+/** Weights of the parts that have a figure; never renormalised. */
+const appliedWeights = (grade: Grade): Record<string, number> =>
+  Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
+
+function cardOf(grade: Grade, sums: Sums, figures: Figures, kin: KinFlags, now: Date): RunCard {
+  const binding = CAP_NAMES.filter((name) => grade.caps[name] > 0);
+  return {
+    card: {
+      ...heading(sums, now),
+      tier: grade.tier,
+      band: grade.raw,
+      composite: grade.composite,
+      components: componentsOf(grade),
+      weights_applied: appliedWeights(grade),
+      flags: flagsOf(grade, sums, figures, kin, now.getTime()),
+    },
+    raw_band: grade.raw,
+    headline: grade.tier === headlineOf(figures),
+    why: whyParts(grade, sums, figures, now, windowStart(now)),
+    caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
+    progress: grade.progress,
+  };
+}
+
+/** The card of an endpoint without a row that counts: it takes the place of the cards of all tiers. */
+const emptyCard = (sums: Sums, kin: KinFlags, now: Date): RunCard => ({
+  card: {
+    ...heading(sums, now),
+    tier: "LIVENESS_VERIFIED",
+    band: "UNRATED",
+    composite: 0,
+    components: null,
+    weights_applied: {},
+    flags: emptyFlags(sums, kin),
+  },
+  raw_band: "UNRATED",
+  headline: true,
+  why: emptyWhy(sums.withdrawn),
+  caps: {},
+  progress: 0,
+});
+
+/** The earliest moment ahead at which a card changes by time alone (method, section 6). */
+export function dueAt(sums: Sums, now: Date): Date {
+  const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
+  const after = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
+  const moments = [
+    after(liveLast, AFTER.dark),
+    after(paidLast, AFTER.stalePaid),
+    after(paidLast, AFTER.unratedPaid),
+    after(seenLast, AFTER.unseen),
+    after(pendingFirst, AFTER.pendingTheft),
+    after(theft?.last ?? null, AFTER.freshTheft),
+    nextMonday(now).getTime(),
+  ];
+  return new Date(Math.min(...moments.filter((moment) => moment > now.getTime())));
+}
+
+/** What a run says of one endpoint: one card per tier with a sample, deepest first. */
+export function lineOf(sums: Sums, kin: KinFlags, digest: string, now: Date): RunLine {
+  const figures = figuresOf(sums);
+  const tiers = tiersOf(sums, figures);
+  if (tiers.length === 0) {
+    return { cap: sums.cap, cards: [emptyCard(sums, kin, now)], inputs_digest: digest, due_at: null };
+  }
+  return {
+    cap: sums.cap,
+    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, kin, now)),
+    inputs_digest: digest,
+    due_at: rfc3339(dueAt(sums, now)),
+  };
+}

@@ -1,0 +1,123 @@
+import type { Component } from "../record/card.ts";
+import type { Tier } from "../record/vocabulary.ts";
+import { deffOf, lower, round6, upper } from "./bounds.ts";
+import { withBuyers } from "./buyers.ts";
+import { latScore, type Stratum } from "./latency.ts";
+import { params } from "./params.ts";
+import type { PartName, Sums } from "./sums.ts";
+
+/** A component's figures as published (6 decimals), and what `why` and the caps say of it. */
+export interface Figure {
+  point: number;
+  lower: number;
+  upper: number;
+  n_eff: number;
+  w: number;
+  s: number;
+  deff: number;
+  /** A buyer's reproduced call lies below our own bound. */
+  below: boolean;
+  method: string;
+}
+
+/** Figures of one endpoint, whatever the tier. */
+export type Figures = Record<PartName | "latency_p95" | "price_stability", Figure | null>;
+
+const METHOD = `lines4/1;a=${params.alpha_each_side}`;
+const BLOCK_HOURS = params.block_seconds / 3_600;
+
+/** Minimal decimal text, at most 6 decimals, no exponent. */
+const minimal = (x: number): string => String(round6(x));
+
+const methodOf = (block: string, w: number, deff: number): string =>
+  `${METHOD};block=${block};W=${minimal(w)};deff=${minimal(deff)}`;
+
+function partFigure(sums: Sums, part: PartName): Figure | null {
+  const own = sums.parts[part];
+  if (!own || !(own.w > 0)) return null;
+  const { w, s } = own;
+  const deff = deffOf(own.bad, own.starts, own.m);
+  const lowered = withBuyers(s, w, deff, sums.buyers[part] ?? []);
+  return {
+    point: round6(lowered.point),
+    lower: round6(lowered.lower),
+    upper: round6(upper(s, w) ?? 1),
+    n_eff: round6(w / deff),
+    w,
+    s,
+    deff,
+    below: lowered.below,
+    method: methodOf(`${BLOCK_HOURS}h`, w, deff),
+  };
+}
+
+/** The slower of the strata that can be bounded; at a tie the paid one. */
+function latencyFigure({ free, paid }: Sums["latency"]): Figure | null {
+  const [stratum, name]: [Stratum | null, string] =
+    paid && (!free || paid.high >= free.high) ? [paid, "paid"] : [free, "free"];
+  if (!stratum) return null;
+  const times = `stratum=${name};p95_ms=${minimal(stratum.p95)};p95_ms_hi=${minimal(stratum.high)}`;
+  return {
+    point: round6(latScore(stratum.p95)),
+    lower: round6(latScore(stratum.high)),
+    upper: round6(latScore(stratum.low)),
+    n_eff: stratum.w,
+    w: stratum.w,
+    s: stratum.w,
+    deff: 1,
+    below: false,
+    method: `${methodOf(`${BLOCK_HOURS}h`, stratum.w, 1)};${times}`,
+  };
+}
+
+function priceFigure({ w, s }: Sums["price"]): Figure | null {
+  if (!(w > 0)) return null;
+  return {
+    point: round6(s / w),
+    lower: round6(lower(s, w) ?? 0),
+    upper: round6(upper(s, w) ?? 1),
+    n_eff: w,
+    w,
+    s,
+    deff: 1,
+    below: false,
+    method: methodOf("1d", w, 1),
+  };
+}
+
+export const figuresOf = (sums: Sums): Figures => ({
+  liveness: partFigure(sums, "liveness"),
+  honesty: partFigure(sums, "honesty"),
+  paid_honesty: partFigure(sums, "paid_honesty"),
+  delivery: partFigure(sums, "delivery"),
+  outcome: partFigure(sums, "outcome"),
+  schema_conformance: partFigure(sums, "schema_conformance"),
+  latency_p95: latencyFigure(sums.latency),
+  price_stability: priceFigure(sums.price),
+});
+
+/** What correctness means on a tier; nothing on LIVENESS. */
+export const correctnessOf = (tier: Tier): "outcome" | "delivery" | null =>
+  tier === "OUTCOME_VERIFIED" ? "outcome" : tier === "DELIVERY_VERIFIED" ? "delivery" : null;
+
+/** The six figures that a card of this tier shows. LIVENESS shows nothing of what was paid for. */
+export function shownOn(tier: Tier, figures: Figures): Record<keyof typeof params.weights, Figure | null> {
+  const check = correctnessOf(tier);
+  return {
+    liveness: figures.liveness,
+    correctness: check && figures[check],
+    honesty: figures.honesty,
+    schema_conformance: check && figures.schema_conformance,
+    latency_p95: figures.latency_p95,
+    price_stability: figures.price_stability,
+  };
+}
+
+const NONE: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
+
+/** A figure as the card prints it. @param check what was checked, on the correctness component */
+export function componentOf(figure: Figure | null, check: string | null = null): Component {
+  if (!figure) return { ...NONE };
+  const { point, lower, upper, n_eff, method } = figure;
+  return { point, lower, upper, n_eff, method: check ? `${method};x=${check}` : method };
+}

@@ -1,0 +1,123 @@
+import type { DuckDBConnection } from "@duckdb/node-api";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Params, Statements } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { RunLine } from "../record/card.ts";
+import { lineOf } from "./cards.ts";
+import { Kin, type Thief } from "./kin.ts";
+import { inputsDigest, type Sample } from "./sample.ts";
+import { type SumsRow, sumsOfRow } from "./sums-row.ts";
+import { variablesOf } from "./variables.ts";
+
+export interface GradeOptions {
+  /** The run's moment: rows from here on are not read. */
+  now: Date;
+  /** Endpoints to grade; "all" is every endpoint with a sample or in `site`. Our own are left out. */
+  caps: "all" | readonly string[];
+}
+
+export interface GradeSummary {
+  /** Of the payee and domain table that the kin flags were made from. */
+  kinSha256: string;
+  /** Endpoints graded, and rows of their window that no correction withdrew. */
+  read: { caps: number; rows: number };
+  /** Endpoints outside this run whose kin flags change by it: they are due as well. */
+  kinDue: string[];
+}
+
+const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latency", "37_price", "38_sums", "39_digest"];
+const EMPTY_DIGEST = sha256hex("");
+
+/** A lake (or an open transaction of one) as it is; a bare connection in the same clothes. */
+function statementsOf(conn: DuckDBConnection | Statements): Statements {
+  if ("all" in conn) return conn;
+  return {
+    run: async (text: string, values?: Params) => {
+      await conn.run(text, values);
+    },
+    all: async <T>(text: string, values?: Params) => (await (await conn.run(text, values)).getRowObjectsJS()) as T[],
+  };
+}
+
+async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void> {
+  await db.run("CREATE OR REPLACE TEMP TABLE due_caps (cap VARCHAR)");
+  if (caps === "all") await db.run("INSERT INTO due_caps SELECT cap FROM samples UNION SELECT cap FROM site");
+  else
+    await db.run(`INSERT INTO due_caps SELECT unnest(from_json($caps, '["VARCHAR"]'))`, { caps: JSON.stringify(caps) });
+}
+
+/** Where SQL would print a value unlike RFC 8785, the digest is made here, from the rows. */
+async function slowDigest(db: Statements, ep: number): Promise<string> {
+  return inputsDigest(
+    await db.all<Sample>("SELECT * EXCLUDE (ep, b, blocked, counted) FROM grade_rows WHERE ep = $ep", { ep }),
+  );
+}
+
+type ChunkRow = SumsRow & { ep: number; digest: string | null };
+
+async function gradeChunk(
+  db: Statements,
+  chunk: number,
+  kin: Kin,
+  now: Date,
+): Promise<{ lines: RunLine[]; rows: number }> {
+  await db.run(`SET VARIABLE chunk = ${chunk};
+    SET VARIABLE chunk_first = (SELECT min(cap) FROM grade_due WHERE chunk = ${chunk});
+    SET VARIABLE chunk_last = (SELECT max(cap) FROM grade_due WHERE chunk = ${chunk});`);
+  for (const file of CHUNK_FILES) await db.run(sql(file));
+  const lines: RunLine[] = [];
+  let rows = 0;
+  const found = await db.all<ChunkRow>(
+    "SELECT c.ep, d.digest, s.* FROM grade_sums s JOIN grade_chunk c USING (cap) LEFT JOIN grade_digest d USING (ep) ORDER BY cap",
+  );
+  for (const row of found) {
+    const sums = sumsOfRow(row);
+    const digest = row.digest ?? (row.read === 0 ? EMPTY_DIGEST : await slowDigest(db, row.ep));
+    lines.push(lineOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), digest, now));
+    rows += row.read;
+  }
+  return { lines, rows };
+}
+
+/**
+ * Grade endpoints chunk by chunk, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
+ * `thefts` between runs, so that a run of a few endpoints never reads the others. Lines of endpoints that did not change
+ * come too: the publisher compares with what is published. Run it inside one transaction where writers are about.
+ * @returns at the end, what the run header needs @throws Error of the engine; `thefts` may be newer than what is
+ * published then, which the next run puts right
+ */
+export async function* gradeChunks(
+  conn: DuckDBConnection | Statements,
+  { now, caps }: GradeOptions,
+): AsyncGenerator<RunLine[], GradeSummary> {
+  const db = statementsOf(conn);
+  await db.run(variablesOf(now));
+  await db.run(sql("30_macros"));
+  await fillDue(db, caps);
+  await db.run(sql("31_kin"));
+  const kin = new Kin(await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts"));
+  const kinDue = await db.all<{ cap: string }>("SELECT cap FROM grade_kin_due ORDER BY cap");
+  const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
+  const read = { caps: 0, rows: 0 };
+  for (const { chunk } of chunks) {
+    const { lines, rows } = await gradeChunk(db, chunk, kin, now);
+    read.caps += lines.length;
+    read.rows += rows;
+    yield lines;
+  }
+  return { kinSha256: kin.sha256, read, kinDue: kinDue.map(({ cap }) => cap) };
+}
+
+/** All lines of a run at once; see {@link gradeChunks}, which holds one chunk at a time. */
+export async function gradeRun(
+  conn: DuckDBConnection | Statements,
+  options: GradeOptions,
+): Promise<GradeSummary & { lines: RunLine[] }> {
+  const lines: RunLine[] = [];
+  const chunks = gradeChunks(conn, options);
+  for (;;) {
+    const { value, done } = await chunks.next();
+    if (done) return { lines, ...value };
+    for (const line of value) lines.push(line);
+  }
+}

@@ -1,0 +1,61 @@
+import type { Stratum } from "./latency.ts";
+
+/** What is sampled. Correctness is `outcome` or `delivery`, by the tier; `paid_honesty` only caps. */
+export const PARTS = ["liveness", "honesty", "paid_honesty", "delivery", "outcome", "schema_conformance"] as const;
+export type PartName = (typeof PARTS)[number];
+
+/** One part over its blocks: all that its bounds need. */
+export interface PartSums {
+  /** Sum of weights and of weighted successes, 6 decimals. */
+  w: number;
+  s: number;
+  /** Blocks, bad ones, and the runs those make. */
+  m: number;
+  bad: number;
+  starts: number;
+}
+
+/**
+ * Everything that the letter of one endpoint needs: what SQL makes of the lake, and `pure.ts` of an evidence file.
+ * From here on there is one code for both. Moments are ms since 1970 UTC; only own rows unless it says otherwise.
+ */
+export interface Sums {
+  cap: string;
+  /** Rows of the window that count (buyers' too), and rows that a correction withdrew. */
+  counted: number;
+  withdrawn: number;
+  parts: Partial<Record<PartName, PartSums>>;
+  /** Values of the buyers' worst blocks, each payer's worst few, any order. */
+  buyers: Partial<Record<PartName, number[]>>;
+  /** Time to the 402, and paid time to the last byte; null where the blocks are too few. */
+  latency: { free: Stratum | null; paid: Stratum | null };
+  /** Days that are a price sample and their sum, 6 decimals. */
+  price: { w: number; s: number };
+  /** Paid blocks in time order, deepest check there was; may be left empty where no alarm is possible. */
+  course: number[];
+  theft: { blocks: number; last: number } | null;
+  pendingFirst: number | null;
+  refunds: number;
+  /** Payments we sent, those that settled, those answered with bytes, those with an example or a known answer. */
+  signed: number;
+  settled: number;
+  served: number;
+  examples: number;
+  seenLast: number | null;
+  paidLast: number | null;
+  liveLast: number | null;
+  /** Whether the newest answer kept to the seller's own listing. */
+  honestNow: boolean | null;
+  priceNow: number | null;
+  priceTested: number | null;
+  /** A wall that was not excused; a published call that waits for its re-tests. */
+  walled: boolean;
+  unconfirmed: boolean;
+  payToChanged: boolean;
+  dynamicPrice: boolean;
+  disputed: boolean;
+  payTo: string | null;
+  domain: string | null;
+  /** Hashes of the newest answers we paid for. */
+  evidence: string[];
+}
