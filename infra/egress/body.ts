@@ -6,7 +6,7 @@ export class CappedBytes {
   #buffer = Buffer.alloc(0);
   #size = 0;
 
-  constructor(private readonly cap: number) {}
+  constructor(readonly cap: number) {}
 
   /** Keep what fits. False when it did not all fit: the body is past its cap. */
   push(chunk: Uint8Array): boolean {

@@ -1,8 +1,8 @@
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { CappedBytes, decoderOf } from "./body.ts";
-import { answerHeaders } from "./headers.ts";
+import { answerHeaders, headBytes } from "./headers.ts";
 import type { Limits } from "./limits.ts";
+import { Reading } from "./reading.ts";
 
 export interface Question {
   method: string;
@@ -27,9 +27,6 @@ export interface Ending {
 
 /** Interim (1xx) answers before the real one: each may be as large as the headers' cap. */
 const MAX_INTERIM = 16;
-/** Wire bytes to decoded bytes: one-byte chunks carry five bytes of framing each, honest ones nearly none. */
-const MAX_FRAMING = 4;
-const ALLOWANCE_BYTES = 65_536;
 
 /**
  * One request and its answer over a socket that is connected, checked and, for https, secured. Node's own parser reads
@@ -37,13 +34,10 @@ const ALLOWANCE_BYTES = 65_536;
  */
 export class Exchange {
   readonly #timers: NodeJS.Timeout[] = [];
-  #body: CappedBytes;
   #request: ClientRequest | undefined;
-  #answer: IncomingMessage | undefined;
+  #answer: { message: IncomingMessage; at: number; reading: Reading } | undefined;
   #sentAt: number | undefined;
-  #headersAt: number | undefined;
   #interim = 0;
-  #windowBytes = 0;
   #done = false;
 
   private constructor(
@@ -54,9 +48,7 @@ export class Exchange {
     private readonly usedMs: number,
     private readonly signal: AbortSignal,
     private readonly resolve: (ending: Ending) => void,
-  ) {
-    this.#body = new CappedBytes(limits.bodyBytes);
-  }
+  ) {}
 
   static run(socket: Socket, question: Question, limits: Limits, usedMs: number, signal: AbortSignal): Promise<Ending> {
     return new Promise((resolve) => new Exchange(socket, question, limits, usedMs, signal, resolve).#start());
@@ -75,7 +67,7 @@ export class Exchange {
       return;
     }
     const length = body ? { "content-length": String(body.length) } : {};
-    this.#request = httpRequest({
+    const request = httpRequest({
       createConnection: () => socket,
       method,
       path,
@@ -83,13 +75,15 @@ export class Exchange {
       headers: { host, ...Object.fromEntries(headers), "accept-encoding": "identity", ...length },
       maxHeaderSize: this.limits.headerBytes,
     });
+    this.#request = request;
     // Node would drop lines past 2000 in silence; the byte cap is the bound.
-    this.#request.maxHeadersCount = 0;
-    this.#request.on("socket", () => this.#send());
-    this.#request.on("information", () => this.#countInterim());
-    this.#request.on("response", (answer) => this.#read(answer));
-    this.#request.on("error", (error) => this.#fail(error));
-    this.#request.end(body);
+    request.maxHeadersCount = 0;
+    request.on("socket", () => this.#send());
+    request.on("information", () => this.#countInterim());
+    request.on("upgrade", () => this.#end("transport", "no answer: the other side changed the protocol"));
+    request.on("response", (message) => this.#read(message));
+    request.on("error", (error) => this.#fail(error));
+    request.end(body);
   }
 
   /** Node hands the request to the socket right after this event: up to here not a byte of it has left. */
@@ -102,15 +96,11 @@ export class Exchange {
     this.#sentAt = performance.now();
     const { headersMs, totalMs } = this.limits;
     const leftMs = Math.max(0, totalMs - this.usedMs);
-    this.#after(leftMs, () => this.#end("timeout", `not done within ${totalMs} ms`));
-    if (headersMs >= leftMs) return;
-    this.#after(headersMs, () => {
+    const total = setTimeout(() => this.#end("timeout", `not done within ${totalMs} ms`), leftMs);
+    const head = setTimeout(() => {
       if (!this.#answer) this.#end("timeout", `no status line within ${headersMs} ms`);
-    });
-  }
-
-  #after(ms: number, act: () => void): void {
-    this.#timers.push(setTimeout(act, ms));
+    }, headersMs);
+    this.#timers.push(total, head);
   }
 
   #countInterim(): void {
@@ -118,56 +108,28 @@ export class Exchange {
     if (this.#interim > MAX_INTERIM) this.#end("too_large", `more than ${MAX_INTERIM} interim answers`);
   }
 
-  #read(answer: IncomingMessage): void {
+  #read(message: IncomingMessage): void {
     if (this.#done) return;
-    this.#answer = answer;
-    this.#headersAt = performance.now();
-    const pdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
-    const cap = pdf ? this.limits.pdfBytes : this.limits.bodyBytes;
-    this.#body = new CappedBytes(cap);
-    answer.on("data", (chunk: Buffer) => this.#countWire(chunk.length, cap));
-    answer.on("error", (error) => this.#fail(error));
-    this.#watchRate();
-    const decoder = decoderOf(answer, this.question.method);
-    decoder?.on("error", (error) => this.#fail(error));
-    const source = decoder ? answer.pipe(decoder) : answer;
-    source.on("data", (chunk: Buffer) => {
-      if (!this.#done && !this.#body.push(chunk)) this.#end("too_large", `body past ${cap} bytes`);
-    });
-    source.on("end", () => {
-      if (answer.complete) this.#end("answered", "");
-      else this.#end("cut", "the body ended early");
-    });
-  }
-
-  #countWire(bytes: number, cap: number): void {
-    this.#windowBytes += bytes;
-    const most = MAX_FRAMING * cap + ALLOWANCE_BYTES;
-    if (this.socket.bytesRead > most) this.#end("too_large", `more than ${most} bytes for a body of at most ${cap}`);
-  }
-
-  #watchRate(): void {
-    const { windowMs, windowBytes } = this.limits;
-    const timer = setInterval(() => {
-      if (this.#windowBytes < windowBytes) {
-        this.#end("timeout", `less than ${windowBytes} bytes of body within ${windowMs} ms`);
-      }
-      this.#windowBytes = 0;
-    }, windowMs);
-    this.#timers.push(timer);
+    if (headBytes(message.rawHeaders) > this.limits.headerBytes) {
+      this.#tooManyHeaders();
+      return;
+    }
+    const reading = new Reading(message, this.socket, this.limits, (end, says) => this.#end(end, says));
+    this.#answer = { message, at: performance.now(), reading };
+    reading.start(this.question.method);
   }
 
   #fail(error: Error): void {
     const code = (error as NodeJS.ErrnoException).code ?? error.message;
-    if (code === "HPE_HEADER_OVERFLOW") {
-      this.#end("too_large", `headers past ${this.limits.headerBytes} bytes`);
-    } else if (this.#answer) {
-      this.#end("cut", `the body broke off: ${code}`);
-    } else if (code.startsWith("HPE_")) {
-      this.#end("transport", `the answer is not HTTP: ${code}`);
-    } else {
-      this.#end("transport", `no answer: ${code}`);
-    }
+    if (this.#answer?.reading.whole) return;
+    if (code === "HPE_HEADER_OVERFLOW") this.#tooManyHeaders();
+    else if (this.#answer) this.#answer.reading.broke(error);
+    else if (code.startsWith("HPE_")) this.#end("transport", `the answer is not HTTP: ${code}`);
+    else this.#end("transport", `no answer: ${code}`);
+  }
+
+  #tooManyHeaders(): void {
+    this.#end("too_large", `headers past ${this.limits.headerBytes} bytes`);
   }
 
   #end(end: Ending["end"], says: string): void {
@@ -175,6 +137,7 @@ export class Exchange {
     this.#done = true;
     const endedAt = performance.now();
     for (const timer of this.#timers) clearTimeout(timer);
+    this.#answer?.reading.stop();
     this.signal.removeEventListener("abort", this.#off);
     this.#request?.destroy();
     this.socket.destroy();
@@ -183,11 +146,9 @@ export class Exchange {
   }
 
   #seen(): Pick<Ending, "answer"> {
-    const answer = this.#answer;
-    if (!answer) return {};
-    const headers = answerHeaders(answer.rawHeaders);
-    return {
-      answer: { headersAt: this.#headersAt!, status: answer.statusCode!, headers, body: this.#body.bytes() },
-    };
+    if (!this.#answer) return {};
+    const { message, at, reading } = this.#answer;
+    const headers = answerHeaders(message.rawHeaders);
+    return { answer: { headersAt: at, status: message.statusCode!, headers, body: reading.bytes() } };
   }
 }

@@ -52,3 +52,6 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
   // Not by assignment: a stranger's header may be called __proto__.
   return Object.fromEntries(headers);
 }
+
+/** Size of header lines as written. The parser's own cap counts names and values, not what is between them. */
+export const headBytes = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);

@@ -7,9 +7,11 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
  * Resolver for strangers' names: asks the name servers and reads neither the hosts file nor search domains, so a name
  * means the same here as anywhere. It does not use getaddrinfo, whose four threads a slow name server would hold.
  * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
+ * @param servers `address:port` of the name servers to ask; default: the machine's.
  */
-export function systemResolve(): Resolve {
+export function systemResolve(servers?: readonly string[]): Resolve {
   const resolver = new Resolver({ timeout: 1_000, tries: 2 });
+  if (servers) resolver.setServers(servers);
   return async (host) => {
     if (host === "localhost" || host.endsWith(".localhost")) return ["127.0.0.1", "::1"];
     const [v4, v6] = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);

@@ -5,8 +5,10 @@ import { judgeAddress, ownRanges, parseAddress, sameAddress } from "../../../inf
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { RefusalReason } from "../../../infra/egress/egress.ts";
 
-const judge = (url: string, options: Partial<EgressOptions> = {}): RefusalReason | "ok" => {
-  const verdict = createEgress({ allowLoopback: false, userAgent: "test", ...options }).judge(url);
+const production = createEgress({ allowLoopback: false, userAgent: "test" });
+const judge = (url: string, options?: Partial<EgressOptions>): RefusalReason | "ok" => {
+  const egress = options ? createEgress({ allowLoopback: false, userAgent: "test", ...options }) : production;
+  const verdict = egress.judge(url);
   return verdict.ok ? "ok" : verdict.reason;
 };
 
