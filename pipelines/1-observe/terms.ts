@@ -46,6 +46,8 @@ const looksLikeEntry = (value: unknown): boolean =>
 const looksLikeTerms = (value: unknown): boolean =>
   isObject(value) && (value.accepts !== undefined || value.x402Version !== undefined || looksLikeEntry(value));
 
+const headOf = (body: Uint8Array): string => Buffer.from(body.subarray(0, 4096)).toString("latin1");
+
 /** Version 2 speaks in the header, version 1 in the body; some sellers put either in the other's place. */
 function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
   const found: Envelope[] = [];
@@ -59,6 +61,8 @@ function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean }
   const body = answer.body.length <= MAX_BODY ? parseJson(answer.body) : undefined;
   const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
   if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
+  // JSON that broke off in the middle of its terms is not the same as having none.
+  else if (body === undefined && /"(?:accepts|x402Version)"/.test(headOf(answer.body))) malformed = true;
   return { found, malformed };
 }
 
@@ -81,7 +85,7 @@ function versionOf(value: unknown, first: unknown, from: "header" | "body"): { v
 function readEnvelope(envelope: Envelope): X402 {
   const accepts = get(envelope.value, "accepts");
   const bare = accepts === undefined && looksLikeEntry(envelope.value);
-  const list = Array.isArray(accepts) ? accepts : looksLikeEntry(accepts) ? [accepts] : bare ? [envelope.value] : [];
+  const list = Array.isArray(accepts) ? accepts : isObject(accepts) ? [accepts] : bare ? [envelope.value] : [];
   const { version, stated } = versionOf(envelope.value, list[0], envelope.from);
   const defects: DefectCode[] = stated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");
@@ -142,7 +146,7 @@ export function readTerms(answer: Answer402, rail: Pick<Rail, "canPay" | "networ
   const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
   const chosen = choose(entries, rail);
   const codes: DefectCode[] = [...x402.defects, ...entries.flatMap((entry) => entry.defects)];
-  if (x402.raw === null && mpp.length === 0) codes.push("no_terms");
+  if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
   if (onlyTestnets(entries, rail)) codes.push("testnet_only");
   if (resourceDiffers(x402, url)) codes.push("resource_differs");
   const value = x402.raw?.value;

@@ -1,0 +1,21 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+
+const ROOT = resolve(import.meta.dirname, "../../..");
+/** The corpus is third-party data and not part of the repository: in it when somebody put it there, or beside it. */
+const PLACES = [join(ROOT, "fixtures/vectors/wild"), resolve(ROOT, "../shared/vectors/wild")];
+
+/** Lines of one file of the corpus of real listings and 402s; null, and said loudly, when it is not on this machine. */
+export function wildLines(file: string): unknown[] | null {
+  const place = PLACES.find((one) => existsSync(join(one, file)));
+  if (place === undefined) {
+    console.warn(
+      `\n*** THE WILD CORPUS IS NOT HERE: ${file} was NOT read by this run (looked in ${PLACES.join(", ")}) ***\n`,
+    );
+    return null;
+  }
+  return readFileSync(join(place, file), "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+}

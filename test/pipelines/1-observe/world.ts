@@ -1,0 +1,399 @@
+import { createHash } from "node:crypto";
+import { FixedClock } from "../../../infra/clock.ts";
+import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
+import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
+import type { PayableEntry, Rail, Settlement, SignedPayment, Wallet, Wallets } from "../../../infra/rails/rails.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { createObserver, type Observer, type ObserverConfig } from "../../../pipelines/1-observe/observer.ts";
+import { passes } from "../../../pipelines/1-observe/retest.ts";
+import type { BodyOf } from "../../../pipelines/record/bodies.ts";
+import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
+import type { ListedCap, Memory, OpenIntent } from "../../../pipelines/record/memory.ts";
+import { parseMoney } from "../../../pipelines/record/money.ts";
+import { BLOCK_MS, dayOf } from "../../../pipelines/record/time.ts";
+
+export const NETWORK = "eip155:84532";
+export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
+export const PAY_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c";
+export const DAY = "2026-11-02";
+
+/** A log in memory. `refuse` makes appends reject, after storing the first `keep` records of the batch. */
+export class FakeLog implements Log {
+  readonly id = "fake";
+  readonly partitions = 1;
+  readonly records: LogRecord[] = [];
+  refuse: ((records: readonly NewRecord[]) => { keep: number } | null) | null = null;
+
+  async append(records: readonly NewRecord[]) {
+    const refused = this.refuse?.(records) ?? null;
+    const kept = refused ? records.slice(0, refused.keep) : records;
+    for (const record of kept) {
+      this.records.push({ ...record, offset: this.records.length, appendedAt: new Date(0) });
+    }
+    if (refused) throw new Error("the disk is full");
+    return records.map(({ topic, partition, eventId }, offset) => ({ topic, partition, offset, eventId }));
+  }
+  async read() {
+    return this.records;
+  }
+  async bounds() {
+    return { start: 0, end: this.records.length };
+  }
+  async truncate() {}
+  async close() {}
+
+  /** First copy of every record, as readers see them. */
+  envelopes(): Envelope[] {
+    const seen = new Set<string>();
+    return this.records.flatMap((record) => {
+      const read = readRecord(record);
+      if (!read.ok) throw new Error(`the observer wrote a record that cannot be read: ${read.reason}`);
+      if (seen.has(read.envelope.event_id)) return [];
+      seen.add(read.envelope.event_id);
+      return [read.envelope];
+    });
+  }
+
+  bodies<T extends Envelope["type"]>(type: T): BodyOf<T>[] {
+    return this.envelopes().flatMap((one) => (one.type === type ? [one.body as BodyOf<T>] : []));
+  }
+}
+
+/** What the lake would answer, read straight from the log. */
+export class LogMemory implements Memory {
+  constructor(private readonly log: FakeLog) {}
+
+  async listed(): Promise<ListedCap[]> {
+    const caps = new Map<string, ListedCap>();
+    const firstSeen = new Map<string, string>();
+    for (const { type, cap, body, event_id, observed_at } of this.log.envelopes()) {
+      if (type === "handshake" && cap && !firstSeen.has(cap)) firstSeen.set(cap, observed_at);
+      if (type !== "listing" || !cap) continue;
+      const listing = body as BodyOf<"listing">;
+      const { claims, seller_controlled } = listing;
+      const before = caps.get(cap);
+      caps.set(cap, {
+        cap,
+        url: listing.normalised_url,
+        method: claims.method ?? "GET",
+        tool: claims.tool,
+        claims: before?.sellerClaims ?? claims,
+        sellerListing: seller_controlled ? event_id : (before?.sellerListing ?? null),
+        sellerClaims: seller_controlled ? claims : (before?.sellerClaims ?? null),
+        firstSeen: null,
+        paidBlocks: 0,
+        retest: { failing: false, passes: 0 },
+        lastPrice: null,
+        lastPayTo: null,
+      });
+    }
+    const results = new Map(this.log.bodies("paid.result").map((one) => [one.intent, one]));
+    for (const { type, cap, body, event_id } of this.log.envelopes()) {
+      const one = cap ? caps.get(cap) : undefined;
+      if (!one) continue;
+      one.firstSeen = firstSeen.get(one.cap) ?? null;
+      if (type === "handshake") one.lastPrice = (body as BodyOf<"handshake">).price ?? one.lastPrice;
+      const result = type === "paid.intent" ? results.get(event_id) : undefined;
+      if (!result || (result.fault !== null && result.fault !== "blocked")) continue;
+      one.paidBlocks++;
+      const { failing, passes: n } = one.retest;
+      if (!passes(result)) one.retest = { failing: true, passes: 0 };
+      else if (failing) one.retest = n >= 2 ? { failing: false, passes: 0 } : { failing: true, passes: n + 1 };
+    }
+    return [...caps.values()];
+  }
+
+  async doneOn(day: string): Promise<Set<string>> {
+    const done = new Set<string>();
+    for (const { type, body, event_id } of this.log.envelopes()) {
+      if (type !== "handshake" && type !== "paid.intent") continue;
+      const { slot } = body as BodyOf<"handshake">;
+      if (dayOf(new Date(slot.block * BLOCK_MS)) === day) done.add(event_id);
+    }
+    return done;
+  }
+
+  #intents(): OpenIntent[] {
+    return this.log
+      .envelopes()
+      .flatMap(({ type, event_id, cap, observed_at, body }) =>
+        type === "paid.intent"
+          ? [{ eventId: event_id, cap: cap!, observedAt: observed_at, intent: body as BodyOf<"paid.intent"> }]
+          : [],
+      );
+  }
+
+  async openIntents(): Promise<OpenIntent[]> {
+    const closed = new Set(this.log.bodies("paid.result").map((one) => one.intent));
+    return this.#intents().filter((one) => !closed.has(one.eventId));
+  }
+
+  async awaitingSettlement(): Promise<OpenIntent[]> {
+    const closed = new Set(this.log.bodies("paid.result").map((one) => one.intent));
+    const settled = new Set(this.log.bodies("settlement").map((one) => one.intent));
+    return this.#intents().filter((one) => closed.has(one.eventId) && !settled.has(one.eventId));
+  }
+
+  async spentOn(day: string) {
+    const byCap = new Map<string, bigint>();
+    const byHost = new Map<string, bigint>();
+    let total = 0n;
+    for (const { cap, intent } of this.#intents()) {
+      if (intent.planned_at.slice(0, 10) !== day) continue;
+      const price = parseMoney(intent.quote.price);
+      const host = new URL(intent.url).host;
+      byCap.set(cap, (byCap.get(cap) ?? 0n) + price);
+      byHost.set(host, (byHost.get(host) ?? 0n) + price);
+      total += price;
+    }
+    return { byCap, byHost, total };
+  }
+}
+
+/** A chain and a rail on it: signatures are nonces, and settling one puts a Transfer down. */
+export class FakeRail implements Rail {
+  readonly network = NETWORK;
+  readonly asset = ASSET;
+  down = false;
+  block = 100;
+  time = 1_800_000_000;
+  readonly signed: SignedPayment[] = [];
+  readonly settled = new Map<string, Settlement>();
+  readonly transfersBack: Settlement[] = [];
+  final = true;
+
+  #ask(): void {
+    if (this.down) throw Object.assign(new Error("the chain does not answer"), { name: "ChainDown" });
+  }
+  canPay(entry: PayableEntry): boolean {
+    const { scheme, network, asset, amountAtomic } = entry;
+    return scheme === "exact" && network === NETWORK && asset.toLowerCase() === ASSET && amountAtomic > 0n;
+  }
+  async sign(entry: PayableEntry, wallet: Wallet): Promise<SignedPayment> {
+    const nonce = `0x${createHash("sha256").update(`${this.signed.length} ${Math.random()}`).digest("hex")}`;
+    const value = { nonce, from: wallet.address, to: entry.payTo, amount: entry.amountAtomic.toString() };
+    const signed: SignedPayment = {
+      headerName: entry.x402Version === 1 ? "X-PAYMENT" : "PAYMENT-SIGNATURE",
+      headerValue: Buffer.from(JSON.stringify(value)).toString("base64"),
+      from: wallet.address,
+      nonce,
+      validAfter: 0,
+      validBefore: this.time + entry.maxTimeoutSeconds,
+      amountAtomic: entry.amountAtomic,
+    };
+    this.signed.push(signed);
+    return signed;
+  }
+  /** What a seller's facilitator does. The same nonce settles once. False when the chain is down or the nonce is used. */
+  settle(header: string, change: Partial<Settlement> = {}): boolean {
+    const { nonce, from, to, amount } = JSON.parse(Buffer.from(header, "base64").toString());
+    if (this.down || this.settled.has(nonce)) return false;
+    this.block++;
+    const tx = `0x${createHash("sha256").update(nonce).digest("hex")}`;
+    const at = { tx, blockNumber: this.block, blockTime: this.time, final: this.final };
+    const what = { from, to, amountAtomic: BigInt(amount), asset: ASSET, network: NETWORK };
+    this.settled.set(nonce, { ...at, ...what, ...change });
+    return true;
+  }
+  async settlementOf({ nonce }: { nonce: string }): Promise<Settlement | null> {
+    this.#ask();
+    return this.settled.get(nonce) ?? null;
+  }
+  async transfers(query: { from: string; to: string }): Promise<Settlement[]> {
+    this.#ask();
+    return this.transfersBack.filter((one) => one.from === query.from && one.to === query.to);
+  }
+  async head() {
+    this.#ask();
+    return { number: this.block, time: this.time };
+  }
+  async balance() {
+    return 0n;
+  }
+  async close() {}
+}
+
+export class FakeWallets implements Wallets {
+  readonly blinds: string[] = [];
+  async known(): Promise<Wallet> {
+    return { address: "0x1111111111111111111111111111111111111111", privateKey: "0x00" };
+  }
+  async blind(cap: string, day: string): Promise<Wallet> {
+    this.blinds.push(`${cap} ${day}`);
+    const address = `0x${createHash("sha256").update(`${cap} ${day}`).digest("hex").slice(0, 40)}`;
+    return { address, privateKey: "0x00" };
+  }
+}
+
+export interface Asked extends EgressRequest {
+  /** The payment header's value, when one was sent. */
+  payment: string | undefined;
+  json: unknown;
+}
+
+export type Handler = (asked: Asked, n: number) => EgressResult | Promise<EgressResult>;
+
+/** Strangers by origin. Unknown ones cannot be reached. */
+export class FakeEgress implements Egress {
+  readonly asked: Asked[] = [];
+  readonly sellers = new Map<string, Handler>();
+  before: ((asked: Asked) => void) | null = null;
+
+  async fetch(request: EgressRequest): Promise<EgressResult> {
+    const headers = Object.fromEntries(Object.entries(request.headers ?? {}).map(([k, v]) => [k.toLowerCase(), v]));
+    const payment = headers["payment-signature"] ?? headers["x-payment"];
+    const json = request.body ? JSON.parse(Buffer.from(request.body).toString()) : undefined;
+    const asked: Asked = { ...request, headers, payment, json };
+    this.before?.(asked);
+    const n = this.asked.filter((one) => one.url === request.url && one.method === request.method).length;
+    this.asked.push(asked);
+    const seller = this.sellers.get(new URL(request.url).origin);
+    return seller ? seller(asked, n) : transport("no route to host");
+  }
+  judge() {
+    return { ok: true as const };
+  }
+  async close() {}
+
+  paid(): Asked[] {
+    return this.asked.filter((one) => one.payment !== undefined);
+  }
+}
+
+export const answer = (
+  status: number,
+  body: unknown,
+  headers: Record<string, string> = {},
+  totalMs = 20,
+): EgressResult => ({
+  outcome: "answered",
+  status,
+  headers: { "content-type": "application/json", ...headers },
+  body: body instanceof Uint8Array ? body : Buffer.from(typeof body === "string" ? body : JSON.stringify(body)),
+  headersMs: totalMs,
+  totalMs,
+  remoteAddress: "192.0.2.1",
+  url: "",
+});
+
+export const transport = (says: string, sent = false): EgressResult => ({
+  outcome: "transport",
+  says,
+  totalMs: 5,
+  sent,
+});
+export const timeout = (): EgressResult => ({ outcome: "timeout", says: "no answer", totalMs: 30_000, sent: true });
+
+export const entry = (change: Record<string, unknown> = {}) => ({
+  scheme: "exact",
+  network: NETWORK,
+  amount: "10000",
+  asset: ASSET,
+  payTo: PAY_TO,
+  maxTimeoutSeconds: 60,
+  extra: { name: "USDC", version: "2" },
+  ...change,
+});
+
+/** A version 2 answer with terms in the header. */
+export const terms402 = (accepts: unknown[] = [entry()], rest: Record<string, unknown> = {}): EgressResult => {
+  const value = { x402Version: 2, resource: { url: "https://seller.example/sum" }, accepts, ...rest };
+  return answer(402, "{}", { "payment-required": Buffer.from(JSON.stringify(value)).toString("base64") });
+};
+
+export const OUTPUT_SCHEMA = {
+  type: "object",
+  properties: { sum: { type: "number" } },
+  required: ["sum"],
+};
+
+/** An item of a seller's own listing: adds two numbers. */
+export const item = (change: Record<string, unknown> = {}) => ({
+  resource: "/sum",
+  method: "GET",
+  x402Version: 2,
+  description: "adds two numbers",
+  class: "arithmetic",
+  accepts: [entry()],
+  example: { query: { a: "1", b: "2" } },
+  outputSchema: OUTPUT_SCHEMA,
+  mimeType: "application/json",
+  ...change,
+});
+
+export const wellKnown = (...items: unknown[]) => ({ version: 1, x402Version: 2, items });
+
+const sumOf = (url: string): number => {
+  const { searchParams } = new URL(url);
+  return Number(searchParams.get("a")) + Number(searchParams.get("b"));
+};
+
+/** A seller that keeps its word: lists itself, asks, settles, answers; the same proof shown again gets the answer again. */
+export function honest(rail: FakeRail, change: { item?: Record<string, unknown>; accepts?: unknown[] } = {}): Handler {
+  return (asked) => {
+    if (new URL(asked.url).pathname === "/.well-known/x402") return answer(200, wellKnown(item(change.item)));
+    if (asked.payment === undefined) return terms402(change.accepts);
+    rail.settle(asked.payment);
+    return answer(200, { sum: sumOf(asked.url) });
+  };
+}
+
+/** As honest, with another answer to a paid call. */
+export const paying =
+  (rail: FakeRail, answerPaid: Handler, change: Parameters<typeof honest>[1] = {}): Handler =>
+  (asked, n) =>
+    asked.payment === undefined ? honest(rail, change)(asked, n) : answerPaid(asked, n);
+
+export const CONTROL = "https://control.example";
+export const SELLER = "https://seller.example";
+
+export interface FakeWorld {
+  log: FakeLog;
+  memory: LogMemory;
+  rail: FakeRail;
+  wallets: FakeWallets;
+  egress: FakeEgress;
+  clock: FixedClock;
+  acks: string[];
+  observer: Observer;
+  /** A new process on the same log, chain and sellers. */
+  restart(change?: Partial<ObserverConfig>): Observer;
+}
+
+export const CAPS = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 25_000_000n, total: 1_000_000_000n };
+
+export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
+  const log = new FakeLog();
+  const rail = new FakeRail();
+  const egress = new FakeEgress();
+  egress.sellers.set(CONTROL, () => answer(200, { ok: true }));
+  const clock = new FixedClock(`${DAY}T00:00:00.000Z`);
+  const acks: string[] = [];
+  const memory = new LogMemory(log);
+  const wallets = new FakeWallets();
+  const logger = createLogger("silent");
+  const start = (more: Partial<ObserverConfig> = {}): Observer =>
+    createObserver({
+      log,
+      egress,
+      rail,
+      wallets,
+      clock,
+      memory,
+      logger,
+      metrics: createMetrics(),
+      onAck: (ids) => acks.push(...ids),
+      config: {
+        producer: "test",
+        controlUrl: `${CONTROL}/ok`,
+        caps: CAPS,
+        spentBefore: 0n,
+        hostsAtOnce: 4,
+        secret: Buffer.alloc(32, 7),
+        settlePollMs: [],
+        ...change,
+        ...more,
+      },
+    });
+  return { log, memory, rail, wallets, egress, clock, acks, observer: start(), restart: start };
+}
