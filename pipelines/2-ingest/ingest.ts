@@ -1,0 +1,230 @@
+import { rm } from "node:fs/promises";
+import type { Clock } from "../../infra/clock.ts";
+import { isDamage } from "../../infra/lake/damage.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { Turns } from "../../infra/lake/turns.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { type Batch, takeBatch } from "./batch.ts";
+import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
+import { Place } from "./place.ts";
+import { type Redriven, redrivePlace } from "./redrive.ts";
+
+export interface IngestOptions {
+  log: Log;
+  privateStore: Store;
+  lake: Lake;
+  clock: Clock;
+  logger: Logger;
+  metrics: Metrics;
+  /** Partitions that this process owns, of every topic (default: all of the log's). */
+  partitions?: readonly number[];
+  /** Hosts (with port) that are ours: their endpoints are marked and never graded. */
+  ownHosts?: readonly string[];
+  /** Drop records from the log once they are committed and loaded. Only where the log is ours alone (embedded). */
+  truncateLog?: boolean;
+}
+
+/**
+ * Log -> segments -> commit chain -> lake. Exactly once: a record is in one live segment (or its rejected file) and its
+ * event id once in the lake, whatever dies in between and however many processes do this at the same time.
+ */
+export interface Ingest {
+  /**
+   * Everything that the log held when it began, into the chain and the lake. Costs one look a partition when there is
+   * nothing. After a throw the next pass mends what was left half done.
+   * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
+   */
+  pass(): Promise<{ positions: Positions; rows: number }>;
+  /** How far the lake has loaded: {topic: {partition: next offset}}. */
+  positions(): Promise<Positions>;
+  /** Read what was rejected again, with the readers of today; what passes now moves into its segment and the lake. */
+  redrive(): Promise<Redriven>;
+  /** A new lake, loaded from the chain alone. */
+  rebuild(): Promise<{ rows: number }>;
+  /** Write the hole between chain and log into the chain, for every partition that has one. */
+  acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]>;
+}
+
+/** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
+const MAX_SWEEPS = 16;
+
+export function createIngest(options: IngestOptions): Ingest {
+  return new Ingester(options);
+}
+
+class Ingester implements Ingest {
+  readonly #options: IngestOptions;
+  readonly #places: Place[];
+  readonly #turns = new Turns(1);
+  #checked = false;
+  #batches = 0;
+
+  constructor(options: IngestOptions) {
+    const { log, lake, privateStore, clock } = options;
+    const parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
+    const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
+    this.#options = options;
+    this.#places = INGESTED.flatMap((topic) => partitions.map((partition) => new Place(parts, topic, partition)));
+  }
+
+  pass(): Promise<{ positions: Positions; rows: number }> {
+    return this.#alone(async () => {
+      let rows = await this.#start();
+      const ends = await this.#ends();
+      for (let sweep = 0; sweep < MAX_SWEEPS; sweep++) {
+        const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
+        if (due.length === 0) break;
+        rows += await this.#sweep(due, ends);
+      }
+      return { positions: await this.positions(), rows };
+    });
+  }
+
+  positions(): Promise<Positions> {
+    return lakePositions(this.#options.lake);
+  }
+
+  redrive(): Promise<Redriven> {
+    return this.#alone(async () => {
+      await this.#start();
+      const total = { found: 0, left: 0 };
+      for (const place of this.#places) {
+        const { found, left } = await redrivePlace(place, this.#options.lake);
+        total.found += found;
+        total.left += left;
+      }
+      return total;
+    });
+  }
+
+  rebuild(): Promise<{ rows: number }> {
+    return this.#alone(async () => {
+      await this.#replace(null);
+      return { rows: await this.#start() };
+    });
+  }
+
+  acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
+    return this.#alone(async () => {
+      const { log, clock, logger } = this.#options;
+      const accepted = [];
+      for (const { topic, partition, chain } of this.#places) {
+        const head = await chain.head();
+        const { start } = await log.bounds(topic, partition);
+        if (log.id !== chain.logId || start <= head.next) continue;
+        const { won } = await chain.gap(head.next, start, clock.now());
+        if (!won) continue;
+        logger.warn({ topic, partition, first: head.next, next: start }, "records lost, gap accepted");
+        accepted.push({ topic, partition, first: head.next, next: start });
+      }
+      this.#checked = false;
+      return accepted;
+    });
+  }
+
+  /** One call at a time; a lake that turns out damaged is set aside and rebuilt, and the call made once more. */
+  async #alone<T>(work: () => Promise<T>): Promise<T> {
+    const done = await this.#turns.take();
+    try {
+      return await work().catch(async (error: unknown) => {
+        if (!isDamage(error)) throw error;
+        this.#options.logger.error({ err: error }, "lake damaged: set aside, loading it again from the segments");
+        await this.#replace((error as Error).message);
+        return work();
+      });
+    } finally {
+      done();
+    }
+  }
+
+  /** First the log is checked against every chain, then the lake brought to what the chains have. */
+  async #start(): Promise<number> {
+    if (!this.#checked) {
+      for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
+      await this.#refuseForeignLake();
+      for (const place of this.#places) await place.check();
+      this.#checked = true;
+    }
+    let rows = 0;
+    for (const place of this.#places) if (!place.inStep) rows += await place.catchUp();
+    return rows;
+  }
+
+  /** A lake of another log has rows that no chain of ours vouches for. */
+  async #refuseForeignLake(): Promise<void> {
+    const { lake, log } = this.#options;
+    const foreign = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
+      own: `lake/${log.id}/`,
+    });
+    if (foreign.length > 0) await this.#replace("it was loaded from another log");
+  }
+
+  async #replace(reason: string | null): Promise<void> {
+    await this.#options.lake.replace(reason);
+    for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
+    for (const place of this.#places) place.inStep = false;
+  }
+
+  async #ends(): Promise<Map<Place, number>> {
+    const ends = new Map<Place, number>();
+    for (const place of this.#places)
+      ends.set(place, (await this.#options.log.bounds(place.topic, place.partition)).end);
+    return ends;
+  }
+
+  /** Batches of all due partitions, one being read while the one before it is written, committed and loaded. */
+  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>): Promise<number> {
+    let rows = 0;
+    let settling: Promise<void> = Promise.resolve();
+    try {
+      for (const place of due) {
+        if (!place.inStep) rows += await place.catchUp();
+        for (let from = place.next; ; ) {
+          const batch = await this.#take(place, from, ends.get(place)!);
+          await settling;
+          if (!batch) break;
+          from = batch.next;
+          settling = this.#settle(place, batch).then((fresh) => {
+            rows += fresh;
+          });
+          // It is awaited above or below; until then a failure must not count as unhandled.
+          settling.catch(() => {});
+        }
+      }
+    } finally {
+      await settling;
+    }
+    return rows;
+  }
+
+  #take(place: Place, from: number, end: number): Promise<Batch | null> {
+    return takeBatch(this.#options.log, place, { from, end }, place.path(`${this.#batches++}.ndjson`));
+  }
+
+  async #settle(place: Place, batch: Batch): Promise<number> {
+    if (batch.first !== place.next) {
+      // A rival committed from where this batch begins: what it holds is read again from where his ended.
+      await rm(batch.lines, { force: true });
+      return 0;
+    }
+    const { won, fresh } = await place.settle(batch);
+    const { metrics, logger, log, truncateLog } = this.#options;
+    const { topic, partition } = place;
+    if (!won) {
+      metrics.count("touchstone_ingest_races_lost_total", { topic });
+      return fresh;
+    }
+    metrics.count("touchstone_ingest_rows_total", { topic }, batch.rows);
+    if (batch.rejected.length > 0) {
+      metrics.count("touchstone_ingest_rejected_total", { topic }, batch.rejected.length);
+      logger.warn(
+        { topic, partition, rejected: batch.rejected.length, reason: batch.rejected[0]!.reason },
+        "records rejected",
+      );
+    }
+    if (truncateLog) await log.truncate(topic, partition, batch.next);
+    return fresh;
+  }
+}

@@ -1,0 +1,92 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { BodyOf, Claims } from "../record/bodies.ts";
+import type { ListedCap, Memory, OpenIntent } from "../record/memory.ts";
+import { formatMoney } from "../record/money.ts";
+import { rfc3339 } from "../record/time.ts";
+import { placeOf } from "./endpoints.ts";
+
+/** Passes in a row after which re-tests of a failure end. */
+const PASSES = 3;
+
+/** The record's memory, answered from the lake as it is now: whoever asks has run a pass first. */
+export function createMemory(lake: Lake): Memory {
+  const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
+  return {
+    listed: async () => (await lake.all<ListedRow>(sql("26_listed"))).map(listedOf),
+    async doneOn(day) {
+      const done = new Set<string>();
+      for await (const rows of lake.stream<{ event_id: string }>(sql("26_done_on"), { day })) {
+        for (const { event_id } of rows) done.add(event_id);
+      }
+      return done;
+    },
+    openIntents: () => intents("26_open_intents"),
+    awaitingSettlement: () => intents("26_awaiting_settlement"),
+    async spentOn(day) {
+      const byCap = new Map<string, bigint>();
+      const byHost = new Map<string, bigint>();
+      let total = 0n;
+      for (const { cap, url, micro } of await lake.all<SpentRow>(sql("26_spent_on"), { day })) {
+        const { host } = placeOf(url);
+        byCap.set(cap, (byCap.get(cap) ?? 0n) + micro);
+        if (host !== null) byHost.set(host, (byHost.get(host) ?? 0n) + micro);
+        total += micro;
+      }
+      return { byCap, byHost, total };
+    },
+  };
+}
+
+interface ListedRow {
+  cap: string;
+  url: string;
+  method: string;
+  tool: string | null;
+  claims: string;
+  seller_listing: string | null;
+  first_seen: Date | null;
+  paid_blocks: number;
+  failed: boolean;
+  passes: number;
+  price_micro: bigint | null;
+  pay_to: string | null;
+}
+interface IntentRow {
+  event_id: string;
+  cap: string;
+  observed_at: Date;
+  body: string;
+}
+interface SpentRow {
+  cap: string;
+  url: string;
+  micro: bigint;
+}
+
+/** Claims and bodies were validated before they were committed; here they are only read again. */
+function listedOf(row: ListedRow): ListedCap {
+  const claims = JSON.parse(row.claims) as Claims;
+  const failing = row.failed && row.passes < PASSES;
+  return {
+    cap: row.cap,
+    url: row.url,
+    method: row.method,
+    tool: row.tool,
+    claims,
+    sellerListing: row.seller_listing,
+    sellerClaims: row.seller_listing === null ? null : claims,
+    firstSeen: row.first_seen && rfc3339(row.first_seen),
+    paidBlocks: row.paid_blocks,
+    retest: { failing, passes: failing ? row.passes : 0 },
+    lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
+    lastPayTo: row.pay_to,
+  };
+}
+
+const intentOf = (row: IntentRow): OpenIntent => ({
+  eventId: row.event_id,
+  cap: row.cap,
+  observedAt: rfc3339(row.observed_at),
+  intent: JSON.parse(row.body) as BodyOf<"paid.intent">,
+});

@@ -1,0 +1,142 @@
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { checkLog } from "../../infra/chain/check-log.ts";
+import type { SegmentRef } from "../../infra/chain/commit.ts";
+import { type Chain, openChain, type Proposal } from "../../infra/chain/commits.ts";
+import type { ChainHead } from "../../infra/chain/succession.ts";
+import type { Clock } from "../../infra/clock.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { type Batch, rejectedBytes } from "./batch.ts";
+import { advanceLake, type Loadable, loadedFiles, loadSegment } from "./load.ts";
+
+export interface PlaceParts {
+  log: Log;
+  privateStore: Store;
+  lake: Lake;
+  clock: Clock;
+  ownHosts: ReadonlySet<string>;
+}
+
+/** One partition of one topic on its way: its chain, and how far this process has brought it. */
+export class Place {
+  readonly topic: string;
+  readonly partition: number;
+  readonly chain: Chain;
+  readonly #parts: PlaceParts;
+  #head: ChainHead | null = null;
+  #files = 0;
+
+  constructor(parts: PlaceParts, topic: string, partition: number) {
+    this.#parts = parts;
+    this.topic = topic;
+    this.partition = partition;
+    this.chain = openChain(parts.privateStore, { logId: parts.log.id, topic, partition });
+  }
+
+  /** First position that no commit covers, as far as we know. */
+  get next(): number {
+    return this.#head?.next ?? 0;
+  }
+
+  /** Does the lake have everything that we know the chain to have? False before the first look, and after a failure. */
+  inStep = false;
+
+  /** Is this our log, and what does the chain say? @throws NotOurLog, RecordsLost, DamagedChain */
+  async check(): Promise<void> {
+    this.#head = await checkLog(this.chain, this.#parts.log);
+  }
+
+  /** A file of this place in the lake's work folder. */
+  path(end: string): string {
+    return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${this.#files++}.${end}`);
+  }
+
+  /** Load what the chain has and the lake has not. @returns records that were new */
+  async catchUp(): Promise<number> {
+    const head = await this.chain.head();
+    this.#head = head;
+    const known = await loadedFiles(this.#parts.lake, this.topic, this.partition);
+    let fresh = 0;
+    for (const ref of head.live) {
+      if (known.has(ref.file)) continue;
+      const path = this.path("parquet");
+      await writeFile(path, await this.chain.readSegment(ref));
+      fresh += await this.#load(ref, path, ref.last + 1);
+    }
+    await advanceLake(this.#parts.lake, {
+      topic: this.topic,
+      partition: this.partition,
+      next: head.next,
+      live: filesOf(head),
+    });
+    this.inStep = true;
+    return fresh;
+  }
+
+  /**
+   * A batch into a segment, a commit and the lake. When another ingester was quicker, ours is dropped and theirs loaded.
+   * @returns records new to the lake, and whether the commit is ours
+   */
+  async settle(batch: Batch): Promise<{ won: boolean; fresh: number }> {
+    const path = this.path("parquet");
+    try {
+      await this.write(batch.lines, path);
+      const rejected = { records: batch.rejected.length, bytes: rejectedBytes(batch.rejected) };
+      const ref = await this.chain.putSegment(await readFile(path), batch.first, batch.next - 1, {
+        rows: batch.rows,
+        rejected,
+      });
+      const { first, next, lastEventId } = batch;
+      const won = await this.commit({ first, next, lastEventId, add: [ref], remove: [] });
+      return won ? { won, fresh: await this.#load(ref, path, next) } : { won, fresh: await this.catchUp() };
+    } finally {
+      await rm(path, { force: true });
+      await rm(batch.lines, { force: true });
+    }
+  }
+
+  /** NDJSON rows to a Parquet file. */
+  async write(lines: string, segment: string): Promise<void> {
+    const { topic, partition: part } = this;
+    await this.#parts.lake.all(sql("11_segment"), { topic, part, lines, segment });
+  }
+
+  /** True when the commit is ours. Until the lake has followed, we are out of step: a throw in between is mended later. */
+  async commit(proposal: Omit<Proposal, "at">): Promise<boolean> {
+    this.inStep = false;
+    const { won, head } = await this.chain.commit({ ...proposal, at: this.#parts.clock.now() });
+    this.#head = head;
+    if (!won) for (const ref of proposal.add) await this.chain.dropSegment(ref);
+    return won;
+  }
+
+  /** What the chain says now. */
+  async head(): Promise<ChainHead> {
+    return this.chain.head();
+  }
+
+  async #load(ref: SegmentRef, path: string, next: number): Promise<number> {
+    const { topic, partition } = this;
+    const segment: Loadable = {
+      topic,
+      partition,
+      file: ref.file,
+      rows: ref.rows,
+      path,
+      next,
+      live: filesOf(this.#head),
+    };
+    try {
+      const fresh = await loadSegment(this.#parts.lake, segment, this.#parts.ownHosts);
+      this.inStep = this.#head?.next === next;
+      return fresh;
+    } finally {
+      await rm(path, { force: true });
+    }
+  }
+}
+
+const filesOf = (head: ChainHead | null): string[] => head?.live.map((ref) => ref.file) ?? [];

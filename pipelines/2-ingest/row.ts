@@ -1,0 +1,118 @@
+import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
+import type { LogRecord } from "../../infra/log/log.ts";
+import { TOPIC_OF } from "../record/bodies.ts";
+import { type Envelope, readEnvelope } from "../record/envelope.ts";
+import { scanMember } from "./json-text.ts";
+
+/** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
+export interface Rejected {
+  topic: string;
+  partition: number;
+  offset: number;
+  reason: string;
+  event_id: string;
+  key: string;
+  appended_at: string;
+  /** The value's bytes, base64. */
+  raw: string;
+}
+
+export type Read = { ok: true; line: string } | { ok: false; rejected: Rejected };
+
+const utf8 = new TextDecoder("utf-8");
+const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
+
+/**
+ * One record of the log as a line of a segment (JSON, without the newline), or as a rejected one with the reason. What
+ * passes here loads: whatever the engine would choke on is refused before a commit makes it permanent.
+ */
+export function readRow(record: LogRecord): Read {
+  const result = readEnvelope(record.value);
+  if (!result.ok) return refuse(record, result.reason);
+  const { envelope } = result;
+  const wrong = misplaced(record, envelope);
+  if (wrong) return refuse(record, wrong);
+  const text = utf8.decode(record.value);
+  const body = scanMember(text, "body");
+  const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
+  if (unreadable) return refuse(record, unreadable);
+  return { ok: true, line: lineOf(record, envelope, body.text as string) };
+}
+
+/** JSON by hand: ids, types and times were checked to hold nothing that needs an escape. */
+function lineOf(record: LogRecord, envelope: Envelope, body: string): string {
+  const { event_id, type, cap, observed_at, v } = envelope;
+  const extra = extraOf(envelope);
+  return (
+    `{"offset":${record.offset},"event_id":"${event_id}","type":"${type}","key":${JSON.stringify(envelope.key)},` +
+    `${cap === undefined ? "" : `"cap":"${cap}",`}"observed_at":"${observed_at}",` +
+    `"producer":${JSON.stringify(envelope.producer)},"v":${v},"appended_at":"${record.appendedAt.toISOString()}",` +
+    `"body":${JSON.stringify(body)}${extra === undefined ? "" : `,"extra":${JSON.stringify(extra)}`}}`
+  );
+}
+
+/** Rejected lines back to records, as they came from the log. */
+export const recordOf = (rejected: Rejected): LogRecord => ({
+  topic: rejected.topic,
+  partition: rejected.partition,
+  offset: rejected.offset,
+  eventId: rejected.event_id,
+  key: rejected.key,
+  appendedAt: new Date(rejected.appended_at),
+  value: Buffer.from(rejected.raw, "base64"),
+});
+
+function refuse(record: LogRecord, reason: string): Read {
+  return {
+    ok: false,
+    rejected: {
+      topic: record.topic,
+      partition: record.partition,
+      offset: record.offset,
+      reason,
+      event_id: record.eventId,
+      key: record.key,
+      appended_at: record.appendedAt.toISOString(),
+      raw: Buffer.from(record.value).toString("base64"),
+    },
+  };
+}
+
+/** A record in the wrong place would be looked for elsewhere: under another id, key or topic. */
+function misplaced(record: LogRecord, envelope: Envelope): string | null {
+  if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
+  if (envelope.key !== record.key) return "key is not the one it was appended under";
+  if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
+  return isTime(envelope.observed_at) ? null : "observed_at is no time";
+}
+
+/** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
+function isTime(text: string): boolean {
+  const at = Date.parse(text);
+  if (Number.isNaN(at)) return false;
+  return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
+}
+
+/** JSON that JSON.parse takes and others do not: half a surrogate pair, numbers past a double, deep nesting. */
+function unsafe(text: string, depth: number, odd: boolean): string | null {
+  if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;
+  if (!odd) return null;
+  try {
+    canonicalText(JSON.parse(text));
+    return null;
+  } catch (error) {
+    return (error as Error).message.slice(0, 300);
+  }
+}
+
+/** Members of the envelope that we do not know yet, as JSON text, or undefined when there are none. */
+function extraOf(envelope: Envelope): string | undefined {
+  const unknown: Record<string, unknown> = {};
+  let any = false;
+  for (const [name, value] of Object.entries(envelope)) {
+    if (KNOWN.has(name)) continue;
+    unknown[name] = value;
+    any = true;
+  }
+  return any ? JSON.stringify(unknown) : undefined;
+}

@@ -1,0 +1,55 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import { formatMoney } from "../record/money.ts";
+import { rfc3339 } from "../record/time.ts";
+import type { Defect } from "../record/vocabulary.ts";
+import type { VolatileRow } from "../record/volatile.ts";
+
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects"> {
+  asked: number;
+  price_micro: bigint | null;
+  listing_defects: string | null;
+  listing_t: number | null;
+  terms_defects: string | null;
+  differs: string | null;
+  terms_t: number | null;
+}
+
+/**
+ * The volatile table of everything whose address is known, ascending by capability.
+ * @param published capability -> `computed_at` of its published headline card (RFC 3339); without one nothing is newer
+ * than the card, and both counts are 0.
+ */
+export async function volatileRows(lake: Lake, published: ReadonlyMap<string, string>): Promise<VolatileRow[]> {
+  const cards = [...published].map(([cap, at]) => ({ cap, at: Date.parse(at) }));
+  const rows: VolatileRow[] = [];
+  for await (const batch of lake.stream<Row>(sql("27_volatile"), { published: JSON.stringify(cards) })) {
+    for (const row of batch) rows.push(volatileOf(row));
+  }
+  return rows;
+}
+
+function volatileOf(row: Row): VolatileRow {
+  const { asked, price_micro, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
+  const defects = new Map<string, Defect>();
+  // The 402 is newer than any listing that spoke of it, so of two with one name its words stay.
+  for (const defect of [
+    ...seenAt(listing_defects, listing_t),
+    ...seenAt(terms_defects, terms_t),
+    ...seenAt(differs, terms_t),
+  ]) {
+    defects.set(defect.defect, defect);
+  }
+  return {
+    ...same,
+    asked_for_payment: asked,
+    price: price_micro === null ? null : formatMoney(price_micro),
+    defects: JSON.stringify([...defects.values()]),
+  };
+}
+
+function seenAt(defects: string | null, at: number | null): Defect[] {
+  if (defects === null || at === null) return [];
+  const seen = rfc3339(new Date(at));
+  return (JSON.parse(defects) as Defect[]).map(({ defect, says }) => ({ defect, says, seenAt: seen }));
+}

@@ -1,0 +1,34 @@
+-- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
+-- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
+-- reads: nothing
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, listing, correction, reinstated, dispute
+
+CREATE TABLE IF NOT EXISTS loaded (topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, PRIMARY KEY (topic, part, file));
+-- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
+CREATE TABLE IF NOT EXISTS positions (topic VARCHAR, part USMALLINT, next BIGINT, PRIMARY KEY (topic, part));
+
+-- scope = where a copy is looked for: the UTC day, or one constant day where the id names its planned slot already.
+CREATE TABLE IF NOT EXISTS event (
+  event_id VARCHAR, type VARCHAR, key VARCHAR, cap VARCHAR, topic VARCHAR, part USMALLINT, log_offset BIGINT, scope DATE,
+  observed_at TIMESTAMP, appended_at TIMESTAMP, producer VARCHAR, v USMALLINT, body VARCHAR, extra VARCHAR);
+
+CREATE TABLE IF NOT EXISTS paid_intent (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,
+  pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN);
+CREATE TABLE IF NOT EXISTS paid_result (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, watched BOOLEAN, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
+  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+CREATE TABLE IF NOT EXISTS settlement (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, final BOOLEAN, as_quoted BOOLEAN);
+CREATE TABLE IF NOT EXISTS paid_followup (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
+  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+
+CREATE TABLE IF NOT EXISTS listing (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
+  seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
+
+CREATE TABLE IF NOT EXISTS correction (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);
+CREATE TABLE IF NOT EXISTS reinstated (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, correction VARCHAR);
+CREATE TABLE IF NOT EXISTS dispute (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR);

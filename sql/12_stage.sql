@@ -1,0 +1,22 @@
+-- The records of one segment that the lake does not have yet: a copy is dropped by event id within its key and scope.
+-- grain: stage = one new record; touched = one capability with a new record
+-- reads: the segment file named by the variable `segment`, event
+-- writes: temp stage, temp touched, event
+CREATE OR REPLACE TEMP TABLE stage AS
+SELECT event_id, type, key, CASE WHEN type = 'ask' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
+  -- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
+  CASE WHEN type IN ('handshake', 'paid.intent') THEN DATE '1970-01-01' ELSE observed_at::DATE END AS scope,
+  observed_at, appended_at, producer, v, body, extra
+FROM read_parquet(getvariable('segment'));
+
+-- Only the days around the batch are looked at, whatever the lake has grown to.
+SET VARIABLE stage_since = (SELECT min(observed_at) - INTERVAL 1 DAY FROM stage);
+SET VARIABLE stage_until = (SELECT max(observed_at) + INTERVAL 1 DAY FROM stage);
+DELETE FROM stage WHERE log_offset IN (
+  SELECT unnest(list_sort(list(log_offset))[2:]) FROM stage GROUP BY event_id, key, scope HAVING count(*) > 1
+  UNION ALL
+  SELECT s.log_offset FROM event e JOIN stage s ON e.event_id = s.event_id AND e.key = s.key AND e.scope = s.scope
+  WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));
+
+INSERT INTO event BY NAME SELECT * FROM stage;
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE type <> 'ask';

@@ -1,0 +1,29 @@
+-- What changes faster than a card. `published` is a JSON array of {cap, at}: the moment of each headline card, unix ms.
+-- grain: one capability with a known address
+-- reads: $published, endpoint, seen, quoted, listing, samples, withdrawal
+-- writes: nothing
+WITH card AS (
+  SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start
+  FROM (SELECT unnest(from_json($published, '[{"cap": "VARCHAR", "at": "BIGINT"}]')) AS p)),
+ later AS (
+  SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
+  WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
+ taken AS (          -- rows that the card stood on, withdrawn by a correction issued after it
+  SELECT w.cap, count(*) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
+  WHERE w.issued_at > card.at_ AND s.t >= window_start AND s.t < card.at_
+    AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
+  GROUP BY w.cap),
+ said AS (
+  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest FROM listing WHERE NOT gone GROUP BY cap),
+ prices AS (SELECT cap, count(*) AS n FROM quoted GROUP BY cap)
+SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
+  coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
+  s.price_micro, coalesce(list_filter(s.offers, lambda o: o.payable)[1].asset, s.offers[1].asset) AS asset,
+  coalesce(list_distinct(list_transform(s.offers, lambda o: o.network)), []) AS networks, s.pay_to,
+  coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
+  coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
+  said.newest.defects AS listing_defects, epoch_ms(said.newest.t)::DOUBLE AS listing_t,
+  s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
+FROM endpoint e LEFT JOIN seen s USING (cap) LEFT JOIN later l USING (cap) LEFT JOIN taken w USING (cap)
+  LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
+ORDER BY e.cap
