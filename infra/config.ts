@@ -42,7 +42,7 @@ const Settings = z.strictObject({
         .default(null),
       network: z.string().default("eip155:84532"),
       asset: z.string().default("0x036CbD53842c5426634e7929541eC2318f3dCF7e"),
-      confirmations: z.int().min(0).max(64).default(0),
+      confirmations: z.int().min(1).max(64).default(1),
     })
     .prefault({}),
   spend: z

@@ -21,3 +21,9 @@ export async function saltOf(privateStore: Store, day: string): Promise<Buffer> 
 
 /** What is published before the day: sha256 of the salt, hex. */
 export const saltHash = (salt: Uint8Array): string => sha256hex(salt);
+
+/** The salt of a day that is over, as the next schedule leaf opens it; null when that day was never planned. */
+export async function openedSalt(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
+  const known = await privateStore.get(keyOf(day), { maxBytes: 32 });
+  return known && { day, salt: Buffer.from(known.bytes).toString("hex") };
+}

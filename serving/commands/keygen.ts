@@ -8,12 +8,16 @@ export function keygenCommand(config: Config, options: { json?: boolean }): void
   const made = makeKeys(config.data_dir, systemClock.now());
   const dir = folders(config.data_dir).keys;
   const keys = loadKeys(dir);
-  const kids = Object.fromEntries((["cards", "answers", "log", "witness"] as const).map((name) => [name, keys[name].kid]));
+  const kids = Object.fromEntries(
+    (["cards", "answers", "log", "witness"] as const).map((name) => [name, keys[name].kid]),
+  );
   if (options.json) {
     process.stdout.write(`${JSON.stringify({ made, dir, kids })}\n`);
     return;
   }
-  process.stdout.write(made ? `Made four keys in ${dir}.\n` : `There are keys in ${dir} already; nothing was changed.\n`);
+  process.stdout.write(
+    made ? `Made four keys in ${dir}.\n` : `There are keys in ${dir} already; nothing was changed.\n`,
+  );
   for (const [name, kid] of Object.entries(kids)) process.stdout.write(`  ${name.padEnd(8)} ${kid}\n`);
   process.stdout.write("Keep a copy offline: cards signed by a lost key can still be verified, but no more be made.\n");
 }

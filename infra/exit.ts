@@ -1,0 +1,45 @@
+/** Exit codes of the command, by cause, so that a script can tell them apart. */
+export const EXIT = {
+  ok: 0,
+  /** Anything that has no code of its own. */
+  failed: 1,
+  /** Wrong words on the command line, or a setting that cannot be used. */
+  usage: 2,
+  /** Keys or secrets: missing, readable by others, damaged. */
+  keys: 3,
+  /** The port is taken. */
+  port: 4,
+  /** The chain or the market cannot be reached. */
+  chain: 5,
+  /** Disk full, or a store or log that does not take writes. */
+  storage: 6,
+  /** This is not our log, or records are lost: an operator has to look. */
+  record: 7,
+  /** Another process holds the lake. */
+  busy: 8,
+} as const;
+
+export type ExitName = keyof typeof EXIT;
+
+const BY_ERROR: Record<string, ExitName> = {
+  ConfigError: "usage",
+  KeyFileError: "keys",
+  CannotListen: "port",
+  ChainDown: "chain",
+  LogFull: "storage",
+  LogBusy: "busy",
+  LogRefused: "record",
+  StoreFull: "storage",
+  NotOurLog: "record",
+  RecordsLost: "record",
+  LakeBusy: "busy",
+};
+
+/** The exit code of an error, by its name. */
+export const exitCodeOf = (error: unknown): number =>
+  EXIT[BY_ERROR[(error as { name?: string } | null)?.name ?? ""] ?? "failed"];
+
+/** The codes as lines for `--help`. */
+export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
+  .map(([name, code]) => `${code} ${name}`)
+  .join(", ")}.`;

@@ -1,0 +1,137 @@
+import type { Clock } from "../infra/clock.ts";
+import type { Lake } from "../infra/lake/duckdb.ts";
+import { openLake } from "../infra/lake/duckdb.ts";
+import { sql } from "../infra/lake/sql.ts";
+import { createEvmRail } from "../infra/rails/evm.ts";
+import type { Rail, Wallets } from "../infra/rails/rails.ts";
+import { createObserver, type Observer } from "./1-observe/observer.ts";
+import type { Caps } from "./1-observe/spend.ts";
+import { createIngest, type Ingest } from "./2-ingest/ingest.ts";
+import { INGEST_TABLES } from "./2-ingest/load.ts";
+import { createMemory } from "./2-ingest/memory.ts";
+import { createPublisher, type Publisher } from "./4-publish/publisher.ts";
+import { folders, type Parts } from "./parts.ts";
+import { Pipeline } from "./pipeline.ts";
+import type { Memory } from "./record/memory.ts";
+import { parseMoney } from "./record/money.ts";
+
+/** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
+export interface Money {
+  rpcUrl: string;
+  asset: string;
+  wallets: Wallets;
+  controlUrl: string | null;
+}
+
+export interface Assembled {
+  lake: Lake;
+  memory: Memory;
+  ingest: Ingest;
+  rail: Rail;
+  observer: Observer;
+  publisher: Publisher;
+  pipeline: Pipeline;
+  close(): Promise<void>;
+}
+
+export const capsOf = (spend: Parts["config"]["spend"]): Caps => ({
+  perCall: parseMoney(spend.per_call),
+  perHostDay: parseMoney(spend.per_host_day),
+  perDay: parseMoney(spend.per_day),
+  total: parseMoney(spend.total),
+});
+
+/** Origin of the tree: the base address without its scheme (publication.md). */
+export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
+
+/**
+ * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and
+ * payments that an earlier process left open have become our own fault.
+ */
+export async function assemble(
+  parts: Parts,
+  clock: Clock,
+  money: Money,
+  onAck?: (eventIds: readonly string[]) => void,
+): Promise<Assembled> {
+  const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
+  const lake = await openLake(folders(config.data_dir).lake, {
+    memoryLimit: config.lake.memory_limit,
+    threads: config.lake.threads,
+    init: INGEST_TABLES,
+  });
+  const rail = createEvmRail({
+    rpcUrl: money.rpcUrl,
+    network: config.chain.network,
+    asset: money.asset,
+    confirmations: config.chain.confirmations,
+  });
+  const memory = createMemory(lake);
+  const ownOrigins = [new URL(config.base_url).origin];
+  const ingest = createIngest({
+    log,
+    privateStore,
+    lake,
+    clock,
+    logger,
+    metrics,
+    ownHosts: [new URL(config.base_url).host],
+  });
+  await ingest.pass();
+  const caps = capsOf(config.spend);
+  const [spent] = await lake.all<{ micro: bigint }>(sql("43_spent"));
+  const observer = createObserver({
+    log,
+    egress: parts.egress,
+    rail,
+    wallets: money.wallets,
+    clock,
+    memory,
+    config: {
+      producer: "touchstone/1",
+      controlUrl: money.controlUrl,
+      caps,
+      spentBefore: spent?.micro ?? 0n,
+      hostsAtOnce: config.observe.hosts_at_once,
+      secret: parts.secret,
+    },
+    logger,
+    metrics,
+    ...(onAck ? { onAck } : {}),
+  });
+  await observer.recover();
+  await ingest.pass();
+  const publisher = createPublisher({
+    privateStore,
+    publicStore,
+    signers: keys,
+    clock,
+    origin: originOf(config.base_url),
+    partitions: log.partitions,
+    logger,
+    metrics,
+    chainTime: async () => {
+      const head = await rail.head();
+      return { newest: new Date(head.time * 1000), fixedBlockTime: true };
+    },
+  });
+  await publisher.start();
+  const pipeline = new Pipeline({
+    now: () => clock.now(),
+    logId: log.id,
+    privateStore,
+    lake,
+    memory,
+    ingest,
+    observer,
+    publisher,
+    caps,
+    ownOrigins,
+  });
+  const close = async () => {
+    observer.stop();
+    await lake.close();
+    await rail.close();
+  };
+  return { lake, memory, ingest, rail, observer, publisher, pipeline, close };
+}

@@ -1,0 +1,91 @@
+import type { Clock } from "../infra/clock.ts";
+import { LapsedClock, type SwitchedClock } from "../infra/clock.ts";
+import type { Store } from "../infra/store/store.ts";
+import type { Pipeline } from "./pipeline.ts";
+import { addDays, dayOf, dayStart } from "./record/time.ts";
+
+/** A listing source and the day on which the lapsed record first hears of it. */
+export interface Introduction {
+  source: string;
+  daysAgo: number;
+}
+
+export interface LapseOptions {
+  /** Length of the past that is lived through; the last day is today and ends now. */
+  days: number;
+  introductions: readonly Introduction[];
+  signal?: AbortSignal;
+  onDay?: (progress: LapseProgress) => void;
+}
+
+export interface LapseProgress {
+  day: string;
+  n: number;
+  of: number;
+  observed: number;
+  paid: number;
+  cards: number;
+}
+
+export interface Span {
+  from: string;
+  until: string;
+}
+
+const SPAN_KEY = "lapse/span.json";
+const doneKey = (day: string): string => `lapse/done/${day}`;
+
+/**
+ * Where the lapse begins and ends, fixed by its first start: a start after a crash goes on in the same past, so that no
+ * slot moves and nothing ever lies in the future.
+ */
+async function spanOf(privateStore: Store, days: number, real: Clock): Promise<Span> {
+  const known = await privateStore.get(SPAN_KEY);
+  if (known) return JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
+  const until = real.now();
+  const span: Span = { from: addDays(dayOf(until), -(days - 1)), until: until.toISOString() };
+  await privateStore.create(SPAN_KEY, Buffer.from(JSON.stringify(span)));
+  return span;
+}
+
+/** Has this store lived through its past already? Then a start is live from its first moment. */
+export async function lapseDone(privateStore: Store): Promise<boolean> {
+  const known = await privateStore.get(SPAN_KEY);
+  if (!known) return false;
+  const { until } = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
+  return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
+}
+
+/**
+ * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish. The record's clock is
+ * lapsed; chain time is real. A day that was cut off is done again from its beginning: slots that are in the log
+ * already are skipped by their event ids, so nothing is observed or paid twice.
+ */
+export async function lapse(
+  pipeline: Pipeline,
+  privateStore: Store,
+  clock: SwitchedClock,
+  real: Clock,
+  options: LapseOptions,
+): Promise<Span> {
+  const span = await spanOf(privateStore, options.days, real);
+  const last = dayOf(new Date(span.until));
+  const total = Math.round((dayStart(last).getTime() - dayStart(span.from).getTime()) / 86_400_000) + 1;
+  for (let n = 0; n < total; n++) {
+    options.signal?.throwIfAborted();
+    const day = addDays(span.from, n);
+    if (await privateStore.head(doneKey(day))) continue;
+    const end = day === last ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
+    clock.use(new LapsedClock(dayStart(day)));
+    const sources = options.introductions.filter((one) => addDays(last, -one.daysAgo) <= day).map((one) => one.source);
+    await pipeline.intake(sources);
+    const plan = await pipeline.plan(day);
+    const seen = await pipeline.observe(plan, dayStart(day), end);
+    const at = new LapsedClock(end);
+    clock.use(at);
+    const { cards } = await pipeline.grade(end);
+    await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
+    options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });
+  }
+  return span;
+}

@@ -1,0 +1,208 @@
+import type { Lake } from "../infra/lake/duckdb.ts";
+import { sql } from "../infra/lake/sql.ts";
+import type { Store } from "../infra/store/store.ts";
+import type { Observer, SpanReport } from "./1-observe/observer.ts";
+import { planDay } from "./1-observe/plan.ts";
+import type { Caps } from "./1-observe/spend.ts";
+import type { Ingest } from "./2-ingest/ingest.ts";
+import { volatileRows } from "./2-ingest/volatile.ts";
+import { gradeRun } from "./3-grade/grade.ts";
+import { PARAMS_SHA256 } from "./3-grade/params.ts";
+import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
+import type { Publisher } from "./4-publish/publisher.ts";
+import { writeRun } from "./4-publish/runs.ts";
+import type { CorrectionDraft } from "./4-publish/take-lines.ts";
+import type { BodyOf } from "./record/bodies.ts";
+import type { Memory } from "./record/memory.ts";
+import { DayPlan } from "./record/plan.ts";
+import { addDays, dayOf, rfc3339 } from "./record/time.ts";
+import type { Defect } from "./record/vocabulary.ts";
+import { encodeVolatile } from "./record/volatile-arrow.ts";
+import { openedSalt, saltHash, saltOf } from "./salts.ts";
+
+/** What the jobs are made of, opened by the front door. */
+export interface PipelineParts {
+  now: () => Date;
+  logId: string;
+  privateStore: Store;
+  lake: Lake;
+  memory: Memory;
+  ingest: Ingest;
+  observer: Observer;
+  publisher: Publisher;
+  caps: Caps;
+  /** Origins of our own endpoints, which are never graded. */
+  ownOrigins: readonly string[];
+}
+
+export interface GradeReport {
+  /** Endpoints and rows that were read, cards that were signed. */
+  caps: number;
+  rows: number;
+  cards: number;
+}
+
+/** How long an ask that found nobody is tried again by a new process. */
+const ASKED_MS = 86_400_000;
+const MAX_ASKED = 100_000;
+
+const planKey = (day: string): string => `plans/${day}.json`;
+
+/** Cards of every published headline: capability -> `computed_at`. */
+const computedAt = (fold: PublishedFold): Map<string, string> =>
+  new Map([...fold.caps.values()].flatMap((cap) => (headlineOf(cap) ? [[cap.cap, cap.computedAt] as const] : [])));
+
+/**
+ * The jobs of the pipeline in the order of the flow, one call each. They may be called again after any failure: each
+ * goes on from what is durable. One at a time; the caller sees to that (schedule.ts, lapse.ts).
+ */
+export class Pipeline {
+  /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
+  #dueAt: Map<string, string> | null = null;
+
+  /** Asks that this process has knocked for: the lake may not have loaded the handshake yet. */
+  readonly #asked = new Set<string>();
+
+  constructor(private readonly parts: PipelineParts) {}
+
+  /** Read catalogues and sellers' own listings, and publish what is new. */
+  async intake(sources: readonly string[]): Promise<void> {
+    const { observer, ingest } = this.parts;
+    for (const source of sources) {
+      if (new URL(source).pathname.endsWith("/discovery/resources")) await observer.intakeCatalogue(source);
+      else await observer.intakeSeller(source);
+    }
+    await ingest.pass();
+  }
+
+  /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */
+  async plan(day: string): Promise<DayPlan> {
+    const { privateStore, publisher } = this.parts;
+    const plan = (await this.#knownPlan(day)) ?? (await this.#drawPlan(day));
+    const opens = await openedSalt(privateStore, addDays(day, -1));
+    const covered = plan.lines.filter((line) => line.covered).length;
+    const { salt_hash, covered_root } = plan;
+    await publisher.publishSchedule({ day, salt_hash, covered_root, covered, ...(opens ? { opens } : {}) });
+    return plan;
+  }
+
+  async #knownPlan(day: string): Promise<DayPlan | null> {
+    const known = await this.parts.privateStore.get(planKey(day));
+    return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+  }
+
+  async #drawPlan(day: string): Promise<DayPlan> {
+    const { privateStore, memory, lake, caps, ownOrigins, now } = this.parts;
+    const salt = await saltOf(privateStore, day);
+    const [spent] = await lake.all<{ micro: bigint }>(sql("43_spent"));
+    const spentBefore = spent?.micro ?? 0n;
+    const plan = planDay({ day, salt, listed: await memory.listed(), caps, now: now(), spentBefore, ownOrigins });
+    if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
+    const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
+    return result === "created" ? plan : (await this.#knownPlan(day))!;
+  }
+
+  /** Every call of the plan that falls into the span and is not in the record. */
+  async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
+    const report = await this.parts.observer.observeSpan(plan, from, to);
+    await this.parts.observer.awaitSettlements();
+    return report;
+  }
+
+  /** Ingest, publish what is listed, grade what is dirty or due, and publish the run. */
+  async grade(now: Date): Promise<GradeReport> {
+    const { ingest, lake, publisher, privateStore, logId } = this.parts;
+    const { positions } = await ingest.pass();
+    await publisher.publishListings(await this.#listings());
+    const dirty = (await lake.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
+    const caps = this.#dueAt === null ? "all" : this.#due(dirty, now);
+    if (caps !== "all" && caps.length === 0) return { caps: 0, rows: 0, cards: 0 };
+    const graded = await lake.transaction((tx) => gradeRun(tx, { now, caps }));
+    this.#dueAt ??= new Map();
+    for (const line of graded.lines) {
+      if (line.due_at) this.#dueAt.set(line.cap, line.due_at);
+      else this.#dueAt.delete(line.cap);
+    }
+    for (const cap of graded.kinDue) this.#dueAt.set(cap, rfc3339(now));
+    const header = {
+      v: 1 as const,
+      log: logId,
+      now: rfc3339(now),
+      params_sha256: PARAMS_SHA256,
+      positions,
+      kin_sha256: graded.kinSha256,
+      changed: graded.lines.length,
+    };
+    await writeRun(privateStore, header, graded.lines);
+    const taken = await publisher.takeNewRuns(() => this.#corrections());
+    // Only now: a crash before this grades them once more, and the publisher sees that nothing changed.
+    await lake.run(sql("41_graded"), { caps: JSON.stringify(dirty) });
+    return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
+  }
+
+  #due(dirty: readonly string[], now: Date): string[] {
+    const at = rfc3339(now);
+    const due = new Set([...dirty, ...this.parts.publisher.due(dayOf(now))]);
+    for (const [cap, moment] of this.#dueAt ?? []) if (moment <= at) due.add(cap);
+    return [...due].sort();
+  }
+
+  /** What is known of every listed endpoint, for its listing leaf: defects without the moment they were last seen. */
+  async #listings() {
+    const { memory, lake } = this.parts;
+    const rows = new Map((await volatileRows(lake, new Map())).map((row) => [row.capability_id, row]));
+    return (await memory.listed()).map((one) => ({
+      capability_id: one.cap,
+      url: one.url,
+      method: one.method,
+      tool: one.tool,
+      class: one.claims.class,
+      description: one.claims.description,
+      seller_controlled: one.sellerListing !== null,
+      defects: (JSON.parse(rows.get(one.cap)?.defects ?? "[]") as Defect[]).map(({ defect, says }) => ({
+        defect,
+        says,
+      })),
+    }));
+  }
+
+  async #corrections(): Promise<CorrectionDraft[]> {
+    const rows = await this.parts.lake.all<{ type: CorrectionDraft["kind"]; cap: string; body: string }>(
+      sql("42_corrections"),
+    );
+    return rows.map(({ type, cap, body }) => ({
+      kind: type,
+      capability_id: cap,
+      body: JSON.parse(body) as Record<string, unknown>,
+    }));
+  }
+
+  /** Knock once on what was asked about and never seen; within a minute of the question in a running service. */
+  async asks(now: Date): Promise<number> {
+    const { lake, observer } = this.parts;
+    const since = now.getTime() - ASKED_MS;
+    const open = await lake.all<{ cap: string; body: string }>(sql("44_open_asks"), { since });
+    const fresh = open.filter(({ cap }) => !this.#asked.has(cap));
+    await Promise.all(
+      fresh.map(({ cap, body }) => {
+        if (this.#asked.size >= MAX_ASKED) this.#asked.clear();
+        this.#asked.add(cap);
+        return observer.ask(JSON.parse(body) as BodyOf<"ask">);
+      }),
+    );
+    return fresh.length;
+  }
+
+  /** The volatile table and the view that serving follows. */
+  async volatile(): Promise<void> {
+    const { lake, publisher, ingest } = this.parts;
+    const rows = await volatileRows(lake, computedAt(publisher.published));
+    const key = await publisher.writeLive(0, encodeVolatile(rows));
+    await publisher.writeView({ live: [key], positions: await ingest.positions() });
+  }
+
+  /** The market index of what is published now. */
+  index(): Promise<void> {
+    return this.parts.publisher.buildIndex();
+  }
+}

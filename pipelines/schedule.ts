@@ -1,0 +1,128 @@
+import cron from "node-cron";
+import type { Clock } from "../infra/clock.ts";
+import type { Logger, Metrics } from "../infra/telemetry.ts";
+import type { Observer } from "./1-observe/observer.ts";
+import type { Publisher } from "./4-publish/publisher.ts";
+import type { Pipeline } from "./pipeline.ts";
+import { addDays, dayOf, dayStart } from "./record/time.ts";
+
+export interface ScheduleParts {
+  clock: Clock;
+  pipeline: Pipeline;
+  observer: Observer;
+  publisher: Publisher;
+  /** Catalogues and sellers' origins that are read again. */
+  sources: readonly string[];
+  logger: Logger;
+  metrics: Metrics;
+}
+
+interface Job {
+  name: string;
+  /** Seconds, minutes, hours, day, month, weekday. */
+  cadence: string;
+  /** Jobs of one lane never run at the same time; a job whose lane is taken waits its turn. */
+  lane: "record" | "observe";
+  run: (parts: ScheduleParts) => Promise<unknown>;
+}
+
+/**
+ * The table of jobs. Nothing is persisted by the timer and missed runs are not caught up: every job looks at what is
+ * durable (plans, runs, positions, leaves) and does what is owed, so a run that was missed is made up by the next.
+ */
+export const JOBS: readonly Job[] = [
+  {
+    name: "grade",
+    cadence: "*/10 * * * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.grade(clock.now()),
+  },
+  {
+    name: "asks",
+    cadence: "5,15,25,35,45,55 * * * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.asks(clock.now()),
+  },
+  {
+    name: "volatile",
+    cadence: "8,18,28,38,48,58 * * * * *",
+    lane: "record",
+    run: ({ pipeline }) => pipeline.volatile(),
+  },
+  { name: "settlements", cadence: "30 * * * * *", lane: "observe", run: ({ observer }) => observer.awaitSettlements() },
+  {
+    name: "checkpoint",
+    cadence: "0 */9 * * * *",
+    lane: "record",
+    run: ({ publisher }) => publisher.refreshCheckpoint(),
+  },
+  {
+    name: "plan",
+    cadence: "0 50 23 * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),
+  },
+  { name: "index", cadence: "0 3 * * * *", lane: "record", run: ({ pipeline }) => pipeline.index() },
+  {
+    name: "intake",
+    cadence: "0 20 */6 * * *",
+    lane: "record",
+    run: ({ pipeline, sources }) => pipeline.intake(sources),
+  },
+  { name: "sweep", cadence: "0 40 4 * * *", lane: "record", run: ({ publisher }) => publisher.sweep() },
+];
+
+export interface Schedule {
+  /** No job begins any more; resolves when those under way have ended. */
+  stop(): Promise<void>;
+}
+
+/** Run the table of jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
+export function startSchedule(parts: ScheduleParts): Schedule {
+  const lanes = new Map<Job["lane"], Promise<void>>();
+  const stopped = new AbortController();
+  const run = (job: Job): Promise<void> => {
+    const turn = (lanes.get(job.lane) ?? Promise.resolve()).then(async () => {
+      if (stopped.signal.aborted) return;
+      try {
+        await job.run(parts);
+        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "done" });
+      } catch (error) {
+        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "failed" });
+        parts.logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
+      }
+    });
+    lanes.set(job.lane, turn);
+    return turn;
+  };
+  const tasks = JOBS.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  const observing = observeDays(parts, stopped.signal);
+  return {
+    async stop() {
+      stopped.abort(new Error("the schedule was stopped"));
+      for (const task of tasks) await task.destroy();
+      parts.observer.stop();
+      await observing;
+      await Promise.all(lanes.values());
+    },
+  };
+}
+
+/** Live observation: the plan of today from now on, then day after day. */
+async function observeDays(parts: ScheduleParts, signal: AbortSignal): Promise<void> {
+  const { clock, pipeline, observer, logger } = parts;
+  while (!signal.aborted) {
+    const now = clock.now();
+    const day = dayOf(now);
+    const end = dayStart(addDays(day, 1));
+    try {
+      const report = await observer.observeSpan(await pipeline.plan(day), now, end);
+      if (report.stopped) return;
+      await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      logger.error({ err: error, day }, "observation broke off; it goes on in a minute");
+      await clock.sleep(60_000, signal).catch(() => {});
+    }
+  }
+}

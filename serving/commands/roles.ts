@@ -1,0 +1,153 @@
+import { systemClock } from "../../infra/clock.ts";
+import { type Config, ConfigError } from "../../infra/config.ts";
+import { createLocalWallets } from "../../infra/rails/wallets.ts";
+import { type Assembled, assemble } from "../../pipelines/assemble.ts";
+import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { dayOf, dayStart } from "../../pipelines/record/time.ts";
+import { startSchedule } from "../../pipelines/schedule.ts";
+import { openServing } from "./serving-tier.ts";
+
+export interface RoleOptions {
+  once?: boolean;
+  json?: boolean;
+}
+
+interface Roles {
+  parts: Parts;
+  roles: Assembled;
+}
+
+/** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
+async function withRoles<T>(config: Config, work: (opened: Roles) => Promise<T>): Promise<T> {
+  const { rpc_url: rpcUrl, asset } = config.chain;
+  if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
+  makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  try {
+    const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
+    const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
+    const roles = await assemble(parts, systemClock, money);
+    try {
+      return await work({ parts, roles });
+    } finally {
+      await roles.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+/** Resolves at the first SIGINT or SIGTERM. */
+const untilStopped = (): Promise<void> =>
+  new Promise((resolve) => {
+    process.once("SIGINT", () => resolve());
+    process.once("SIGTERM", () => resolve());
+  });
+
+/** Print what was done: JSON for a machine, else `name: value` and where to look next. */
+function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
+  if (options.json) {
+    process.stdout.write(`${JSON.stringify(done)}\n`);
+    return;
+  }
+  const words = Object.entries(done).map(
+    ([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`,
+  );
+  process.stdout.write(`${words.join(", ")}\nnext: ${next}\n`);
+}
+
+/** Run the work once, or again every `seconds` until stopped. */
+async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
+  let over = false;
+  const stop = untilStopped().then(() => {
+    over = true;
+  });
+  do {
+    await work();
+    if (options.once) return;
+    const pause = new AbortController();
+    await Promise.race([stop, systemClock.sleep(seconds * 1000, pause.signal)]);
+    pause.abort();
+  } while (!over);
+}
+
+/** `touchstone observe`: catalogues, then the calls of today's plan that are due. */
+export const observe = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ parts, roles }) => {
+    await roles.pipeline.intake(config.catalogues);
+    const from = systemClock.now();
+    const plan = await roles.pipeline.plan(dayOf(from));
+    if (!options.once) {
+      const schedule = startSchedule({ ...parts, ...roles, sources: config.catalogues });
+      await untilStopped();
+      return schedule.stop();
+    }
+    const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
+    report(options, { day: plan.day, ...done }, "touchstone ingest --once");
+  });
+
+/** `touchstone ingest`: log to segments to lake. */
+export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, ({ roles }) =>
+    repeat(options, 10, async () => {
+      const { rows, positions } = await roles.ingest.pass();
+      report(options, { rows, positions }, "touchstone grade --once");
+    }),
+  );
+
+/** `touchstone grade`: grade what is dirty or due; the run is published by the same pass. */
+export const grade = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, ({ roles }) =>
+    repeat(options, 10, async () => {
+      report(options, { ...(await roles.pipeline.grade(systemClock.now())) }, "touchstone publish --once");
+    }),
+  );
+
+/** `touchstone publish`: runs that wait, the index and the view. */
+export const publish = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, ({ parts, roles }) =>
+    repeat(options, 10, async () => {
+      const runs = await roles.publisher.takeNewRuns();
+      await roles.pipeline.index();
+      await roles.pipeline.volatile();
+      await roles.publisher.refreshCheckpoint();
+      const cards = runs.reduce((sum, run) => sum + run.cards, 0);
+      report(
+        options,
+        { runs: runs.length, cards, tree_size: roles.publisher.published.size },
+        `touchstone serve (${parts.config.base_url})`,
+      );
+    }),
+  );
+
+/** `touchstone serve`: answers only; no lake, no private store. */
+export async function serveRole(config: Config): Promise<void> {
+  const parts = await openParts(config, systemClock);
+  try {
+    const serving = await openServing(parts, systemClock, false);
+    process.stdout.write(`Serving at ${serving.url}\n`);
+    await untilStopped();
+    await serving.close();
+  } finally {
+    await parts.close();
+  }
+}
+
+/** `touchstone redrive`: rejected bytes, read again with today's readers. */
+export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ roles }) => {
+    report(options, { ...(await roles.ingest.redrive()) }, "touchstone grade --once");
+  });
+
+/** `touchstone rebuild`: a new lake from the chain alone. */
+export const rebuild = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ roles }) => {
+    report(options, { ...(await roles.ingest.rebuild()) }, "touchstone grade --once");
+  });
+
+/** `touchstone gap accept`: holes between chain and log, written into the chain. */
+export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ roles }) => {
+    const holes = await roles.ingest.acceptGap();
+    report(options, { holes }, holes.length ? "touchstone ingest --once" : "nothing was lost");
+  });

@@ -1,0 +1,49 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { resolve } from "node:path";
+import { createInterface } from "node:readline";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+
+export interface StartRun {
+  child: ChildProcess;
+  /** Event ids whose append was acknowledged, as this parent heard them: the oracle of the kill tests. */
+  acked: string[];
+  /** Resolves when the process is gone and its pipes are read to the end. */
+  ended: Promise<{ code: number | null; signal: NodeJS.Signals | null; stdout: string; stderr: string }>;
+  /** SIGKILL of the whole process group, from outside. */
+  kill(): void;
+}
+
+/** `touchstone start ...` as a process group of its own, its acknowledgements on file descriptor 3. */
+export function runStart(args: string[], env: Record<string, string> = {}): StartRun {
+  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", "start", ...args, "--acks", "3"], {
+    cwd: ROOT,
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe", "pipe"],
+    env: { ...process.env, ...env },
+  });
+  const acked: string[] = [];
+  createInterface({ input: child.stdio[3] as NodeJS.ReadableStream }).on("line", (line) => acked.push(line));
+  let stdout = "";
+  let stderr = "";
+  child.stdout!.on("data", (chunk: Buffer) => {
+    stdout += chunk.toString();
+  });
+  child.stderr!.on("data", (chunk: Buffer) => {
+    stderr = (stderr + chunk.toString()).slice(-100_000);
+  });
+  const ended = new Promise<{ code: number | null; signal: NodeJS.Signals | null; stdout: string; stderr: string }>(
+    (done) => {
+      child.once("close", (code, signal) => done({ code, signal, stdout, stderr }));
+    },
+  );
+  return {
+    child,
+    acked,
+    ended,
+    kill: () => {
+      if (child.pid !== undefined && child.exitCode === null && child.signalCode === null)
+        process.kill(-child.pid, "SIGKILL");
+    },
+  };
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env -S npx tsx
+import { fileURLToPath } from "node:url";
+import { Command, InvalidArgumentError, Option } from "commander";
+import { loadConfig } from "./infra/config.ts";
+import { EXIT, EXIT_HELP, exitCodeOf } from "./infra/exit.ts";
+
+/** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
+const program = new Command("touchstone")
+  .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
+  .option(
+    "-c, --config <file>",
+    "settings as JSON (default: touchstone.json if it is there; TOUCHSTONE_* variables win)",
+  )
+  .addHelpText("after", `\n${EXIT_HELP}`)
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
+
+const settings = () => loadConfig(program.opts<{ config?: string }>().config);
+
+function wholeNumber(text: string): number {
+  const n = Number(text);
+  if (!Number.isInteger(n) || n < 0) throw new InvalidArgumentError("expected a whole number");
+  return n;
+}
+
+const json = new Option("--json", "print JSON for a machine to read");
+
+program
+  .command("start")
+  .description("all roles in one process on embedded parts: SQLite log, DuckDB lake, directory stores")
+  .option("--market", "boot the demo: a local chain and eight sellers, the past lapsed to now")
+  .option("--once", "stop when the past has been lived through and published")
+  .option("--days <n>", "length of the lapsed past", wholeNumber)
+  .addOption(json)
+  .addOption(
+    new Option("--acks <fd>", "write the event id of every acknowledged append to this descriptor").argParser(
+      wholeNumber,
+    ),
+  )
+  .action(async (options) => {
+    const worldScript = fileURLToPath(new URL("./fixtures/market/main.ts", import.meta.url));
+    const { start } = await import("./serving/commands/start.ts");
+    await start(settings(), { ...options, worldScript });
+  });
+
+program
+  .command("keygen")
+  .description("make the four signing keys and the secrets, in files that only you can read")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/keygen.ts")).keygenCommand(settings(), options));
+
+program
+  .command("observe")
+  .description("knock, pay and check by the plan of the day")
+  .option("--once", "catch up with what is due by now, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).observe(settings(), options));
+
+program
+  .command("ingest")
+  .description("move the log into Parquet segments and the lake")
+  .option("--once", "one pass, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).ingest(settings(), options));
+
+program
+  .command("grade")
+  .description("grade what is dirty or due and write a run")
+  .option("--once", "one run, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).grade(settings(), options));
+
+program
+  .command("publish")
+  .description("take runs into the tree: leaves, tiles, checkpoint, index")
+  .option("--once", "take what is there, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).publish(settings(), options));
+
+program
+  .command("serve")
+  .description("answer from the public store: check, trust, feed, pages")
+  .action(async () => (await import("./serving/commands/roles.ts")).serveRole(settings()));
+
+program
+  .command("redrive")
+  .description("read rejected bytes again with today's readers")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).redrive(settings(), options));
+
+program
+  .command("rebuild")
+  .description("throw the lake away and build it again from the chain of commits")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).rebuild(settings(), options));
+
+const gap = program.command("gap").description("holes in the record");
+gap
+  .command("accept")
+  .description(
+    "write a hole into the commit chain, where everybody sees it: the log lost records before they were read",
+  )
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/roles.ts")).acceptGap(settings(), options));
+
+program.parseAsync().catch((error: unknown) => {
+  const code = exitCodeOf(error);
+  const says = error instanceof Error ? error.message : String(error);
+  process.stderr.write(`touchstone: ${says}\n`);
+  if (code === EXIT.failed && error instanceof Error) process.stderr.write(`${error.stack ?? ""}\n`);
+  process.exit(code);
+});
