@@ -1,0 +1,114 @@
+import { type Commit, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
+import { BadProposal } from "./errors.ts";
+import { isDataKey } from "./keys.ts";
+
+/** What the chain says up to one commit. */
+export interface ChainHead {
+  /** Number of the last commit, -1 before the first. */
+  n: number;
+  /** First position of the log that no commit covers: read on from here. */
+  next: number;
+  /** Event id of the record at next - 1; null before the first record and after a gap. */
+  lastEventId: string | null;
+  /** The data files that hold everything below `next`, by position; they never overlap. */
+  live: readonly SegmentRef[];
+}
+
+export const EMPTY_HEAD: ChainHead = { n: -1, next: 0, lastEventId: null, live: [] };
+
+/**
+ * The head after `commit`. The one place that says what a sound commit is: it is asked before one is written and of
+ * every one that is read.
+ * @throws BadProposal with the rule that is broken.
+ */
+export function follow(head: ChainHead, commit: Commit, folder: string): ChainHead {
+  if (commit.n !== head.n + 1) throw new BadProposal(`commit ${commit.n} cannot follow commit ${head.n}`);
+  if (commit.first !== head.next) {
+    throw new BadProposal(`commit ${commit.n} begins at ${commit.first}, commit ${head.n} ended at ${head.next}`);
+  }
+  if (commit.next === commit.first && commit.last_event_id !== head.lastEventId) {
+    throw new BadProposal(`commit ${commit.n} moves nothing, yet names another last record`);
+  }
+  const removed = new Set(commit.remove);
+  const gone = head.live.filter((ref) => removed.has(ref.file));
+  if (gone.length !== commit.remove.length) throw new BadProposal(`commit ${commit.n} removes a file that is not live`);
+  checkFiles(commit.add, folder);
+  checkGained(commit);
+  checkReplaced(commit, gone);
+  const kept = head.live.filter((ref) => !removed.has(ref.file));
+  const names = new Set(head.live.map((ref) => ref.file));
+  if (commit.add.some((ref) => names.has(ref.file))) throw new BadProposal(`commit ${commit.n} adds a live file again`);
+  const live = [...kept, ...commit.add].sort((a, b) => a.first - b.first);
+  if (commit.live) checkSnapshot(commit, live);
+  return { n: commit.n, next: commit.next, lastEventId: commit.last_event_id, live };
+}
+
+/**
+ * The head that a commit with a list of live files gives without its predecessors. What only they could show (was a
+ * removed file live?) is left to whoever walks the history.
+ * @throws BadProposal
+ */
+export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
+  const live = [...(commit.live ?? [])].sort((a, b) => a.first - b.first);
+  checkFiles(live, folder);
+  checkGained(commit);
+  const names = new Set(live.map((ref) => ref.file));
+  if (!commit.add.every((ref) => names.has(ref.file)) || commit.remove.some((file) => names.has(file))) {
+    throw new BadProposal(`commit ${commit.n} lists other files as live than it leaves`);
+  }
+  const covered = cover(live);
+  if ((covered.at(-1)?.[1] ?? -1) >= commit.next) throw new BadProposal(`commit ${commit.n} lists files past its end`);
+  return { n: commit.n, next: commit.next, lastEventId: commit.last_event_id, live };
+}
+
+/** New files must hold exactly the positions gained (a gap gains none); older positions need something to replace. */
+function checkGained(commit: Commit): void {
+  const gained = cover(commit.add.filter((ref) => ref.first >= commit.first));
+  const due = commit.next > commit.first && !commit.gap ? [[commit.first, commit.next - 1]] : [];
+  if (!same(gained, due)) {
+    throw new BadProposal(`commit ${commit.n} covers ${shown(gained)} with new files instead of ${shown(due)}`);
+  }
+  const replaces = commit.add.some((ref) => ref.first < commit.first);
+  if (replaces !== commit.remove.length > 0) {
+    throw new BadProposal(`commit ${commit.n} removes files without a replacement, or replaces none`);
+  }
+}
+
+/** Replacements must hold exactly the positions of the files they replace. */
+function checkReplaced(commit: Commit, gone: readonly SegmentRef[]): void {
+  const replaced = cover(commit.add.filter((ref) => ref.first < commit.first));
+  if (!same(replaced, cover(gone))) {
+    throw new BadProposal(`commit ${commit.n} replaces ${shown(cover(gone))} by ${shown(replaced)}`);
+  }
+}
+
+function checkFiles(refs: readonly SegmentRef[], folder: string): void {
+  for (const { file, first, last, rejects } of refs) {
+    const sound = isDataKey(folder, file, first, last, "parquet");
+    if (!sound || (rejects && !isDataKey(folder, rejects.file, first, last, "rejected"))) {
+      throw new BadProposal(`${file} is no file of this chain with ${first} to ${last}`);
+    }
+  }
+}
+
+function checkSnapshot(commit: Commit, live: readonly SegmentRef[]): void {
+  const listed = (commit.live ?? []).map((ref) => `${ref.file} ${ref.sha256}`).sort();
+  if (!same(listed, live.map((ref) => `${ref.file} ${ref.sha256}`).sort())) {
+    throw new BadProposal(`commit ${commit.n}, one of every ${SNAPSHOT_EVERY}, lists other files than are live`);
+  }
+}
+
+/** Positions held, as the fewest ranges [first, last]. @throws BadProposal when two files overlap. */
+function cover(refs: readonly SegmentRef[]): number[][] {
+  const ranges: number[][] = [];
+  for (const { file, first, last } of [...refs].sort((a, b) => a.first - b.first)) {
+    const before = ranges.at(-1);
+    if (before && first <= before[1]!) throw new BadProposal(`${file} holds positions that another file holds`);
+    if (before && first === before[1]! + 1) before[1] = last;
+    else ranges.push([first, last]);
+  }
+  return ranges;
+}
+
+const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
+const shown = (ranges: number[][]): string => ranges.map((r) => r.join("..")).join(", ") || "nothing";
