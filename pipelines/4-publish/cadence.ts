@@ -1,35 +1,31 @@
-import type { Band } from "../record/vocabulary.ts";
+import { mustPublish, type Reason } from "../3-grade/changed.ts";
 import type { LetterOfTier, PublishedCap } from "./fold.ts";
-
-/** When a group of cards may be published (grading-method.md section 6), as far as leaves alone decide it. */
 
 /** Kinds that are published at once together with their consequence. */
 const WITHDRAWING = new Set(["correction", "reinstated"]);
 
-/** Was a correction or reinstatement published after this leaf? */
-export const correctedSince = (cap: PublishedCap, leaf: number): boolean =>
-  cap.corrections.some((one) => one.leaf > leaf && WITHDRAWING.has(one.kind));
+/** Was a correction or reinstatement published between these two positions? */
+export const correctedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
+  cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING.has(one.kind));
 
-/** Bad news for whoever reads the card: a lower letter, a letter gone, or a first letter that is an F. */
-const worsens = (old: Band, now: Band): boolean => (old === "UNRATED" ? now === "F" : now > old);
+/** Reasons that do not use up the one publication of a day (grading-method.md section 6). */
+const FREE: ReadonlySet<Reason | null> = new Set<Reason | null>(["first_card", "correction", "worse_letter"]);
 
-/**
- * Is a group of cards published at once, whatever was published that day: the first card of a tier, or a letter that is
- * worse than the same tier's before?
- */
-export function urgent(before: readonly LetterOfTier[], now: readonly LetterOfTier[]): boolean {
-  return now.some(({ tier, band }) => {
-    const old = before.find((card) => card.tier === tier);
-    return !old || worsens(old.band, band);
-  });
-}
+/** Only letters decide whether a publication was free, so nothing else of an older group is kept. */
+const factsOf = (letters: readonly LetterOfTier[]) =>
+  letters.map(({ tier, band }) => ({
+    card: { tier, band, flags: [], components: null },
+    raw_band: band,
+    headline: false,
+  }));
 
-/** Newest UTC day on which a group was published that counts toward "once a UTC day", "" for none. */
+/** Newest UTC day on which a group was published that counts toward "once a UTC day", "" for none. From leaves alone. */
 export function lastCounted(cap: PublishedCap): string {
   const first = cap.cards[0];
   if (!first) return "";
-  const free =
-    urgent(cap.before, cap.cards) ||
-    cap.corrections.some((one) => one.leaf > cap.beforeLeaf && one.leaf < first.leaf && WITHDRAWING.has(one.kind));
-  return free ? cap.countedBefore : cap.day;
+  const now = new Date(cap.computedAt);
+  const before = { cards: factsOf(cap.before), at: now, countedDay: null };
+  const corrected = correctedBetween(cap, cap.beforeLeaf, first.leaf);
+  const { reason } = mustPublish(before, factsOf(cap.cards), now, corrected);
+  return FREE.has(reason) && reason !== null ? cap.countedBefore : cap.day;
 }

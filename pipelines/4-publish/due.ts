@@ -1,7 +1,6 @@
 import { addDays } from "../record/time.ts";
 import { headlineOf, type PublishedCap, type PublishedFold } from "./fold.ts";
-import { heldLetters } from "./letters.ts";
-import { hold } from "./rules.ts";
+import { holdOf } from "./letters.ts";
 
 /** Days after which a card is signed again although nothing changed (grading-method.md section 6). */
 const WEEKLY_DAYS = 7;
@@ -11,7 +10,7 @@ export function heldUntil(cap: PublishedCap, today: string): string | null {
   const headline = headlineOf(cap);
   if (!headline || headline.band === headline.raw_band) return null;
   // What held it yesterday may have left the window today: then the hold is over.
-  return hold(headline.raw_band, heldLetters(cap, cap.corrections, today)).heldUntil ?? today;
+  return holdOf(cap, cap.corrections, today, headline.raw_band).heldUntil ?? today;
 }
 
 /**

@@ -1,20 +1,6 @@
-import { addDays } from "../record/time.ts";
-import { BANDS, type Band, type Letter } from "../record/vocabulary.ts";
+import { type DayLetter, type Held, publishedBand } from "../3-grade/hold.ts";
+import type { Band } from "../record/vocabulary.ts";
 import type { PublishedCap, PublishedCorrection } from "./fold.ts";
-
-/** Days of the hold, today included (grading-method.md section 4). */
-export const HOLD_DAYS = 14;
-
-/** Raw headline letters of one day that the hold counts. */
-export interface DayLetter {
-  day: string;
-  band: Band;
-}
-
-/** 0 for A to 4 for F. */
-export const rankOf = (letter: Letter): number => BANDS.indexOf(letter);
-
-export const worse = (a: Letter, b: Letter): Letter => (rankOf(a) > rankOf(b) ? a : b);
 
 /**
  * First day whose letters stood on what this correction withdrew: the day of the grade or record it names, or every day
@@ -38,24 +24,17 @@ function voided(letter: { leaf: number; day: string }, corrections: readonly Pub
   );
 }
 
+/** Published headline letters of leaves in log order, as the hold reads them: UNRATED where it stood on withdrawn records. */
+const lettersOf = (cap: PublishedCap, corrections: readonly PublishedCorrection[]): DayLetter[] =>
+  cap.raw.map((letter) => ({ day: letter.day, band: voided(letter, corrections) ? "UNRATED" : letter.band }));
+
 /**
- * Raw headline letters of the last 14 days that the hold counts, from leaves alone: a day without a leaf has the letter
- * of the leaf before it; letters that stood on withdrawn records are left out. Today's own leaves are in; the letter
- * that is about to be published is not.
+ * The headline letter that is published today, by the raw letters in the log and today's own.
+ * @param corrections all of this endpoint, those that are about to be published with the letter included
  */
-export function heldLetters(
-  cap: PublishedCap,
+export const holdOf = (
+  cap: PublishedCap | undefined,
   corrections: readonly PublishedCorrection[],
   today: string,
-): DayLetter[] {
-  const letters: DayLetter[] = [];
-  for (let back = HOLD_DAYS - 1; back >= 0; back--) {
-    const day = addDays(today, -back);
-    const own = cap.raw.filter((letter) => letter.day === day);
-    const before = back > 0 && own.length === 0 ? cap.raw.findLast((letter) => letter.day < day) : undefined;
-    for (const letter of before ? [before] : own) {
-      if (!voided(letter, corrections)) letters.push({ day, band: letter.band });
-    }
-  }
-  return letters;
-}
+  raw: Band,
+): Held => publishedBand(cap ? lettersOf(cap, corrections) : [], today, raw);

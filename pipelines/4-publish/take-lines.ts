@@ -1,16 +1,17 @@
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
-import type { RunCard, RunHeader, RunLine, UnsignedCard } from "../record/card.ts";
+import { type CardFacts, mustPublish, type PublishedFacts } from "../3-grade/changed.ts";
+import { whyText } from "../3-grade/why.ts";
+import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
-import { dayOf } from "../record/time.ts";
-import { type Band, FLAGS } from "../record/vocabulary.ts";
-import { correctedSince } from "./cadence.ts";
+import { dayOf, dayStart } from "../record/time.ts";
+import { BANDS, type Band, FLAGS, type Flag } from "../record/vocabulary.ts";
+import { correctedBetween, lastCounted } from "./cadence.ts";
 import type { Before } from "./committer.ts";
-import type { PublishedCap, PublishedCorrection, PublishedFold } from "./fold.ts";
+import type { PublishedCap, PublishedCorrection } from "./fold.ts";
 import { unknownDrafts } from "./known.ts";
 import type { Draft, Group } from "./leaves.ts";
-import { heldLetters, worse } from "./letters.ts";
-import { type Held, hold, mustPublish, whyOf } from "./rules.ts";
+import { holdOf } from "./letters.ts";
 import { checkLine } from "./runs.ts";
 
 export type GradeDraft = Draft & { kind: "grade" };
@@ -60,20 +61,35 @@ export function takeLines(
       if (own.length) taken.groups.push(own);
       continue;
     }
-    const cards = cardsOf(fold, header, line, own);
-    const verdict = mustPublish(known ?? null, cards, dayOf(new Date(header.now)), withdrawn(own, known));
-    if (verdict === "later") taken.deferred.push(line.cap);
-    const drafts = verdict === "now" ? cards.map((card) => draftOf(card, header, line, positions, context)) : [];
+    const cards = cardsOf(known, header, line, own);
+    const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
+    const verdict = mustPublish(factsOf(known), cards.map(nextFacts), new Date(header.now), corrected);
+    if (verdict.publish === "later") taken.deferred.push(line.cap);
+    const now = verdict.publish === "now" ? cards : [];
+    const drafts = now.map((card) => draftOf(card, header, line, positions, context));
     taken.cards += drafts.length;
     if (own.length + drafts.length) taken.groups.push([...own, ...drafts]);
   }
   return taken;
 }
 
-/** Is a correction or reinstatement published with this line, or was one since the card it follows? */
-const withdrawn = (own: readonly CorrectionDraft[], known: PublishedCap | undefined): boolean =>
-  own.some((draft) => draft.kind !== "dispute") ||
-  (!!known && known.cards.length > 0 && correctedSince(known, known.cards.at(-1)!.leaf));
+/** Was a correction published alone after the newest cards? Their consequence is due then. */
+const correctedSinceCards = (known: PublishedCap | undefined): boolean =>
+  !!known && known.cards.length > 0 && correctedBetween(known, known.cards.at(-1)!.leaf);
+
+/** What is published of an endpoint, as the publish rule compares it. Leaves carry no caps, so neither side has them. */
+const factsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
+  known && known.cards.length > 0
+    ? {
+        cards: known.cards.map(({ text, raw_band, headline }) => {
+          return { card: JSON.parse(text) as SignedCard, raw_band, headline };
+        }),
+        at: dayStart(known.day),
+        countedDay: lastCounted(known) || null,
+      }
+    : null;
+
+const nextFacts = ({ run, card }: NextCard): CardFacts => ({ card, raw_band: run.raw_band, headline: run.headline });
 
 /** {topic: next offset} of the endpoint's partition. */
 function positionsOf(header: RunHeader, cap: string, partitions: number): Record<string, number> {
@@ -97,37 +113,34 @@ export interface NextCard {
 }
 
 function cardsOf(
-  fold: PublishedFold,
+  known: PublishedCap | undefined,
   header: RunHeader,
   line: RunLine,
   corrections: readonly CorrectionDraft[],
 ): NextCard[] {
-  const known = fold.caps.get(line.cap);
-  const headline = line.cards.find((card) => card.headline)!;
+  const { raw_band } = line.cards.find((card) => card.headline)!;
   const all = [...(known?.corrections ?? []), ...pending(corrections)];
-  const letters = known ? heldLetters(known, all, dayOf(new Date(header.now))) : [];
-  const held = hold(headline.raw_band, letters);
+  const held = holdOf(known, all, dayOf(new Date(header.now)), raw_band);
   return line.cards.map((run) => {
     const band = run.headline ? held.band : clamp(run.raw_band, held.band);
-    const isHeld = held.heldUntil !== null && band !== run.raw_band && band === held.band;
-    const flags = isHeld
-      ? FLAGS.filter((flag) => flag === "held_14d" || run.card.flags.includes(flag))
-      : run.card.flags;
-    const card = { ...run.card, band, flags };
-    return { run, card, why: whyOf(run, band, isHeld ? held : NOT_HELD) };
+    const heldUntil = band !== run.raw_band && band === held.band ? held.heldUntil : null;
+    const flags = heldUntil ? withFlag(run.card.flags, "held_14d") : run.card.flags;
+    const { tier, composite } = run.card;
+    const why = whyText({ band, rawBand: run.raw_band, tier, composite, parts: run.why, heldUntil });
+    return { run, card: { ...run.card, band, flags }, why };
   });
 }
 
-const NOT_HELD: Held = { band: "UNRATED", heldUntil: null };
+/** Flags with one more, in the order in which they are published. */
+const withFlag = (flags: readonly Flag[], more: Flag): Flag[] =>
+  FLAGS.filter((flag) => flag === more || flags.includes(flag));
 
 /**
- * Another tier's letter beside the headline's: never better. Beside an UNRATED headline only an F stands, since every
- * other letter would say more good than the headline does.
+ * Another tier's letter beside the headline's: never better. Beside an UNRATED headline it stays: UNRATED is no letter
+ * to be better than, and what leaves a headline UNRATED leaves every tier so, but for the early F.
  */
-function clamp(raw: Band, headline: Band): Band {
-  if (raw === "UNRATED" || raw === "F") return raw;
-  return headline === "UNRATED" ? headline : worse(raw, headline);
-}
+const clamp = (raw: Band, headline: Band): Band =>
+  raw !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(raw) ? headline : raw;
 
 function draftOf(
   { run, card, why }: NextCard,
