@@ -1,0 +1,177 @@
+import { describe, expect, test } from "vitest";
+import { FixedClock } from "../../../infra/clock.ts";
+import { claimOf } from "../../../pipelines/1-observe/claims.ts";
+import { Control } from "../../../pipelines/1-observe/control.ts";
+import { knock } from "../../../pipelines/1-observe/handshake.ts";
+import { differences } from "../../../pipelines/1-observe/honesty.ts";
+import { readTerms } from "../../../pipelines/1-observe/terms.ts";
+import { BODIES, type Claims } from "../../../pipelines/record/bodies.ts";
+import {
+  answer,
+  CONTROL,
+  entry,
+  FakeEgress,
+  FakeRail,
+  type Handler,
+  item,
+  NETWORK,
+  OUTPUT_SCHEMA,
+  SELLER,
+  terms402,
+  timeout,
+  transport,
+} from "./world.ts";
+
+const rail = new FakeRail();
+const URL_ASKED = `${SELLER}/sum`;
+const html = { "content-type": "text/html" };
+const request = { url: URL_ASKED, method: "GET" as const, headers: { accept: "application/json" }, sha256: "" };
+
+const claimsOf = (change: Record<string, unknown> = {}): Claims =>
+  claimOf(item(change), { name: "own", ownOrigin: SELLER }, rail)!.body.claims;
+
+async function knockAt(handler: Handler, options: { control?: Handler; claims?: Claims | null } = {}) {
+  const egress = new FakeEgress();
+  egress.sellers.set(SELLER, handler);
+  egress.sellers.set(CONTROL, options.control ?? (() => answer(200, {})));
+  const tools = { egress, rail, control: new Control(egress, `${CONTROL}/ok`) };
+  const { body } = await knock(tools, request, options.claims ?? null, new FixedClock("2026-11-02T00:00:00Z"));
+  expect(() => BODIES.handshake.parse({ slot: { block: 1, minute: 0 }, planned: "free", ...body })).not.toThrow();
+  return { body, egress, asked: egress.asked.filter((one) => one.url === URL_ASKED).length };
+}
+
+describe("what an answer is", () => {
+  const dead: Handler = () => transport("connection refused");
+  test.each<[string, Handler, Record<string, unknown>]>([
+    ["a 402", () => terms402(), { state: "asked", live: true, honest: true, fault: null, price: "0.010000" }],
+    [
+      "a 402 after eleven seconds",
+      () => ({ ...terms402(), totalMs: 11_000 }) as never,
+      { state: "asked", live: false, fault: null },
+    ],
+    ["a 402 without terms", () => answer(402, "{}"), { state: "malformed", live: false, honest: null }],
+    ["a 402 of a website", () => answer(402, "<html>", html), { state: "malformed", live: false, honest: null }],
+    ["a free answer", () => answer(200, { sum: 3 }), { state: "free", live: true, honest: null, terms: null }],
+    ["403", () => answer(403, "no"), { state: "wall", live: false, wall: true, fault: "blocked", honest: null }],
+    ["429", () => answer(429, "no"), { state: "wall", wall: true, fault: "blocked" }],
+    ["a bot check", () => answer(503, "<title>Just a moment...", html), { state: "wall", wall: true }],
+    ["a bot check that answers 200", () => answer(200, "<p>captcha", html), { state: "wall", wall: true }],
+    ["an outage page", () => answer(503, "<p>down", html), { state: "status", wall: false, fault: null, status: 503 }],
+    ["404", () => answer(404, {}), { state: "status", live: false, fault: null }],
+    ["a redirect", () => answer(302, ""), { state: "status", live: false }],
+    ["silence", () => timeout(), { state: "silent", live: false, fault: null, status: null, latency_ms: null }],
+    ["a refused connection", dead, { state: "silent", live: false, fault: null }],
+    [
+      "a hundred megabytes",
+      () => ({
+        outcome: "too_large",
+        says: "past the cap",
+        status: 200,
+        totalMs: 90,
+        sent: true,
+        body: Buffer.alloc(1024 * 1024),
+      }),
+      { state: "silent", live: false, status: 200 },
+    ],
+    [
+      "an address that we never ask",
+      () => ({ outcome: "refused", reason: "address", says: "private", totalMs: 0, sent: false }),
+      { state: "unfetchable", live: false, fault: "ours" },
+    ],
+  ])("%s", async (_name, handler, want) => {
+    expect((await knockAt(handler)).body).toMatchObject(want);
+  });
+
+  test("a failure while the control fails too is ours, and without a control address nothing is excused", async () => {
+    const down: Handler = () => transport("network is unreachable");
+    expect((await knockAt(down, { control: down })).body).toMatchObject({ fault: "ours", control: { ok: false } });
+    expect((await knockAt(down)).body).toMatchObject({ fault: null, control: { ok: true } });
+    expect((await knockAt(() => terms402(), { control: down })).body.control).toBeUndefined();
+    const egress = new FakeEgress();
+    const none = new Control(egress, null);
+    expect(await none.call(new FixedClock(0 as never))).toBeNull();
+  });
+
+  test("a transport error is retried once, and nothing else is", async () => {
+    const lost = await knockAt((_asked, n) => (n === 0 ? transport("reset") : terms402()));
+    expect(lost).toMatchObject({ asked: 2, body: { state: "asked", live: true } });
+    expect((await knockAt(() => transport("reset"))).asked).toBe(2);
+    expect((await knockAt(() => timeout())).asked).toBe(1);
+    expect((await knockAt(() => answer(500, {}))).asked).toBe(1);
+  });
+
+  test("failures of one moment share one control call", async () => {
+    const egress = new FakeEgress();
+    egress.sellers.set(CONTROL, () => answer(200, {}));
+    const control = new Control(egress, `${CONTROL}/ok`);
+    const clock = new FixedClock("2026-11-02T00:00:00Z");
+    await Promise.all(Array.from({ length: 20 }, () => control.call(clock)));
+    expect(egress.asked).toHaveLength(1);
+  });
+});
+
+describe("honesty: the 402 against the seller's own listing", () => {
+  const differs = (claims: Claims | null, accepts: unknown[], rest: Record<string, unknown> = {}): string[] => {
+    const quoted = terms402(accepts, rest);
+    if (quoted.outcome !== "answered") throw new Error("not answered");
+    return differences(claims, readTerms(quoted, rail)).map((one) => one.defect);
+  };
+  const other = "0x9999999999999999999999999999999999999999";
+  const solana = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp";
+  const schema402 = (schema: unknown) => ({
+    extensions: { bazaar: { info: { input: { type: "http" }, output: { schema } } } },
+  });
+
+  test.each<[string, Claims | null, unknown[], string[]]>([
+    ["as listed", claimsOf(), [entry()], []],
+    ["in other capitals", claimsOf(), [entry({ payTo: entry().payTo.toUpperCase().replace("0X", "0x") })], []],
+    ["cheaper than listed", claimsOf(), [entry({ amount: "1" })], []],
+    ["dearer than listed", claimsOf(), [entry({ amount: "10001" })], ["price_differs"]],
+    ["dearer, where the price moves", claimsOf({ pricing: { mode: "dynamic" } }), [entry({ amount: "99999" })], []],
+    ["another payout address", claimsOf(), [entry({ payTo: other })], ["pay_to_differs"]],
+    [
+      "another address, none listed",
+      claimsOf({ accepts: [entry({ payTo: undefined })] }),
+      [entry({ payTo: other })],
+      [],
+    ],
+    [
+      "one of several listed addresses",
+      claimsOf({ accepts: [entry(), entry({ payTo: other })] }),
+      [entry({ payTo: other })],
+      [],
+    ],
+    ["another asset", claimsOf(), [entry({ asset: other })], ["asset_differs"]],
+    ["another network only", claimsOf(), [entry({ network: "eip155:8453" })], ["network_differs"]],
+    [
+      "a further network beside the listed one",
+      claimsOf(),
+      [entry({ network: "eip155:8453", amount: "99999" }), entry()],
+      [],
+    ],
+    [
+      "a network we cannot pay",
+      claimsOf({ accepts: [entry({ network: solana })] }),
+      [entry({ network: solana, amount: "20000" })],
+      ["price_differs"],
+    ],
+    ["no terms listed", claimsOf({ accepts: undefined }), [entry({ payTo: other, amount: "99999" })], []],
+    ["no listing of its own", null, [entry({ payTo: other })], []],
+    ["everything at once", claimsOf(), [entry({ amount: "10001", payTo: other })], ["pay_to_differs", "price_differs"]],
+  ])("%s", (_name, claims, accepts, want) => {
+    expect(differs(claims, accepts)).toEqual(want);
+  });
+
+  test("a schema may be left out of the 402, and not be another one", () => {
+    expect(differs(claimsOf(), [entry()])).toEqual([]);
+    expect(differs(claimsOf(), [entry()], schema402({ ...OUTPUT_SCHEMA }))).toEqual([]);
+    expect(differs(claimsOf(), [entry()], schema402({ ...OUTPUT_SCHEMA, required: [] }))).toEqual(["schema_differs"]);
+    expect(differs(claimsOf({ outputSchema: undefined }), [entry()], schema402(OUTPUT_SCHEMA))).toEqual([]);
+  });
+
+  test("listed as paid and given away is a defect, and no dishonesty", async () => {
+    const { body } = await knockAt(() => answer(200, {}), { claims: claimsOf() });
+    expect(body).toMatchObject({ state: "free", honest: null, differs: [{ defect: "no_402" }] });
+    expect(NETWORK).toBe("eip155:84532");
+  });
+});
