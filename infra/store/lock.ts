@@ -9,14 +9,16 @@ const RETRY_MS = 4;
 const MAX_WAITING = 10_000;
 
 /**
- * A lock between processes: the RESERVED lock that `BEGIN IMMEDIATE` takes on an empty SQLite file (Node has no flock).
- * The kernel drops it with the process, so kill -9 leaves nothing behind. Nothing is ever written into the file.
+ * A lock between processes: the RESERVED lock that `BEGIN IMMEDIATE` takes on a SQLite file (Node has no flock). The
+ * kernel drops it with the process, so kill -9 leaves nothing behind. After the file was made nothing is written, so a
+ * full disk can still be locked, and emptied.
  *
  * The busy handler is off and we retry on a timer: the holder may be another store of this very process, and a blocking
  * wait would keep it from ever letting go.
  */
 export function openFolderLock(path: string): FolderLock {
   const db = new Database(path, { timeout: 0 });
+  makeFirstPage(db);
   const begin = db.prepare("BEGIN IMMEDIATE");
   const end = db.prepare("ROLLBACK");
   let held: Promise<void> = Promise.resolve();
@@ -66,4 +68,14 @@ export function openFolderLock(path: string): FolderLock {
       db.close();
     },
   };
+}
+
+/** On a file without pages every lock would set one up in a journal and take it back. */
+function makeFirstPage(db: Database.Database): void {
+  try {
+    if (db.pragma("user_version", { simple: true }) === 0) db.pragma("user_version = 1");
+  } catch (error) {
+    // Somebody else is making it, or holds the lock on one that is made.
+    if (!isErrno(error, "SQLITE_BUSY")) throw error;
+  }
 }

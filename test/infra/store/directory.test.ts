@@ -1,6 +1,8 @@
+import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
@@ -42,6 +44,16 @@ describe("directory store", () => {
     await store.swap("c", text("c"), null);
     expect((await readdir(root)).sort()).toEqual([".~store", "a", "c"]);
     expect(await readdir(join(root, ".~store/tmp"))).toEqual([]);
+  });
+
+  it("keeps processes apart: no count of a swapped counter is lost", async () => {
+    await store.create("count", text("0"));
+    const child = join(import.meta.dirname, "swap-child.ts");
+    const run = () => promisify(execFile)(process.execPath, ["--import", "tsx", child, root, "60"]);
+    await Promise.all([run(), run()]);
+    expect(Buffer.from((await store.get("count"))!.bytes).toString()).toBe("120");
+    // The lock is a lock only: nothing was written into it, no journal stays.
+    expect((await readdir(join(root, ".~store"))).sort()).toEqual(["lock.sqlite", "tmp"]);
   });
 
   it("sweeps what a writer that died left behind, and never lists it", async () => {
