@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 import {
-  chmodSync,
   closeSync,
   constants,
   fstatSync,
@@ -27,9 +26,9 @@ const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, 
 
 export const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
-/** Make `dir` (and its parents) if it is not there; a folder made here has mode 0700 whatever the umask. */
+/** Make `dir` (and its parents) if it is not there, with mode 0700; one that is there keeps its mode. */
 export function privateFolder(dir: string): void {
-  if (mkdirSync(dir, { recursive: true, mode: 0o700 }) !== undefined) chmodSync(dir, 0o700);
+  mkdirSync(dir, { recursive: true, mode: 0o700 });
 }
 
 function syncFolder(dir: string): void {

@@ -85,12 +85,12 @@ describe("a good answer", () => {
   it("times count from the first byte out, not from the look-up", async () => {
     const server = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 60));
     open.push(server);
-    const resolve = () => new Promise<string[]>((done) => setTimeout(done, 150, ["127.0.0.1"]));
+    const resolve = () => new Promise<string[]>((done) => setTimeout(done, 400, ["127.0.0.1"]));
     const url = `http://slow.test:${server.port}/`;
     const result = await egressOf({ resolve }).fetch({ url, method: "GET", profile: "handshake" });
     expect(result.outcome).toBe("answered");
     expect(result.headersMs).toBeGreaterThanOrEqual(58);
-    expect(result.totalMs).toBeLessThan(150);
+    expect(result.totalMs).toBeLessThan(400);
   });
 
   it.each<[string, Behaviour, string]>([
@@ -221,7 +221,7 @@ describe("what is sent", () => {
   });
 });
 
-const quick = { headersMs: 120, totalMs: 300, windowMs: 60, windowBytes: 10 };
+const quick = { headersMs: 250, totalMs: 500, windowMs: 60, windowBytes: 10 };
 /** One byte each 15 ms. */
 const drip =
   (text: string): Behaviour =>
@@ -364,7 +364,7 @@ describe("a bad answer", () => {
     if (!("status" in wanted)) expect(result).not.toHaveProperty("status");
     if (result.outcome !== "answered") expect(result.says).not.toBe("");
     expect(result.totalMs).toBeGreaterThan(0);
-    expect(result.totalMs).toBeLessThan(3_000);
+    expect(result.totalMs).toBeLessThan(10_000);
   });
 
   it("whenever a peer hangs up around the request: what it got of it was sent", async () => {
@@ -480,13 +480,24 @@ describe("deadlines", () => {
 });
 
 describe("called off", () => {
-  it.each<[string, Behaviour, number, object]>([
-    ["before it began", say("200 OK"), 0, { outcome: "refused", sent: false }],
-    ["while waiting for headers", () => {}, 40, { outcome: "transport", sent: true, says: "called off" }],
-    ["in the body", write("HTTP/1.1 200 OK\r\n\r\nbo"), 40, { outcome: "cut", status: 200, sent: true }],
-  ])("%s", async (_, behave, ms, wanted) => {
-    const signal = ms === 0 ? AbortSignal.abort() : AbortSignal.timeout(ms);
-    const { result } = await ask(behave, { signal });
+  it("before it began: refused, nothing sent", async () => {
+    const { result, server } = await ask(say("200 OK"), { signal: AbortSignal.abort() });
+    expect(result).toMatchObject({ outcome: "refused", sent: false });
+    expect(server.connections()).toBe(0);
+  });
+
+  it.each<[string, string, object]>([
+    ["while waiting for headers", "", { outcome: "transport", sent: true, says: "called off" }],
+    ["in the body", "HTTP/1.1 200 OK\r\n\r\nbo", { outcome: "cut", status: 200, sent: true, says: "called off" }],
+  ])("%s", async (_, text, wanted) => {
+    const stop = new AbortController();
+    const { result } = await ask(
+      (socket) => {
+        socket.write(text);
+        setTimeout(() => stop.abort(), 150);
+      },
+      { signal: stop.signal },
+    );
     expect(result).toMatchObject(wanted);
   });
 
@@ -578,7 +589,7 @@ describe("whatever a stranger writes", () => {
         expect(["answered", "transport", "cut", "timeout", "too_large"]).toContain(result.outcome);
         if (result.outcome !== "answered") expect(result.sent).toBe(true);
       }),
-      { numRuns: 150 },
+      { numRuns: 80 },
     );
   });
 });

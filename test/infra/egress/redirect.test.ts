@@ -113,15 +113,17 @@ describe("redirects of evidence", () => {
 
   it("all hops share one deadline, counted from the first byte of the first", async () => {
     const server = await stranger((socket, request) => {
-      setTimeout(() => say("302 Found\r\nlocation: /")(socket, request), 80);
+      setTimeout(() => say("302 Found\r\nlocation: /")(socket, request), 150);
     });
-    const limits = { evidence: { totalMs: 200 } };
+    const limits = { evidence: { totalMs: 400 } };
     const egress = createEgress({ allowLoopback: true, userAgent: "t", limits });
     open.push(server, egress);
     const result = await egress.fetch(evidence(`${server.origin}/`));
     expect(result).toMatchObject({ outcome: "timeout", sent: true });
-    expect(server.connections()).toBe(3);
-    expect(result.totalMs).toBeGreaterThanOrEqual(198);
+    // Each hop alone is within the deadline; all four are not.
+    expect(server.connections()).toBeGreaterThan(1);
+    expect(server.connections()).toBeLessThan(4);
+    expect(result.totalMs).toBeGreaterThanOrEqual(398);
   });
 
   it("a dead end after the first hop is transport, and the first hop was sent", async () => {

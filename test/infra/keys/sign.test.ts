@@ -194,7 +194,7 @@ describe("properties", () => {
         expect(verifyBytes(signer.publicKey, message, signature)).toBe(true);
         expect(await portable.verifyBytes(signer.publicKey, message, signature)).toBe(true);
       }),
-      { numRuns: 40 },
+      { numRuns: 25 },
     );
   });
 
@@ -225,7 +225,7 @@ describe("properties", () => {
           expect(await judge({ ...signed, signature: toBase64url(flipped) })).toBe("bad_signature");
         },
       ),
-      { numRuns: 25 },
+      { numRuns: 15 },
     );
   });
 
