@@ -21,6 +21,8 @@ export interface Money {
   asset: string;
   wallets: Wallets;
   controlUrl: string | null;
+  /** Pauses (real ms) between looks at the chain after a paid call; a chain that mines at once needs no long ones. */
+  settlePollMs?: readonly number[];
 }
 
 export interface Assembled {
@@ -94,6 +96,7 @@ export async function assemble(
       spentBefore: spent?.micro ?? 0n,
       hostsAtOnce: config.observe.hosts_at_once,
       secret: parts.secret,
+      ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
     },
     logger,
     metrics,

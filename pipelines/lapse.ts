@@ -4,16 +4,11 @@ import type { Store } from "../infra/store/store.ts";
 import type { Pipeline } from "./pipeline.ts";
 import { addDays, dayOf, dayStart } from "./record/time.ts";
 
-/** A listing source and the day on which the lapsed record first hears of it. */
-export interface Introduction {
-  source: string;
-  daysAgo: number;
-}
-
 export interface LapseOptions {
   /** Length of the past that is lived through; the last day is today and ends now. */
   days: number;
-  introductions: readonly Introduction[];
+  /** Catalogues that are read at the start of every day. */
+  catalogues: readonly string[];
   signal?: AbortSignal;
   onDay?: (progress: LapseProgress) => void;
 }
@@ -77,8 +72,7 @@ export async function lapse(
     if (await privateStore.head(doneKey(day))) continue;
     const end = day === last ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
     clock.use(new LapsedClock(dayStart(day)));
-    const sources = options.introductions.filter((one) => addDays(last, -one.daysAgo) <= day).map((one) => one.source);
-    await pipeline.intake(sources);
+    await pipeline.intake(options.catalogues);
     const plan = await pipeline.plan(day);
     const seen = await pipeline.observe(plan, dayStart(day), end);
     const at = new LapsedClock(end);

@@ -65,14 +65,10 @@ export class Pipeline {
 
   constructor(private readonly parts: PipelineParts) {}
 
-  /** Read catalogues and sellers' own listings, and publish what is new. */
-  async intake(sources: readonly string[]): Promise<void> {
-    const { observer, ingest } = this.parts;
-    for (const source of sources) {
-      if (new URL(source).pathname.endsWith("/discovery/resources")) await observer.intakeCatalogue(source);
-      else await observer.intakeSeller(source);
-    }
-    await ingest.pass();
+  /** Read catalogues, and the own listing of every seller in them. */
+  async intake(catalogues: readonly string[]): Promise<void> {
+    for (const catalogue of catalogues) await this.parts.observer.intakeCatalogue(catalogue);
+    await this.parts.ingest.pass();
   }
 
   /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */

@@ -11,8 +11,8 @@ export interface ScheduleParts {
   pipeline: Pipeline;
   observer: Observer;
   publisher: Publisher;
-  /** Catalogues and sellers' origins that are read again. */
-  sources: readonly string[];
+  /** Catalogues that are read again. */
+  catalogues: readonly string[];
   logger: Logger;
   metrics: Metrics;
 }
@@ -67,7 +67,7 @@ export const JOBS: readonly Job[] = [
     name: "intake",
     cadence: "0 20 */6 * * *",
     lane: "record",
-    run: ({ pipeline, sources }) => pipeline.intake(sources),
+    run: ({ pipeline, catalogues }) => pipeline.intake(catalogues),
   },
   { name: "sweep", cadence: "0 40 4 * * *", lane: "record", run: ({ publisher }) => publisher.sweep() },
 ];

@@ -78,7 +78,7 @@ export const observe = (config: Config, options: RoleOptions): Promise<void> =>
     const from = systemClock.now();
     const plan = await roles.pipeline.plan(dayOf(from));
     if (!options.once) {
-      const schedule = startSchedule({ ...parts, ...roles, sources: config.catalogues });
+      const schedule = startSchedule({ ...parts, ...roles, catalogues: config.catalogues });
       await untilStopped();
       return schedule.stop();
     }

@@ -67,16 +67,21 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const serving = await openServing(parts, clock, true);
     closing.push(() => serving.close());
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
-    const money = { rpcUrl: world.rpcUrl, asset: world.asset, wallets, controlUrl: world.control };
+    const money = {
+      rpcUrl: world.rpcUrl,
+      asset: world.asset,
+      wallets,
+      controlUrl: world.control,
+      settlePollMs: [30, 100],
+    };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
     await roles.publisher.publishKeys(serving.jwks());
     progress.say(`lapsing ${days} days from the past to now (record time is made up, chain time is real)`);
-    const introductions = [world.catalogue, ...world.sellers.map((seller) => seller.origin)];
     const span = await lapse(roles.pipeline, parts.privateStore, clock, real, {
       days,
-      introductions: introductions.map((source) => ({ source, daysAgo: days })),
+      catalogues: config.catalogues,
       signal: stopped.signal,
       onDay: (day) => progress.day(day),
     });
@@ -98,7 +103,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const schedule = startSchedule({
       ...roles,
       clock,
-      sources: introductions,
+      catalogues: config.catalogues,
       logger: parts.logger,
       metrics: parts.metrics,
     });
