@@ -1,7 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
-import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -13,6 +12,7 @@ import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
+import { signedText } from "./sign.ts";
 
 /** Characters of a host name in the DNS (RFC 1035 section 2.3.4). */
 const MAX_HOST = 253;
@@ -91,8 +91,7 @@ export class Checks {
   }
 
   #sign(key: string, facts: CheckFacts): CachedAnswer {
-    const answer = signObject(this.deps.signer, { ...facts, answered_at: rfc3339(this.deps.clock.now()) });
-    const text = JSON.stringify(answer);
+    const text = signedText(this.deps.signer, { ...facts, answered_at: rfc3339(this.deps.clock.now()) });
     const made = { text, etag: `"${sha256hex(text).slice(0, 32)}"`, madeAt: this.deps.clock.monotonic() };
     this.#cache.set(key, made);
     return made;

@@ -1,4 +1,3 @@
-import { canonicalText } from "../../infra/canonical.ts";
 import type { SignedCard } from "../../pipelines/record/card.ts";
 import { isTemplate } from "../../pipelines/record/url.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
@@ -71,7 +70,8 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined): Grade {
     withdrawnSince: gone,
     observationsSince: observations,
     flags: inOrder(flags),
-    scorecard: canonicalText(card),
+    // The leaf is RFC 8785 text, and JSON.stringify prints its parts as they stood there.
+    scorecard: JSON.stringify(card),
   };
 }
 

@@ -24,6 +24,9 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   };
 }
 
+/** What RFC 8785 cannot print, so what cannot be signed. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
 /**
  * Defects of the newest listing and 402. The volatile row is newer than the listing's leaf, so it goes first; text in
  * it that is no list of defects is as good as none, and the published ones stand.
@@ -31,7 +34,9 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
 export function defectsOf(row: VolatileRow | undefined, published: readonly Defect[]): Defect[] {
   if (!row) return [...published];
   try {
-    return Defect.array().parse(JSON.parse(row.defects));
+    if (row.defects === "[]") return [];
+    const defects = Defect.array().parse(JSON.parse(row.defects));
+    return defects.some(({ defect, says }) => LONE_SURROGATE.test(`${defect} ${says}`)) ? [...published] : defects;
   } catch {
     return [...published];
   }
@@ -40,6 +45,13 @@ export function defectsOf(row: VolatileRow | undefined, published: readonly Defe
 /** A word of a POSIX shell command line, in single quotes. */
 export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** The same free handshake from anywhere: method and url, no payment, no redirect, 20 s; prints status and headers too. */
-export const handshakeCommand = (method: string, url: string): string =>
-  `curl -gsSi -m 20 ${method === "GET" ? "" : `-X ${method} `}-H 'Accept: */*' ${shellWord(url)}`;
+/** Flags of curl that make our handshake: no globbing, no redirect, 20 s in all, status and headers shown. */
+const HANDSHAKE = "curl -gsSi -m 20 -H 'Accept: application/json'";
+const WITH_BODY = "-H 'Content-Type: application/json' -d '{}'";
+
+/** The same free handshake from anywhere: method and url, without payment; an empty JSON object where a body belongs. */
+export function handshakeCommand(method: string, url: string): string {
+  if (method === "GET") return `${HANDSHAKE} ${shellWord(url)}`;
+  const body = method === "DELETE" ? "" : `${WITH_BODY} `;
+  return `${HANDSHAKE} -X ${method} ${body}${shellWord(url)}`;
+}

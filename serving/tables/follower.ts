@@ -87,7 +87,7 @@ export class Follower {
     const volatile = await this.#volatile(old);
     if (volatile !== old.volatile) {
       for (const row of volatile.rows.values()) {
-        old.names.add({ cap: row.capability_id, url: row.url, method: row.method, tool: null });
+        old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
       }
     }
     const size = snapshot?.head.size ?? 0;

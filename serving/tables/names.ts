@@ -5,7 +5,6 @@ export interface Name {
   cap: string;
   url: string;
   method: string;
-  tool: string | null;
 }
 
 export interface Template extends Name {

@@ -9,15 +9,18 @@ export type Positions = Record<string, Record<string, number>>;
 
 /** The volatile rows of one `live/view.json`. */
 export interface Volatile {
-  /** Moment of the view that named them, RFC 3339, or null before the first. */
-  at: string | null;
+  /** Etag of the view that named them, or null before the first. */
+  etag: string | null;
   /** Size of the tree that their counts refer to. */
   treeSize: number;
   positions: Positions;
+  /** By key of the live object: one that is named again is not read again, since keys are never used twice. */
+  tables: ReadonlyMap<string, readonly VolatileRow[]>;
+  /** All of them, by capability id. */
   rows: ReadonlyMap<string, VolatileRow>;
 }
 
-export const NO_VOLATILE: Volatile = { at: null, treeSize: 0, positions: {}, rows: new Map() };
+export const NO_VOLATILE: Volatile = { etag: null, treeSize: 0, positions: {}, tables: new Map(), rows: new Map() };
 
 /** Who holds which published facts, and how fresh they are. */
 export interface ViewParts {

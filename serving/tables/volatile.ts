@@ -24,14 +24,18 @@ const MAX_VIEW_BYTES = 1024 * 1024;
  */
 export async function loadVolatile(store: Pick<Store, "get">, old: Volatile): Promise<Volatile> {
   const object = await store.get(VIEW, { maxBytes: MAX_VIEW_BYTES });
-  if (!object) return old;
+  if (!object || object.etag === old.etag) return old;
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-  if (file.at === old.at || wentBack(old.positions, file.positions)) return old;
+  if (wentBack(old.positions, file.positions)) return old;
+  const tables = new Map<string, readonly VolatileRow[]>();
+  for (const key of file.live) tables.set(key, old.tables.get(key) ?? (await readTable(store, key)));
   const rows = new Map<string, VolatileRow>();
-  for (const key of file.live) {
-    const table = await store.get(key);
-    if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
-    for (const row of decodeVolatile(table.bytes)) rows.set(row.capability_id, row);
-  }
-  return { at: file.at, treeSize: file.tree_size, positions: file.positions, rows };
+  for (const table of tables.values()) for (const row of table) rows.set(row.capability_id, row);
+  return { etag: object.etag, treeSize: file.tree_size, positions: file.positions, tables, rows };
+}
+
+async function readTable(store: Pick<Store, "get">, key: string): Promise<readonly VolatileRow[]> {
+  const table = await store.get(key);
+  if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
+  return decodeVolatile(table.bytes);
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { canonicalText } from "../../infra/canonical.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { readEnvelope } from "../../pipelines/record/envelope.ts";
 import { isId } from "../../pipelines/record/ids.ts";
@@ -89,6 +90,7 @@ describe("a known endpoint", () => {
     expect(signing_key_id).toBe(record.keys.answers.kid);
     expect(signature).toMatch(/^[A-Za-z0-9_-]{86}$/);
     const card = JSON.parse(scorecard!) as { computed_at: string };
+    expect(canonicalText(card)).toBe(scorecard);
     expect(verifyObject(record.jwks, card, { purpose: "cards", at: card.computed_at })).toEqual({ ok: true });
   });
 
@@ -139,7 +141,8 @@ describe("a known endpoint", () => {
       ...{ sampleCount: 0, computedAt: null, flags: [], corrections: [], payee: null },
       why: "UNRATED: 0 of 30 paid calls so far; unknown, not bad.",
       observed: { probes: 0, firstSeen: null, lastSeen: null, spanDays: 0, advertised: null, protocols: [] },
-      reproduce: "curl -gsSi -m 20 -X POST -H 'Accept: */*' 'https://seller.example/new'",
+      reproduce:
+        "curl -gsSi -m 20 -H 'Accept: application/json' -X POST -H 'Content-Type: application/json' -d '{}' 'https://seller.example/new'",
     });
     expect(answer).not.toHaveProperty("queued");
     expect(answer).not.toHaveProperty("buy");
@@ -194,6 +197,25 @@ describe("a known endpoint", () => {
   });
 });
 
+describe("defects of the volatile row", () => {
+  const fresh = { defect: "no_402", says: "it is free now", seenAt: null };
+  test.each([
+    ["newer than the published ones", JSON.stringify([fresh]), [fresh]],
+    ["none any more", "[]", []],
+    ["no JSON: the published ones stand", "[{", SUM.defects],
+    ["of another shape", '[{"defect":1}]', SUM.defects],
+    ["text that cannot be signed", '[{"defect":"x","says":"\\ud800"}]', SUM.defects],
+  ])("%s", async (_, defects, expected) => {
+    const own = await PublicRecord.open();
+    await own.publish([listingDraft(SUM)]);
+    await own.live([rowOf(SUM, { defects })]);
+    const answer = await answerOf(await servingOver(own), { url: SUM.url });
+    expect(answer.defects).toEqual(expected);
+    expect(verifyObject(own.jwks, answer, { purpose: "answers", at: answer.answered_at })).toEqual({ ok: true });
+    await own.close();
+  });
+});
+
 describe("the minute", () => {
   test("two requests in it get identical bytes, after it new ones", async () => {
     const serving = await servingOver(record);
@@ -208,6 +230,10 @@ describe("the minute", () => {
           const query = { url, ...(method ? { method } : {}), ...(pay_to ? { pay_to } : {}) };
           serving.clock.pass(60_000);
           const first = await (await serving.get(checkPath(query))).text();
+          const answer = CheckAnswer.parse(JSON.parse(first));
+          expect(verifyObject(record.jwks, answer, { purpose: "answers", at: answer.answered_at })).toEqual({
+            ok: true,
+          });
           serving.clock.pass(wait);
           const reordered = `/v1/check?junk=1&${[...new URLSearchParams(query)]
             .reverse()

@@ -68,7 +68,7 @@ describe("following", () => {
 
   test("folding in steps gives the state of folding at once", async () => {
     const stepwise = follow();
-    for (let i = 0; i < 40; i++) {
+    for (let i = 0; i < 21; i++) {
       const spec = { url: `https://s${i % 7}.example/x` };
       const card = cardOf(spec, {
         computed_at: `2026-11-20T00:00:${String(i).padStart(2, "0")}.000Z`,
@@ -194,6 +194,18 @@ describe("the volatile rows", () => {
     await record.live([rowOf(A, { probes: 11 })], { positions: { t: { "0": 5, "1": 8 } } });
     expect(await follower.refresh()).toBe(true);
     expect(probes()).toBe(11);
+  });
+
+  test("a table that is named again is not read again", async () => {
+    await record.publish([listingDraft(A)]);
+    await record.live([rowOf(A, { probes: 10 })]);
+    const follower = follow();
+    await follower.refresh();
+    const [key] = [...follower.view.volatile.tables.keys()];
+    await record.store.delete(key!);
+    await record.live([rowOf(B, { probes: 1 })], { live: [key!, "live/0.1.arrow"] });
+    await follower.refresh();
+    expect([A, B].map((spec) => follower.view.row(capOf(spec))?.probes)).toEqual([10, 1]);
   });
 
   test("speak of the card they were counted against, not of a newer one", async () => {

@@ -141,7 +141,7 @@ describe("an endpoint's page", () => {
       ],
       ...[
         `Endpoint id ${capOf(SUM)}`,
-        "curl -gsSi -m 20 -H &#39;Accept: */*&#39; &#39;https://seller.example/api/sum?a=1&amp;b=2&#39;",
+        "curl -gsSi -m 20 -H &#39;Accept: application/json&#39; &#39;https://seller.example/api/sum?a=1&amp;b=2&#39;",
       ],
       ...["What we got wrong 2026-11-01 00:00 UTC : wrong &lt;script&gt;"],
     ]) {
