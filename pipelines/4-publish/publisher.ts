@@ -134,8 +134,9 @@ export class Publisher {
   }
 
   /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */
-  due(today: string): string[] {
-    return this.#runs.due(this.published, today);
+  async due(today: string): Promise<string[]> {
+    const { fold } = await this.#committer.before();
+    return this.#runs.due(fold, today);
   }
 
   /** Write the market index of what is published now; its leaf rides along with the next publication. */

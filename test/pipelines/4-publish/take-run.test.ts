@@ -1,0 +1,289 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { headlineOf } from "../../../pipelines/4-publish/fold.ts";
+import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { readRun, runKey, writeRun } from "../../../pipelines/4-publish/runs.ts";
+import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
+import type { RunResult } from "../../../pipelines/4-publish/take-run.ts";
+import type { SignedCard } from "../../../pipelines/record/card.ts";
+import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import { addDays } from "../../../pipelines/record/time.ts";
+import { proveRecord } from "../../helpers/prove-record.ts";
+import { type CardSpec, capOf, correction, header, JWKS, line, TRUST, World } from "./world.ts";
+
+const START = "2026-11-01";
+let world: World;
+let publisher: Publisher;
+let next = 0;
+
+beforeEach(async () => {
+  world = await World.open();
+  world.clock.set(`${START}T00:00:00.000Z`);
+  publisher = world.publisher();
+  await publisher.publishKeys(JWKS);
+  next = 0;
+});
+afterEach(() => world.close());
+
+type Specs = (CardSpec | CardSpec["band"])[];
+
+/** A run of endpoint a, `day` days after the start, at this hour; the clock moves there. */
+async function take(day: number, specs: Specs, hour = 6, corrections: CorrectionDraft[] = []): Promise<RunResult> {
+  const now = `${addDays(START, day)}T${String(hour).padStart(2, "0")}:00:00.000Z`;
+  world.clock.set(now);
+  return publisher.takeRun({ header: header(now, ++next), lines: [line("a", now, specs, `${now}`)] }, corrections);
+}
+
+const capA = () => publisher.published.caps.get(capOf("a"))!;
+const cardA = () => JSON.parse(headlineOf(capA())!.text) as SignedCard;
+const proven = () => proveRecord(world.publicStore, { trust: TRUST, settled: true });
+
+async function grades(): Promise<GradeLeaf[]> {
+  const { leaves } = await proven();
+  return leaves.filter((leaf) => leaf.kind === "grade");
+}
+
+describe("the hold", () => {
+  it("lets a letter down at once and up after 14 clean days", async () => {
+    await take(0, ["B"]);
+    await take(1, ["D"]);
+    expect(cardA()).toMatchObject({ band: "D", flags: [] });
+    await take(2, ["A"]);
+    expect(cardA()).toMatchObject({ band: "D", flags: ["held_14d"] });
+    expect(headlineOf(capA())?.why).toBe(
+      "D on OUTCOME_VERIFIED, composite 0.912; a letter rises only after 14 clean days, next possible 2026-11-16.",
+    );
+    await take(14, ["A"]);
+    expect(cardA().band).toBe("D");
+    await take(15, ["A"]);
+    expect(cardA()).toMatchObject({ band: "A", flags: [] });
+    expect((await grades()).map((leaf) => leaf.raw_band + leaf.card.band).join(" ")).toBe("BB DD AD AD AA");
+  });
+
+  it("runs a letter on over days without a leaf", async () => {
+    await take(0, ["F"]);
+    await take(20, ["A"]);
+    expect(cardA().band).toBe("F");
+    expect(headlineOf(capA())?.why).toContain("next possible 2026-12-04");
+  });
+
+  it("never lets another tier be better than the headline, and leaves a worse one alone", async () => {
+    const delivery = (band: CardSpec["band"]): CardSpec => ({ band, tier: "DELIVERY_VERIFIED" });
+    await take(0, ["D", delivery("B")]);
+    expect(capA().cards.map((card) => card.band)).toEqual(["D", "D"]);
+    await take(1, ["A", delivery("F"), { band: "UNRATED", tier: "LIVENESS_VERIFIED" }]);
+    expect(capA().cards.map((card) => card.band)).toEqual(["D", "F", "UNRATED"]);
+    expect(capA().cards.map((card) => (JSON.parse(card.text) as SignedCard).flags)).toEqual([["held_14d"], [], []]);
+    await proven();
+  });
+
+  it("skips UNRATED days, and holds nothing down to UNRATED", async () => {
+    await take(0, ["UNRATED"]);
+    await take(1, ["A"]);
+    expect(cardA().band).toBe("A");
+    await take(2, ["UNRATED"]);
+    expect(cardA().band).toBe("UNRATED");
+    await take(3, ["B"]);
+    expect(cardA().band).toBe("B");
+  });
+
+  it("puts held_14d among the flags in the order of the vocabulary", async () => {
+    await take(0, ["D"]);
+    await take(1, [{ band: "B", flags: ["refunded", "streaky"] }]);
+    expect(cardA().flags).toEqual(["refunded", "held_14d", "streaky"]);
+  });
+
+  it("skips days that stood on withdrawn records, and counts them again when the correction is taken back", async () => {
+    await take(0, ["F"]);
+    await take(1, ["A"]);
+    expect(cardA().band).toBe("F");
+    const result = await take(1, ["A"], 9, [correction("a", "c1")]);
+    expect(result).toMatchObject({ cards: 1, leaves: 2 });
+    expect(cardA()).toMatchObject({ band: "A", flags: [] });
+    const back: CorrectionDraft = { kind: "reinstated", capability_id: capOf("a"), body: { correction: "c1" } };
+    await take(2, ["A"], 6, [back]);
+    expect(cardA().band).toBe("F");
+    await proven();
+  });
+
+  it("skips only the days from the corrected grade on", async () => {
+    await take(0, ["D"]);
+    await take(1, ["F"]);
+    const since = { record_id: "rec_1", grade_at: "2026-11-02T06:00:00.000Z" };
+    await take(2, ["A"], 6, [correction("a", "c1", since)]);
+    expect(cardA().band).toBe("D");
+  });
+});
+
+describe("the publish rule", () => {
+  it("says nothing that is published already, also when the same run comes again from another process", async () => {
+    const now = `${START}T06:00:00.000Z`;
+    const run = { header: header(now, 1), lines: [line("a", now, ["B"])] };
+    world.clock.set(now);
+    expect(await publisher.takeRun(run)).toMatchObject({ cards: 1 });
+    expect(await publisher.takeRun(run)).toMatchObject({ taken: true, cards: 0, leaves: 0 });
+    expect(await world.publisher().takeRun(run)).toMatchObject({ taken: true, cards: 0, leaves: 0 });
+    expect(await world.metrics.text()).toContain("touchstone_cards_signed_total 1");
+  });
+
+  it("publishes a change once a UTC day, bad news at once, and remembers what waits", async () => {
+    await take(0, ["C"]);
+    expect(await take(0, [{ band: "C", flags: ["streaky"] }], 7)).toMatchObject({ cards: 1, deferred: [] });
+    expect(await take(0, [{ band: "C", flags: ["refunded"] }], 8)).toMatchObject({ cards: 0, deferred: [capOf("a")] });
+    expect(await publisher.due(START)).toEqual([]);
+    expect(await publisher.due(addDays(START, 1))).toEqual([capOf("a")]);
+    expect(await take(0, ["D"], 9)).toMatchObject({ cards: 1 });
+    // The worse letter did not use up the day, and what did use it up is still known to a publisher that starts now.
+    publisher = world.publisher();
+    expect(await take(0, ["D"], 10)).toMatchObject({ cards: 0 });
+    expect(await take(0, [{ band: "D", flags: ["refunded"] }], 11)).toMatchObject({ deferred: [capOf("a")] });
+    expect(await take(1, [{ band: "D", flags: ["refunded"] }])).toMatchObject({ cards: 1, deferred: [] });
+    expect(await publisher.due(addDays(START, 2))).toEqual([]);
+  });
+
+  it("publishes for each 0.01 line under a lower bound, and not in between", async () => {
+    await take(0, [{ band: "B", lower: 0.901 }]);
+    expect(await take(1, [{ band: "B", lower: 0.909 }])).toMatchObject({ cards: 0, deferred: [] });
+    expect(await take(2, [{ band: "B", lower: 0.91 }])).toMatchObject({ cards: 1 });
+  });
+
+  it("publishes weekly, and names who is due", async () => {
+    await take(0, ["B"]);
+    expect(await take(6, ["B"])).toMatchObject({ cards: 0 });
+    expect(await publisher.due(addDays(START, 6))).toEqual([]);
+    expect(await publisher.due(addDays(START, 7))).toEqual([capOf("a")]);
+    expect(await take(7, ["B"])).toMatchObject({ cards: 1 });
+  });
+
+  it("names a held endpoint on the day on which its letter may rise", async () => {
+    await take(0, ["D"]);
+    await take(1, ["B"]);
+    await take(8, ["B"]);
+    expect(await publisher.due(addDays(START, 13))).toEqual([]);
+    expect(await publisher.due(addDays(START, 14))).toEqual([capOf("a")]);
+    expect(await world.publisher().due(addDays(START, 14))).toEqual([capOf("a")]);
+  });
+});
+
+describe("corrections", () => {
+  it("stand before the cards that follow from them, in one generation", async () => {
+    await take(0, ["B"]);
+    await take(0, ["B"], 7, [correction("a", "c1")]);
+    const { leaves } = await proven();
+    expect(leaves.slice(-2).map((leaf) => leaf.kind)).toEqual(["correction", "grade"]);
+    expect(leaves.at(-1)?.at).toBe(leaves.at(-2)?.at);
+  });
+
+  it("are published alone where the run changed no card, and once", async () => {
+    await take(0, ["B"], 6, [correction("b", "c1")]);
+    await take(1, ["B"], 6, [correction("b", "c1")]);
+    const { leaves } = await proven();
+    expect(leaves.filter((leaf) => leaf.kind === "correction")).toHaveLength(1);
+  });
+
+  it("bring their consequence at the next run when they were published alone", async () => {
+    await take(0, ["B"]);
+    await publisher.publishLeaves([correction("a", "c1")]);
+    expect(await take(0, ["B"], 8)).toMatchObject({ cards: 1 });
+    expect(await take(0, ["B"], 9)).toMatchObject({ cards: 0 });
+  });
+});
+
+describe("a grader that slept", () => {
+  const at = (hour: number) => `${START}T${String(hour).padStart(2, "0")}:00:00.000Z`;
+  const runAt = (hour: number, position: number, band: "A" | "F") => ({
+    header: header(at(hour), position, { n: hour }),
+    lines: [line("a", at(hour), [band], band)],
+  });
+
+  it("cannot put an old A over a new F, whoever takes its run", async () => {
+    world.clock.set(at(12));
+    await publisher.takeRun(runAt(10, 50, "F"));
+    expect(await publisher.takeRun(runAt(11, 40, "A"))).toMatchObject({
+      taken: false,
+      reason: expect.stringContaining("behind"),
+    });
+    expect(await world.publisher().takeRun(runAt(11, 40, "A"))).toMatchObject({ taken: false, cards: 0 });
+    expect(cardA().band).toBe("F");
+  });
+
+  it("is refused after a run that changed nothing, too", async () => {
+    world.clock.set(at(12));
+    await publisher.takeRun(runAt(9, 30, "F"));
+    await publisher.takeRun({ header: header(at(10), 50), lines: [] });
+    expect((await publisher.takeRun(runAt(11, 40, "A"))).taken).toBe(false);
+  });
+
+  it("loses line by line where only the log of leaves knows better", async () => {
+    world.clock.set(at(12));
+    await publisher.takeRun(runAt(10, 50, "F"));
+    const older = runAt(9, 50, "A");
+    expect(await publisher.takeRun(older)).toMatchObject({ taken: true, cards: 0, stale: 1 });
+  });
+
+  it("of another log, or of other partitions: refused, and compared only where it speaks", async () => {
+    world.clock.set(at(12));
+    await publisher.takeRun(runAt(10, 50, "F"));
+    const other = { ...runAt(11, 60, "A"), header: header(at(11), 60, { log: "log-2" }) };
+    expect(await publisher.takeRun(other)).toMatchObject({ taken: false, reason: expect.stringContaining("log-2") });
+    const mine = header(at(11), 60, { positions: { "observations.free": { "9": 1 } } });
+    expect((await publisher.takeRun({ header: mine, lines: [] })).taken).toBe(true);
+  });
+});
+
+describe("run objects", () => {
+  const now = `${START}T06:00:00.000Z`;
+
+  it("get dense numbers, also from two writers at once, and come back as they went in", async () => {
+    const write = (name: string) => writeRun(world.privateStore, header(now, 1), [line(name, now, ["B"])]);
+    const numbers = await Promise.all([write("a"), write("b"), write("c")]);
+    expect(numbers.sort()).toEqual([0, 1, 2]);
+    expect(await write("d")).toBe(3);
+    const run = await readRun(world.privateStore, 3);
+    expect(run).toEqual({ header: header(now, 1, { n: 3 }), lines: [line("d", now, ["B"])] });
+    expect(await readRun(world.privateStore, 4)).toBeNull();
+  });
+
+  it.each<[string, Specs]>([
+    ["no headline", [{ band: "B", headline: false }]],
+    ["two headlines", ["B", { band: "B", tier: "LIVENESS_VERIFIED", headline: true }]],
+    [
+      "the shallow card first",
+      [
+        { band: "B", tier: "LIVENESS_VERIFIED" },
+        { band: "B", headline: false },
+      ],
+    ],
+  ])("with %s are not written, and not taken", async (_, specs) => {
+    const lines = [line("a", now, specs)];
+    await expect(writeRun(world.privateStore, header(now, 1), lines)).rejects.toThrow(capOf("a"));
+    world.clock.set(now);
+    await expect(publisher.takeRun({ header: header(now, 1), lines })).rejects.toThrow(capOf("a"));
+  });
+
+  it("that cannot be read are left out, and those after them are taken", async () => {
+    await world.privateStore.create(runKey(0), Buffer.from("torn"));
+    await writeRun(world.privateStore, header(now, 1), [line("a", now, ["B"])]);
+    world.clock.set(now);
+    expect(await publisher.takeNewRuns()).toMatchObject([{ n: 1, cards: 1 }]);
+    expect(await publisher.takeNewRuns()).toEqual([]);
+    expect(await world.metrics.text()).toContain("touchstone_runs_unreadable_total 1");
+    await writeRun(world.privateStore, header(now, 2), [line("b", now, ["B"])]);
+    expect(await world.publisher().takeNewRuns()).toMatchObject([{ n: 2, cards: 1 }]);
+  });
+
+  it("of any length go into generations of a thousand lines", async () => {
+    world.clock.set(now);
+    const lines = Array.from({ length: 1_001 }, (_, i) => line(`many-${i}`, now, ["B"]));
+    async function* stream() {
+      yield* lines;
+    }
+    const corrections = [correction("many-1000", "c1"), correction("many-3", "c2"), correction("nobody", "c3")];
+    expect(await publisher.takeRun({ header: header(now, 1), lines: stream() }, corrections)).toMatchObject({
+      cards: 1_001,
+      leaves: 1_004,
+    });
+    await expect(world.privateStore.head("generation/00000000000000000002")).resolves.not.toBeNull();
+    await expect(world.privateStore.head("generation/00000000000000000003")).resolves.toBeNull();
+    await proven();
+  });
+});
