@@ -1,5 +1,4 @@
 import { type Address, createTestClient, type Hex, http, publicActions, walletActions } from "viem";
-import { baseSepolia } from "viem/chains";
 import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
 import { type ContractName, readArtefact } from "./artefact.ts";
 
@@ -55,7 +54,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     const giveGas = (address: string) => client.setBalance({ address: address as Address, value: 10n ** 21n });
     const artefacts: [string, ContractName][] = [
       [LOCAL_USDC, "LocalUsdc"],
-      [MULTICALL3, "Aggregate3"],
+      [MULTICALL3, "Multicall"],
     ];
     await Promise.all(artefacts.map(([address, name]) => place(address, readArtefact(name).bytecode)));
     const { rpcUrl, pid, ended, stop } = anvil;
@@ -75,7 +74,7 @@ function anvilArguments({ stateFile, stateIntervalSeconds = 10 }: LocalChainOpti
 
 type LocalClient = ReturnType<typeof localClient>;
 const localClient = (rpcUrl: string) =>
-  createTestClient({ mode: "anvil", chain: baseSepolia, transport: http(rpcUrl, { retryCount: 0 }) })
+  createTestClient({ mode: "anvil", transport: http(rpcUrl, { retryCount: 0 }) })
     .extend(publicActions)
     .extend(walletActions);
 

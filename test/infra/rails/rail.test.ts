@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { type Abi, type Address, createWalletClient, encodeFunctionData, type Hex, http, parseSignature } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { baseSepolia } from "viem/chains";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readArtefact } from "../../../infra/rails/chain/artefact.ts";
 import { LOCAL_MINTER } from "../../../infra/rails/chain/local-chain.ts";
@@ -21,9 +20,9 @@ const settlementOf = (signed: SignedPayment, sinceBlock = 0) =>
   rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock });
 
 async function sendFromMinter(to: string, abi: Abi, functionName: string, args: unknown[]): Promise<Hex> {
-  const chain = { chain: baseSepolia, transport: http(rig.chain.rpcUrl) };
-  const wallet = createWalletClient({ account: LOCAL_MINTER, ...chain });
-  const hash = await wallet.writeContract({ address: to as Address, abi, functionName, args, gas: 500_000n });
+  const wallet = createWalletClient({ account: LOCAL_MINTER, transport: http(rig.chain.rpcUrl) });
+  const call = { address: to as Address, abi, functionName, args };
+  const hash = await wallet.writeContract({ ...call, gas: 500_000n, chain: null });
   while (!(await wallet.request({ method: "eth_getTransactionReceipt" as never, params: [hash] as never }))) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
@@ -163,7 +162,7 @@ describe("settlementOf believes only the nonce's own event", () => {
       return { target: rig.chain.asset, allowFailure: false, callData };
     });
     const multicall = "0xca11bde05977b3631167028862be2a173976ca11";
-    await sendFromMinter(multicall, readArtefact("Aggregate3").abi, "aggregate3", [calls]);
+    await sendFromMinter(multicall, readArtefact("Multicall").abi, "aggregate3", [calls]);
     const seen = await Promise.all(payments.map((signed) => settlementOf(signed)));
     expect(seen.map((one) => one?.amountAtomic)).toEqual([11n, 22n, 33n]);
     expect(new Set(seen.map((one) => one?.tx)).size).toBe(1);

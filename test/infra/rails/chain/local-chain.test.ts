@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Address, createPublicClient, createWalletClient, http } from "viem";
-import { baseSepolia } from "viem/chains";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readArtefact } from "../../../../infra/rails/chain/artefact.ts";
 import {
@@ -28,8 +27,8 @@ const read = (chain: LocalChain, functionName: string, args: unknown[] = []) =>
   reader(chain).readContract({ address: LOCAL_USDC, abi, functionName, args });
 
 async function send(chain: LocalChain, functionName: string, args: unknown[]): Promise<void> {
-  const wallet = createWalletClient({ account: LOCAL_MINTER, chain: baseSepolia, transport: http(chain.rpcUrl) });
-  const hash = await wallet.writeContract({ address: LOCAL_USDC, abi, functionName, args, gas: 200_000n });
+  const wallet = createWalletClient({ account: LOCAL_MINTER, transport: http(chain.rpcUrl) });
+  const hash = await wallet.writeContract({ address: LOCAL_USDC, abi, functionName, args, gas: 200_000n, chain: null });
   const receipt = await reader(chain).waitForTransactionReceipt({ hash, pollingInterval: 20 });
   expect(receipt.status).toBe("success");
 }
