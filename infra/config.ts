@@ -25,7 +25,7 @@ const Settings = z.strictObject({
   port: z.int().min(0).max(65535).default(8402),
   log_level: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("warn"),
   /** Partitions of a new log; a log that exists keeps its own. */
-  log_partitions: powerOfTwo.default(4),
+  log_partitions: powerOfTwo.default(2),
   /** Development switch: strangers' addresses may be on this machine. Never in production. */
   allow_loopback: z.boolean().default(false),
   /** An address of ours or a friend's that is known to be up: tells our own faults from a seller's. */

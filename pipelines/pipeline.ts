@@ -111,7 +111,7 @@ export class Pipeline {
     const { positions } = await ingest.pass();
     await publisher.publishListings(await this.#listings());
     const dirty = (await lake.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
-    const caps = this.#dueAt === null ? "all" : this.#due(dirty, now);
+    const caps = this.#dueAt === null ? "all" : await this.#due(dirty, now);
     if (caps !== "all" && caps.length === 0) return { caps: 0, rows: 0, cards: 0 };
     const graded = await lake.transaction((tx) => gradeRun(tx, { now, caps }));
     this.#dueAt ??= new Map();
@@ -136,9 +136,9 @@ export class Pipeline {
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
   }
 
-  #due(dirty: readonly string[], now: Date): string[] {
+  async #due(dirty: readonly string[], now: Date): Promise<string[]> {
     const at = rfc3339(now);
-    const due = new Set([...dirty, ...this.parts.publisher.due(dayOf(now))]);
+    const due = new Set([...dirty, ...(await this.parts.publisher.due(dayOf(now)))]);
     for (const [cap, moment] of this.#dueAt ?? []) if (moment <= at) due.add(cap);
     return [...due].sort();
   }

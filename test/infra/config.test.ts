@@ -18,7 +18,7 @@ const fileWith = (settings: unknown): string => {
 
 test("defaults stand where nothing is said", () => {
   const config = loadConfig(fileWith({}), {});
-  expect(config).toMatchObject({ port: 8402, log_partitions: 4, allow_loopback: false, spend: { per_call: "0.10" } });
+  expect(config).toMatchObject({ port: 8402, log_partitions: 2, allow_loopback: false, spend: { per_call: "0.10" } });
 });
 
 test("the environment wins over the file, nested settings and lists included", () => {

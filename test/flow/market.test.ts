@@ -1,0 +1,174 @@
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
+import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import type { MarketLetters } from "../../serving/commands/letters.ts";
+import { type DemoRecord, readDemo } from "../helpers/demo-record.ts";
+import { runStart } from "../helpers/run-start.ts";
+
+/** Letter and reason that each seller's behaviour earns under unchanged parameters. */
+const EXPECTED: Record<string, { band: string; why: RegExp; flag?: string }> = {
+  "honest-v2": { band: "A", why: /^A on OUTCOME_VERIFIED, composite 0\.9\d\d; at least 9\d\.\d % correct/ },
+  "honest-v1": { band: "B", why: /no better than B because answers were delivered but not checked against truth/ },
+  slow: { band: "A", why: /^A on OUTCOME_VERIFIED/ },
+  flaky: { band: "D", why: /no better than D because that bound is below 0\.60/ },
+  liar: { band: "F", why: /no better than F because at most \d+\.\d % are correct/, flag: "early_fail" },
+  thief: { band: "F", why: /a paid call settled and nothing came back on/, flag: "took_the_money" },
+  "price-mover": { band: "C", why: /no better than C because its price moves too much/ },
+  dead: { band: "UNRATED", why: /^UNRATED: 0 of 30 paid calls so far; unknown, not bad/ },
+};
+
+const BASE = "http://touchstone.test";
+let dir: string;
+let result: MarketLetters;
+let record: DemoRecord;
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "market-"));
+  const run = runStart(["--market", "--once", "--json"], {
+    TOUCHSTONE_DATA_DIR: dir,
+    TOUCHSTONE_PORT: "0",
+    TOUCHSTONE_BASE_URL: BASE,
+  });
+  const ended = await run.ended;
+  expect(ended, ended.stderr).toMatchObject({ code: 0 });
+  result = JSON.parse(ended.stdout) as MarketLetters;
+  record = await readDemo(dir, BASE);
+}, 600_000);
+
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+const capOf = (seller: string): string => result.market.find((one) => one.seller === seller)!.capability_id!;
+const ledgerOf = (seller: string): LedgerLine[] =>
+  readLedger(record.world.sellers.find((one) => one.name === seller)!.ledger);
+const headlines = (seller: string): GradeLeaf[] =>
+  record.leaves.filter(
+    (leaf): leaf is GradeLeaf => leaf.kind === "grade" && leaf.headline && leaf.card.capability_id === capOf(seller),
+  );
+
+describe("the demo market", () => {
+  test("has the eight sellers, and every letter there is", () => {
+    expect(result.market.map((one) => one.seller).sort()).toEqual(Object.keys(EXPECTED).sort());
+    expect(new Set(result.market.map((one) => one.band))).toEqual(new Set(["A", "B", "C", "D", "F", "UNRATED"]));
+  });
+
+  test.each(Object.entries(EXPECTED))("%s gets what it deserves", (seller, { band, why, flag }) => {
+    const found = result.market.find((one) => one.seller === seller)!;
+    expect(found, JSON.stringify(found)).toMatchObject({ band });
+    expect(found.why).toMatch(why);
+    if (flag) expect(found.flags).toContain(flag);
+  });
+
+  test("nobody but the thief is ever said to have taken money, not even pending", () => {
+    for (const seller of Object.keys(EXPECTED)) {
+      const accused = headlines(seller).some(({ card }) =>
+        card.flags.some((flag) => flag === "took_the_money" || flag === "money_pending"),
+      );
+      expect([seller, accused]).toEqual([seller, seller === "thief"]);
+    }
+  });
+
+  test("the slow seller's latency shows in its card", () => {
+    const p95 = (seller: string) => headlines(seller).at(-1)!.card.components!.latency_p95;
+    expect(p95("slow").lower!).toBeLessThan(p95("honest-v2").lower!);
+    expect(p95("slow").method).toMatch(/p95_ms=\d/);
+  });
+
+  test("nothing lies in the future, and the lapse ends now", () => {
+    const until = new Date(result.lapsed.until).getTime();
+    expect(Date.now() - until).toBeLessThan(900_000);
+    for (const { observedAt } of [...record.facts("handshake"), ...record.facts("paid.intent")]) {
+      expect(new Date(observedAt).getTime()).toBeLessThanOrEqual(until + 120_000);
+    }
+  });
+});
+
+describe("the record against each seller's own ledger", () => {
+  test.each(Object.keys(EXPECTED).filter((seller) => seller !== "dead"))("%s", (seller) => {
+    const cap = capOf(seller);
+    const ledger = ledgerOf(seller).filter((line) => line.kind === "paid" && line.nonce);
+    const intents = record.facts("paid.intent").filter((fact) => fact.cap === cap);
+    const settled = record.facts("settlement").filter((fact) => fact.cap === cap);
+    const results = new Map(record.facts("paid.result").map((fact) => [fact.body.intent, fact.body]));
+    // Every payment that reached the seller has its intent, and every intent's payment reached it.
+    expect(new Set(ledger.map((line) => line.nonce!.toLowerCase()))).toEqual(
+      new Set(intents.map((fact) => fact.body.nonce.toLowerCase())),
+    );
+    // What the chain says was paid is what the seller says it was paid, each once.
+    const txs = ledger.flatMap((line) => (line.tx ? [line.tx] : []));
+    expect(settled.map((fact) => fact.body.tx).sort()).toEqual([...new Set(txs)].sort());
+    expect(new Set(settled.map((fact) => fact.body.intent)).size).toBe(settled.length);
+    // What the record says came back is what the seller sent.
+    for (const intent of intents) {
+      const got = results.get(intent.eventId)!;
+      expect(got.watched).toBe(true);
+      if (got.response_sha256 === null) continue;
+      const sent = ledger.filter((line) => line.nonce!.toLowerCase() === intent.body.nonce.toLowerCase());
+      expect(sent.map((line) => line.sha256)).toContain(got.response_sha256);
+    }
+  });
+
+  test("no wallet paid twice for one intent, and a blind wallet paid on one day only", () => {
+    const nonces = record.facts("settlement").map((fact) => fact.body.nonce);
+    expect(new Set(nonces).size).toBe(nonces.length);
+    const days = new Map<string, Set<string>>();
+    for (const { body, observedAt, cap } of record.facts("paid.intent").filter((fact) => fact.body.blind)) {
+      days.set(body.wallet, (days.get(body.wallet) ?? new Set()).add(`${observedAt.slice(0, 10)} ${cap}`));
+    }
+    expect([...days.values()].every((set) => set.size === 1)).toBe(true);
+    expect(days.size).toBeGreaterThan(20);
+  });
+
+  test("every record of the log is in the lake exactly once", () => {
+    const ids = new Set(
+      record.log.filter((one) => one.topic !== "watchers" && one.topic !== "orders").map((one) => one.eventId),
+    );
+    expect(record.lakeEvents.size).toBe(ids.size);
+    expect([...record.lakeEvents].filter(([id, n]) => n !== 1 || !ids.has(id))).toEqual([]);
+  });
+});
+
+test("a schedule was committed before every day, and opened after it", () => {
+  const schedules = record.leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [leaf] : []));
+  expect(schedules.length).toBeGreaterThan(30);
+  for (const [i, leaf] of schedules.entries()) {
+    if (i === 0) continue;
+    expect(leaf.opens?.day).toBe(schedules[i - 1]!.day);
+  }
+});
+
+test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
+  // The same data folder again, live: the past is lived through already.
+  const run = runStart(["--market"], { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "28402", TOUCHSTONE_BASE_URL: BASE });
+  try {
+    const url = result.market[0]!.url;
+    const at = "http://127.0.0.1:28402";
+    let answer: Response | undefined;
+    for (let i = 0; i < 300 && !answer?.ok; i++) {
+      answer = await fetch(`${at}/readyz`).catch(() => undefined);
+      if (!answer?.ok) await new Promise((done) => setTimeout(done, 100));
+    }
+    const check = await (await fetch(`${at}/v1/check?url=${encodeURIComponent(url)}`)).text();
+    expect(JSON.parse(check)).toMatchObject({ band: "A", matched: "exact" });
+    await writeFile(join(dir, "answer.json"), check);
+    await writeFile(join(dir, "keys.json"), await (await fetch(`${at}/.well-known/svc-keys.json`)).text());
+    const script = resolve("docs/verify-a-check.mjs");
+    const { stdout } = await promisify(execFile)(process.execPath, [
+      script,
+      join(dir, "answer.json"),
+      join(dir, "keys.json"),
+    ]);
+    expect(stdout).toMatch(/^good/);
+    await writeFile(join(dir, "answer.json"), (await readFile(join(dir, "answer.json"), "utf8")).replace('"A"', '"B"'));
+    await expect(
+      promisify(execFile)(process.execPath, [script, join(dir, "answer.json"), join(dir, "keys.json")]),
+    ).rejects.toThrow();
+  } finally {
+    run.child.kill("SIGTERM");
+    await run.ended;
+  }
+}, 120_000);
