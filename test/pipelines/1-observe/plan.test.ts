@@ -1,0 +1,309 @@
+import { createHash, createHmac } from "node:crypto";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { handshakeId, intentId } from "../../../pipelines/1-observe/call.ts";
+import { claimOf } from "../../../pipelines/1-observe/claims.ts";
+import { callsInBlock, stepsOf } from "../../../pipelines/1-observe/lane.ts";
+import { callsOf, coveredRoot, planDay } from "../../../pipelines/1-observe/plan.ts";
+import { afterRow, passes, type RetestState, retest } from "../../../pipelines/1-observe/retest.ts";
+import { type Caps, Ledger, Reservation } from "../../../pipelines/1-observe/spend.ts";
+import { capId } from "../../../pipelines/record/ids.ts";
+import type { ListedCap } from "../../../pipelines/record/memory.ts";
+import { DayPlan } from "../../../pipelines/record/plan.ts";
+import { blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
+import { CAPS, DAY, entry, FakeRail, item } from "./world.ts";
+
+const rail = new FakeRail();
+const salt = Buffer.alloc(32, 9);
+const first = blockOf(dayStart(DAY));
+const now = dayStart(DAY);
+
+function listed(origin: string, change: Partial<ListedCap> = {}, itemChange: Record<string, unknown> = {}): ListedCap {
+  const claims = claimOf(item(itemChange), { name: "own", ownOrigin: origin }, rail)!.body.claims;
+  const url = `${origin}/sum`;
+  return {
+    cap: capId("GET", url),
+    url,
+    method: "GET",
+    tool: null,
+    claims,
+    sellerListing: null,
+    sellerClaims: claims,
+    firstSeen: "2026-10-01T00:00:00.000Z",
+    paidBlocks: 0,
+    retest: { failing: false, passes: 0 },
+    lastPrice: "0.010000",
+    lastPayTo: null,
+    ...change,
+  };
+}
+const plan = (caps: readonly ListedCap[], change: Partial<Parameters<typeof planDay>[0]> = {}) =>
+  planDay({ day: DAY, salt, listed: caps, caps: CAPS, now, ...change });
+
+describe("the plan of a day", () => {
+  test("places, minutes and wallets are the bytes of the HMAC, as the method says", () => {
+    const one = listed("https://a.example");
+    const bytes = createHmac("sha256", salt).update(one.cap).digest();
+    const minute = bytes.readUInt16BE(8) % 360;
+    const fast = plan([one]).lines[0]!;
+    expect(fast.base_per_day).toBe(4);
+    expect(fast.calls).toEqual(
+      [0, 1, 2, 3].flatMap((b) => [
+        { block: first + b, minute, kind: "knock", blind: false },
+        { block: first + b, minute, kind: "paid", blind: bytes[2 + b]! < 64 },
+      ]),
+    );
+    const slow = plan([{ ...one, paidBlocks: 30 }]).lines[0]!;
+    expect(slow.base_per_day).toBe(1);
+    expect(slow.calls.filter((call) => call.kind === "paid")).toEqual([
+      { block: first + (bytes[0]! % 4), minute, kind: "paid", blind: bytes[1]! < 64 },
+    ]);
+    expect(slow.calls.filter((call) => call.kind === "knock")).toHaveLength(4);
+    expect(plan([{ ...one, paidBlocks: 29 }]).lines[0]!.base_per_day).toBe(4);
+  });
+
+  test("a quarter of the calls is blind, and blocks and minutes are used evenly", () => {
+    const counts = { blind: 0, paid: 0, blocks: [0, 0, 0, 0], minutes: new Set<number>() };
+    for (let i = 0; i < 4_000; i++) {
+      const calls = callsOf(createHash("sha256").update(`${i}`).digest(), 0, 1, true);
+      const paid = calls.find((call) => call.kind === "paid")!;
+      counts.paid++;
+      counts.blind += Number(paid.blind);
+      counts.blocks[paid.block]!++;
+      counts.minutes.add(paid.minute);
+    }
+    expect(counts.blind / counts.paid).toBeGreaterThan(0.22);
+    expect(counts.blind / counts.paid).toBeLessThan(0.28);
+    for (const n of counts.blocks) expect(n).toBeGreaterThan(900);
+    expect(counts.minutes.size).toBe(360);
+  });
+
+  test("it is a pure function, whatever the order of what is listed, and the record's shape", () => {
+    const caps = Array.from({ length: 20 }, (_, i) => listed(`https://s${i}.example`, { paidBlocks: i % 3 }));
+    const made = plan(caps);
+    expect(plan([...caps].reverse())).toEqual(made);
+    expect(() => DayPlan.parse(made)).not.toThrow();
+    expect(made.salt_hash).toBe(createHash("sha256").update(salt).digest("hex"));
+    expect(plan(caps, { salt: Buffer.alloc(32, 8) }).lines).not.toEqual(made.lines);
+  });
+
+  test("the covered root is the RFC 6962 root over sorted ids", () => {
+    const leaf = (text: string) =>
+      createHash("sha256")
+        .update(Buffer.concat([Buffer.of(0), Buffer.from(text)]))
+        .digest();
+    const node = (a: Buffer, b: Buffer) =>
+      createHash("sha256")
+        .update(Buffer.concat([Buffer.of(1), a, b]))
+        .digest();
+    expect(coveredRoot(["c", "a", "b"])).toBe(node(node(leaf("a"), leaf("b")), leaf("c")).toString("hex"));
+    expect(coveredRoot([])).toBe(createHash("sha256").digest("hex"));
+    const made = plan([listed("https://a.example"), listed("https://b.example", { lastPrice: "9.000000" })]);
+    expect(made.covered_root).toBe(coveredRoot([capId("GET", "https://a.example/sum")]));
+  });
+
+  test.each<[string, Partial<ListedCap>, Record<string, unknown>, boolean]>([
+    ["quoted before", {}, {}, true],
+    ["listed with a price we can pay, never asked", { firstSeen: null, lastPrice: null }, {}, true],
+    ["never asked, nothing listed", { firstSeen: null, lastPrice: null }, { accepts: undefined }, true],
+    ["asked, never quoted, nothing listed", { lastPrice: null }, { accepts: undefined }, false],
+    ["a network we cannot pay", { lastPrice: null }, { accepts: [entry({ network: "eip155:1" })] }, false],
+    ["dearer than the cap of a call", { lastPrice: "0.100001" }, {}, false],
+    ["exactly the cap of a call", { lastPrice: "0.100000" }, {}, true],
+  ])("covered or not: %s", (_name, change, itemChange, covered) => {
+    const line = plan([listed("https://a.example", change, itemChange)]).lines[0]!;
+    expect(line.covered).toBe(covered);
+    // It is knocked at in every block either way.
+    expect(line.calls.filter((call) => call.kind === "knock")).toHaveLength(4);
+    expect(line.calls.some((call) => call.kind === "paid")).toBe(covered);
+  });
+
+  test("blocks that had begun are left alone; tools and our own endpoints are not planned", () => {
+    const one = listed("https://a.example");
+    const at = new Date(blockStart(first + 1).getTime() + 1);
+    const blocks = new Set(plan([one], { now: at }).lines[0]!.calls.map((call) => call.block));
+    expect([...blocks]).toEqual([first + 2, first + 3]);
+    expect(plan([{ ...one, tool: "add" }]).lines).toEqual([]);
+    expect(plan([one], { ownOrigins: ["https://a.example"] }).lines).toEqual([]);
+  });
+
+  test("whole days are set aside, those with a letter first; no plan can pass a cap", () => {
+    const caps: Caps = { perCall: 50_000n, perHostDay: 100_000n, perDay: 200_000n, total: 1_000_000n };
+    fc.assert(
+      fc.property(
+        fc.array(
+          fc.record({
+            host: fc.integer({ min: 0, max: 5 }),
+            path: fc.integer({ min: 0, max: 9 }),
+            price: fc.integer({ min: 0, max: 60_000 }),
+            paid: fc.integer({ min: 0, max: 40 }),
+          }),
+          { maxLength: 30 },
+        ),
+        fc.bigInt({ min: 0n, max: 1_000_000n }),
+        (many, spentBefore) => {
+          const all = many.map(({ host, path, price, paid }) => {
+            const url = `https://h${host}.example/${path}`;
+            const lastPrice = `0.${String(price).padStart(6, "0")}`;
+            return listed(`https://h${host}.example`, { cap: capId("GET", url), url, lastPrice, paidBlocks: paid });
+          });
+          const made = plan(all, { caps, spentBefore });
+          const priceOf = new Map(all.map((one) => [one.cap, BigInt(one.lastPrice!.slice(2))]));
+          const byHost = new Map<string, bigint>();
+          let total = 0n;
+          for (const line of made.lines.filter((one) => one.covered)) {
+            const sum = priceOf.get(line.cap)! * 4n;
+            byHost.set(line.host, (byHost.get(line.host) ?? 0n) + sum);
+            total += sum;
+          }
+          for (const sum of byHost.values()) expect(sum).toBeLessThanOrEqual(caps.perHostDay);
+          expect(total).toBeLessThanOrEqual(caps.perDay);
+          expect(spentBefore + total).toBeLessThanOrEqual(caps.total > spentBefore ? caps.total : spentBefore);
+        },
+      ),
+      { numRuns: 60 },
+    );
+    const rich = [
+      listed("https://a.example"),
+      listed("https://b.example", { paidBlocks: 3 }),
+      listed("https://c.example"),
+    ];
+    const tight = plan(rich, { caps: { ...caps, perDay: 40_000n } });
+    expect(tight.lines.filter((line) => line.covered).map((line) => line.host)).toEqual(["b.example"]);
+  });
+});
+
+describe("re-tests", () => {
+  const good: RetestState = { failing: false, passes: 0, since: null };
+  test("after a failure every later block until three pass in a row", () => {
+    let state = afterRow(good, 10, false);
+    expect(retest(state, 10, 1)).toBeNull();
+    expect(retest(state, 11, 1)).toEqual({ w: 0.25 });
+    state = afterRow(afterRow(state, 11, true), 12, true);
+    expect(retest(state, 13, 1)).toEqual({ w: 0.25 });
+    state = afterRow(state, 13, false);
+    state = afterRow(afterRow(afterRow(state, 14, true), 15, true), 16, true);
+    expect(state).toEqual({ failing: false, passes: 0, since: 16 });
+    expect(retest(state, 17, 1)).toBeNull();
+  });
+
+  test("nothing to add where every block is called anyway, or nothing failed", () => {
+    expect(retest({ failing: true, passes: 0, since: 1 }, 2, 4)).toBeNull();
+    expect(retest(good, 2, 1)).toBeNull();
+    expect(retest({ failing: true, passes: 0, since: 2 }, 3, 2)).toEqual({ w: 0.5 });
+  });
+
+  test("at most four paid calls a day, never two in a block, whatever fails", () => {
+    fc.assert(
+      fc.property(
+        fc.uint8Array({ minLength: 32, maxLength: 32 }),
+        fc.array(fc.boolean(), { minLength: 4, maxLength: 4 }),
+        fc.boolean(),
+        (bytes, results, failing) => {
+          const line = {
+            cap: "cap_x",
+            host: "h",
+            calls: callsOf(bytes, first, 1, true),
+            base_per_day: 1,
+            covered: true,
+          };
+          let state: RetestState = { failing, passes: 0, since: null };
+          let weight = 0;
+          for (let b = 0; b < 4; b++) {
+            const paid = callsInBlock(line, first + b, state).filter((call) => call.kind === "paid");
+            expect(paid.length).toBeLessThanOrEqual(1);
+            for (const call of paid) {
+              expect(call.retest).toBe(call.w < 1);
+              if (call.retest) expect(call.blind).toBe(true);
+              weight += call.w;
+              state = afterRow(state, call.block, results[b]!);
+            }
+          }
+          expect(weight).toBeLessThanOrEqual(1.75);
+        },
+      ),
+    );
+  });
+
+  test("a pass is half a point or more of the deepest check", () => {
+    expect(passes({ delivered: true, delivery: 1, outcome: 0 })).toBe(false);
+    expect(passes({ delivered: true, delivery: 1, outcome: null })).toBe(true);
+    expect(passes({ delivered: true, delivery: 0.4, outcome: 0.5 })).toBe(true);
+    expect(passes({ delivered: false, delivery: 1, outcome: 1 })).toBe(false);
+    expect(passes({ delivered: true, delivery: null, outcome: null })).toBe(false);
+  });
+});
+
+describe("steps of a lane", () => {
+  test("in time order, the knock of a minute first, what is done left out, ends half open", () => {
+    const line = (cap: string, minute: number) => ({
+      cap,
+      host: "h",
+      covered: true,
+      base_per_day: 4,
+      calls: [
+        { block: first, minute, kind: "knock" as const, blind: false },
+        { block: first, minute, kind: "paid" as const, blind: false },
+      ],
+    });
+    const lines = [line("cap_b", 100), line("cap_a", 200), line("cap_c", 7)];
+    const span = { from: now, to: new Date(now.getTime() + 200 * 60_000) };
+    const good = () => ({ failing: false, passes: 0, since: null });
+    const show = (done: string[]) =>
+      stepsOf(lines, first, span, good, new Set(done)).map(
+        ({ line: { cap }, call }) => `${call.minute} ${cap} ${call.kind}`,
+      );
+    expect(show([])).toEqual(["7 cap_c knock", "7 cap_c paid", "100 cap_b knock", "100 cap_b paid"]);
+    const at = { block: first, minute: 7 };
+    expect(show([intentId("cap_c", at)])).toEqual(["7 cap_c knock", "100 cap_b knock", "100 cap_b paid"]);
+    expect(show([handshakeId("cap_c", at, "paid"), handshakeId("cap_c", at, "free")])).toEqual([
+      "100 cap_b knock",
+      "100 cap_b paid",
+    ]);
+  });
+});
+
+describe("money", () => {
+  const caps: Caps = { perCall: 10n, perHostDay: 25n, perDay: 40n, total: 60n };
+  const memory = (total: bigint, host = 0n) => ({
+    spentOn: async () => ({ byCap: new Map(), byHost: new Map([["a", host]]), total }),
+  });
+  const opened = async (before = 0n, total = 0n, host = 0n) => {
+    const ledger = new Ledger(caps, before);
+    await ledger.open(DAY, memory(total, host));
+    return ledger;
+  };
+
+  test.each<[string, [bigint, bigint, bigint], bigint, RegExp | null]>([
+    ["fits", [0n, 0n, 0n], 10n, null],
+    ["over the cap of a call", [0n, 0n, 0n], 11n, /of a call/],
+    ["over what a host may get", [0n, 20n, 20n], 6n, /of a host/],
+    ["to the last unit of a host", [0n, 20n, 20n], 5n, null],
+    ["over the day, as the record tells it", [0n, 35n, 0n], 6n, /of a day/],
+    ["over all time", [55n, 0n, 0n], 6n, /of all time/],
+  ])("%s", async (_name, [before, total, host], amount, says) => {
+    const taken = (await opened(before, total, host)).take(DAY, "a", amount);
+    expect(taken.ok).toBe(says === null);
+    if (!taken.ok) expect(taken.says).toMatch(says!);
+  });
+
+  test("a day that was not looked up is not paid on; what is not signed is given back", async () => {
+    const ledger = await opened();
+    expect(ledger.take("2026-11-03", "a", 1n).ok).toBe(false);
+    expect(ledger.take(DAY, "a", 10n).ok && ledger.take(DAY, "a", 10n).ok).toBe(true);
+    expect(ledger.take(DAY, "a", 10n).ok).toBe(false);
+    ledger.giveBack(DAY, "a", 10n);
+    expect(ledger.take(DAY, "a", 10n).ok).toBe(true);
+    expect(ledger.total).toBe(20n);
+    await ledger.open(DAY, memory(0n));
+    expect(ledger.take(DAY, "a", 10n).ok).toBe(false);
+  });
+
+  test("a refused reservation takes nothing", () => {
+    const reservation = new Reservation(caps, 0n);
+    expect(reservation.take("a", 6n, 4n)).toBe(true);
+    expect(reservation.take("a", 1n, 4n)).toBe(false);
+    expect(reservation.take("b", 4n, 4n)).toBe(true);
+    expect(reservation.take("c", 1n, 4n)).toBe(false);
+  });
+});
