@@ -110,21 +110,22 @@ export async function publishCheckpoint(
 
 const wholeSecond = (at: Date): Date => new Date(Math.floor(at.getTime() / 1000) * 1000);
 
+/** Which leaf each hint names, as far as this process knows. */
+export type Hinted = Map<string, number>;
+
 /**
  * Name the newest index and keys. Unsigned: a reader proves them by inclusion. Written only when the one that is there
- * is older, so a publication without a new index or new keys writes nothing.
+ * is older, so a publication without a new index or new keys writes nothing, and asks nothing.
  */
-export async function writeHints(store: Store, fold: PublishedFold): Promise<void> {
-  const newer = (leaf: number, hint: object) => (object: { bytes: Uint8Array } | null) =>
-    object && (JSON.parse(Buffer.from(object.bytes).toString("utf8")) as { leaf: number }).leaf >= leaf
-      ? null
-      : canonicalBytes(hint);
-  if (fold.index) {
-    const { tree_size, key, leaf } = fold.index;
-    await swapPublic(store, HINT_INDEX, newer(leaf, { tree_size, key, leaf }));
-  }
-  if (fold.keys) {
-    const { n, key, sha256, leaf } = fold.keys;
-    await swapPublic(store, HINT_KEYS, newer(leaf, { n, key, sha256, leaf }));
-  }
+export async function writeHints(store: Store, fold: PublishedFold, hinted: Hinted): Promise<void> {
+  const hint = async (key: string, content: { leaf: number }) => {
+    if (hinted.get(key) === content.leaf) return;
+    await swapPublic(store, key, (theirs) => (namedBy(theirs) >= content.leaf ? null : canonicalBytes(content)));
+    hinted.set(key, content.leaf);
+  };
+  if (fold.index) await hint(HINT_INDEX, fold.index);
+  if (fold.keys) await hint(HINT_KEYS, fold.keys);
 }
+
+const namedBy = (hint: { bytes: Uint8Array } | null): number =>
+  hint ? (JSON.parse(Buffer.from(hint.bytes).toString("utf8")) as { leaf: number }).leaf : -1;

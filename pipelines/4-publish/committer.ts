@@ -10,6 +10,7 @@ import {
   Fork,
   type Growth,
   grow,
+  type Hinted,
   type LiveTree,
   publishCheckpoint,
   writeHints,
@@ -80,6 +81,7 @@ export class Committer {
   #fold = new PublishedFold();
   #live: Live | null = null;
   #known = -1;
+  readonly #hinted: Hinted = new Map();
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly options: CommitterOptions) {}
@@ -174,7 +176,7 @@ export class Committer {
     if (await this.#finish(generation, growth)) {
       for (const entry of entries) this.#fold.apply(JSON.parse(entry.toString("utf8")) as Leaf);
       this.#live = { ...growth.live, generation };
-      await writeHints(this.options.publicStore, this.#fold);
+      await writeHints(this.options.publicStore, this.#fold, this.#hinted);
     } else {
       // Somebody finished it for us and went on: their log holds our leaves.
       this.#live = null;
@@ -210,7 +212,7 @@ export class Committer {
       if (published?.size !== head.size) await this.#complete(generation);
       else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
       await this.#catchUp(head);
-      await writeHints(publicStore, this.#fold);
+      await writeHints(publicStore, this.#fold, this.#hinted);
       return { ...(await loadLive(publicStore, head)), generation };
     }
     throw new BadPrivate("generation/", "the public checkpoint stays ahead of every generation");

@@ -1,0 +1,84 @@
+import { utimesSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
+import { readView } from "../../../pipelines/4-publish/view.ts";
+import { proveRecord } from "../../helpers/prove-record.ts";
+import { JWKS, listing, TRUST, World } from "./world.ts";
+
+let world: World;
+let publisher: Publisher;
+beforeEach(async () => {
+  world = await World.open();
+  publisher = world.publisher();
+  await publisher.publishKeys(JWKS);
+});
+afterEach(() => world.close());
+
+const keys = async (prefix: string) => (await world.publicStore.list(prefix)).map(({ key }) => key);
+const POSITIONS = { asks: { "0": 7 } };
+
+describe("the view", () => {
+  it("moves index, tree size, tables and positions together", async () => {
+    expect(await readView(world.publicStore)).toBeNull();
+    const first = await publisher.writeLive(0, Buffer.from("one"));
+    await publisher.writeView({ live: [first], positions: POSITIONS });
+    expect(await readView(world.publicStore)).toEqual({
+      v: 1,
+      at: "2026-11-21T04:00:00.000Z",
+      index: null,
+      tree_size: 1,
+      live: [first],
+      positions: POSITIONS,
+    });
+    await publisher.buildIndex();
+    await publisher.publishListings([listing("a")]);
+    await publisher.writeView({ live: [], positions: POSITIONS });
+    expect(await readView(world.publicStore)).toMatchObject({ index: "index/1.json", tree_size: 3, live: [] });
+  });
+
+  it("names tables under numbers that nobody had", async () => {
+    const made = await Promise.all([0, 0, 1].map((partition) => publisher.writeLive(partition, Buffer.from("t"))));
+    expect(new Set(made).size).toBe(3);
+    expect(made.filter((key) => key.startsWith("live/0."))).toHaveLength(2);
+  });
+});
+
+describe("sweeping", () => {
+  it("deletes tables an hour old that no view names", async () => {
+    const old = await publisher.writeLive(0, Buffer.from("old"));
+    const named = await publisher.writeLive(1, Buffer.from("named"));
+    await publisher.writeView({ live: [named], positions: {} });
+    world.clock.set("2026-11-21T04:59:59.999Z");
+    expect(await publisher.sweep()).toBe(0);
+    world.clock.set("2026-11-21T05:00:00.000Z");
+    expect(await publisher.sweep()).toBe(1);
+    expect(await keys("live/")).toEqual([named, "live/view.json"]);
+    expect(await world.publicStore.head(old)).toBeNull();
+  });
+
+  it("deletes partial objects after 48 h once the full ones are there, and old checkpoints still read", async () => {
+    await publisher.publishListings([listing("a")]);
+    const old = (await readCheckpoint(world.publicStore, TRUST))!;
+    await publisher.publishListings(Array.from({ length: 300 }, (_, i) => listing(`n-${i}`)));
+    const partials = (await keys("tile/")).filter((key) => key.includes(".p/"));
+    const made = new Date("2026-11-19T04:00:00.000Z");
+    for (const key of partials) utimesSync(join(world.dir, "public", key), made, made);
+    world.clock.set("2026-11-21T04:00:00.000Z");
+    world.clock.set(new Date(made.getTime() + 48 * 3_600_000 - 1));
+    expect(await publisher.sweep()).toBe(0);
+    world.clock.set(new Date(made.getTime() + 48 * 3_600_000));
+    expect(await publisher.sweep()).toBe(4);
+    // The right edge is never full, so it stays, however old.
+    expect((await keys("tile/")).filter((key) => key.includes(".p/"))).toEqual([
+      "tile/0/001.p/46",
+      "tile/1/000.p/1",
+      "tile/entries/001.p/46",
+    ]);
+    expect((await RecordReader.open(world.publicStore, old)).size).toBe(2);
+    expect(await (await RecordReader.open(world.publicStore, old)).entries(0)).toHaveLength(2);
+    await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+    expect((await world.publisher().publishListings([listing("later")])).leaves).toBe(1);
+  });
+});
