@@ -1,4 +1,4 @@
-import { type Address, encodeFunctionData, type Hex, keccak256, TransactionReceiptNotFoundError } from "viem";
+import { type Address, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { ChainDown, type Reader } from "./rpc.ts";
 
@@ -67,15 +67,13 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
   };
 }
 
+/** Asks the node itself, where no receipt yet is a null: the client's own method would build an error each time. */
 async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["receipt"]> {
   const deadline = performance.now() + RECEIPT_WITHIN_MS;
   for (let wait = 2; ; wait = Math.min(wait * 2, 250)) {
-    try {
-      return await reader.getTransactionReceipt({ hash });
-    } catch (error) {
-      if (!(error instanceof TransactionReceiptNotFoundError)) throw error;
-      if (performance.now() > deadline) throw new ChainDown(`transaction ${hash} is not mined`, { cause: error });
-    }
+    const receipt = await reader.request({ method: "eth_getTransactionReceipt", params: [hash] });
+    if (receipt) return formatTransactionReceipt(receipt);
+    if (performance.now() > deadline) throw new ChainDown(`transaction ${hash} is not mined`);
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }
