@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { type Clock, LapsedClock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -134,6 +135,7 @@ class Watch implements Observer {
       signal: this.#stop.signal,
     };
     this.#sweep = new Sweep(this.#tools, memory);
+    setMaxListeners(0, this.#stop.signal);
   }
 
   async observeSpan(
@@ -147,9 +149,11 @@ class Watch implements Observer {
     await this.#tools.ledger.open(plan.day, this.#parts.memory);
     const hosts = [...byHost(plan.lines)];
     // Lanes that wait for real minutes all wait at once. Lapsed ones never wait, and a queue would only age their clock.
-    const atOnce = this.#parts.clock.lapsed ? this.#parts.config.hostsAtOnce : Math.max(1, hosts.length);
+    const atOnce = lane(from).lapsed ? this.#parts.config.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
     const signal = AbortSignal.any([this.#stop.signal, halt.signal]);
+    // Every lane that waits listens to it: hundreds are no leak.
+    setMaxListeners(0, signal);
     try {
       await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
         try {

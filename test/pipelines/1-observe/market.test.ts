@@ -1,0 +1,214 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { readLedger } from "../../../fixtures/market/ledger.ts";
+import { startWorld, type World } from "../../../fixtures/market/world.ts";
+import { FixedClock } from "../../../infra/clock.ts";
+import { createEgress } from "../../../infra/egress/create.ts";
+import type { Egress } from "../../../infra/egress/egress.ts";
+import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import type { Log, NewRecord } from "../../../infra/log/log.ts";
+import { createEvmRail } from "../../../infra/rails/evm.ts";
+import { createLocalWallets } from "../../../infra/rails/wallets.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { createObserver, type Observer, type SpanReport } from "../../../pipelines/1-observe/observer.ts";
+import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import type { BodyOf } from "../../../pipelines/record/bodies.ts";
+import type { DayPlan } from "../../../pipelines/record/plan.ts";
+import { dayOf } from "../../../pipelines/record/time.ts";
+import { END, START, salt } from "./day.ts";
+import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
+
+/** The real log, and beside it what was confirmed, so that the record can be looked at without a lake. */
+class Tee extends FakeLog {
+  constructor(private readonly real: Log) {
+    super();
+  }
+  override async append(records: readonly NewRecord[]) {
+    const done = await this.real.append(records);
+    await super.append(records);
+    return done;
+  }
+}
+
+let dir: string;
+let world: World;
+let real: Log;
+let log: Tee;
+let egress: Egress;
+let observer: Observer;
+let plan: DayPlan;
+let report: SpanReport;
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "observe-"));
+  world = await startWorld({ dir, leaseSeconds: 300 });
+  const { rpcUrl, asset, chainId, control, catalogue } = world.info;
+  real = await openEmbeddedLog(join(dir, "log"), { partitions: 1 });
+  log = new Tee(real);
+  egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
+  const memory = new LogMemory(log);
+  observer = createObserver({
+    log,
+    egress,
+    rail: createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 }),
+    wallets: createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, 3) }),
+    clock: new FixedClock(START),
+    memory,
+    logger: createLogger("silent"),
+    metrics: createMetrics(),
+    config: {
+      producer: "test",
+      controlUrl: control,
+      caps: CAPS,
+      spentBefore: 0n,
+      hostsAtOnce: 8,
+      secret: Buffer.alloc(32, 1),
+      settlePollMs: [20],
+    },
+  });
+  await observer.recover();
+  await observer.intakeCatalogue(catalogue);
+  plan = planDay({ day: DAY, salt, listed: await memory.listed(), caps: CAPS, now: START });
+  report = await observer.observeSpan(plan, START, END);
+});
+
+afterAll(async () => {
+  observer?.stop();
+  await egress?.close();
+  await real?.close();
+  await world?.stop();
+  await rm(dir, { recursive: true, force: true });
+});
+
+/** Everything the record has of one seller's endpoint. */
+function of(name: string) {
+  const seller = world.info.sellers.find((one) => one.name === name)!;
+  const mine = log.envelopes().filter((one) => one.cap !== undefined);
+  const listing = mine.find(
+    (one) => one.type === "listing" && (one.body as BodyOf<"listing">).normalised_url.startsWith(`${seller.origin}/`),
+  )!;
+  const bodies = <T extends "handshake" | "paid.intent" | "paid.result" | "settlement" | "paid.followup">(type: T) =>
+    mine.flatMap((one) => (one.type === type && one.cap === listing.cap ? [one.body as BodyOf<T>] : []));
+  return {
+    knocks: bodies("handshake").filter((one) => one.planned === "free"),
+    unpaid: bodies("handshake").filter((one) => one.planned === "paid"),
+    intents: bodies("paid.intent"),
+    results: bodies("paid.result"),
+    settlements: bodies("settlement"),
+    followups: bodies("paid.followup"),
+    ledger: readLedger(seller.ledger),
+    payTo: seller.payTo,
+  };
+}
+const all = (n: number, what: unknown) => Array.from({ length: n }, () => what);
+
+describe("a day at the market: real sellers, a real chain, the real log", () => {
+  test("every call of the plan was made", () => {
+    expect(plan.lines).toHaveLength(world.info.sellers.length);
+    expect(plan.lines.every((line) => line.covered)).toBe(true);
+    expect(report).toMatchObject({ missed: 0, broken: 0, stopped: false });
+    expect(report.knocks).toBe(4 * plan.lines.length);
+    expect(report.paid + report.unpaid).toBe(4 * plan.lines.length);
+    for (const { observed_at, type } of log.envelopes())
+      if (type !== "listing") expect(dayOf(new Date(observed_at))).toBe(DAY);
+  });
+
+  test.each([
+    ["honest-v2", "known_answer"],
+    ["slow", "known_answer"],
+  ])("%s: right every time, by a question nobody could know", (name, input) => {
+    const { knocks, intents, results, settlements, followups } = of(name);
+    expect(knocks).toMatchObject(all(4, { state: "asked", live: true, honest: true, differs: [] }));
+    expect(intents).toMatchObject(all(4, { input, header_name: "PAYMENT-SIGNATURE" }));
+    expect(results).toMatchObject(
+      all(4, {
+        watched: true,
+        fault: null,
+        live: true,
+        honest: true,
+        delivered: true,
+        delivery: 1,
+        outcome: 1,
+        schema_ok: true,
+      }),
+    );
+    expect(settlements).toMatchObject(all(4, { final: true, as_quoted: true }));
+    expect(followups).toEqual([]);
+  });
+
+  test("honest-v1: version 1, delivered on the seller's own example, no truth to hold it against", () => {
+    const { intents, results, settlements } = of("honest-v1");
+    expect(intents).toMatchObject(all(4, { input: "example", header_name: "X-PAYMENT", quote: { price: "0.003000" } }));
+    expect(results).toMatchObject(
+      all(4, { honest: true, delivered: true, delivery: 1, outcome: null, schema_ok: true }),
+    );
+    expect(settlements).toHaveLength(4);
+  });
+
+  test("liar: delivers in perfect form, never right", () => {
+    expect(of("liar").results).toMatchObject(
+      all(4, { fault: null, delivered: true, delivery: 1, outcome: 0, schema_ok: true, honest: true }),
+    );
+  });
+
+  test("thief: the money went, nothing came, the same proof was shown three times, nothing was paid twice", () => {
+    const { intents, results, settlements, followups, ledger } = of("thief");
+    expect(results).toMatchObject(
+      all(4, { watched: true, fault: null, delivered: false, outcome: 0, control: { ok: true } }),
+    );
+    expect(settlements.map((one) => one.nonce).sort()).toEqual(intents.map((one) => one.nonce).sort());
+    expect(followups).toMatchObject(all(12, { kind: "shown_again", shown_again: { delivered: false, watched: true } }));
+    const paid = ledger.filter((line) => line.kind === "paid");
+    expect(paid).toHaveLength(16);
+    expect(paid.filter((line) => line.tx)).toHaveLength(4);
+  });
+
+  test("flaky: what it failed stands, and it never took money for nothing", () => {
+    const { results, followups, ledger } = of("flaky");
+    expect(results).toHaveLength(4);
+    for (const result of results) expect(result).toMatchObject({ watched: true, fault: null, delivered: true });
+    const right = ledger.filter((line) => line.kind === "paid" && line.status === 200).length;
+    expect(results.filter((one) => one.delivery === 1)).toHaveLength(right);
+    expect(followups).toEqual([]);
+  });
+
+  test("price-mover: every quote is honest, since its listing names no price", () => {
+    const { knocks, results } = of("price-mover");
+    expect(new Set(knocks.map((one) => one.price)).size).toBeGreaterThanOrEqual(1);
+    for (const one of [...knocks, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
+  });
+
+  test("dead: nobody there, nothing signed, no fault of ours", () => {
+    const { knocks, unpaid, intents } = of("dead");
+    expect(knocks).toMatchObject(
+      all(4, { state: "silent", live: false, fault: null, honest: null, control: { ok: true } }),
+    );
+    expect(unpaid).toMatchObject(all(4, { state: "silent", live: false }));
+    expect(intents).toEqual([]);
+  });
+
+  test("the record says what the sellers' own books say: each payment, once, to the last unit", () => {
+    for (const { name } of world.info.sellers) {
+      const { intents, settlements, ledger, payTo } = of(name);
+      const theirs = new Set(ledger.flatMap((line) => (line.nonce ? [line.nonce] : [])));
+      expect([...theirs].sort()).toEqual(intents.map((one) => one.nonce).sort());
+      expect(settlements.map((one) => one.tx).sort()).toEqual(
+        ledger.flatMap((line) => (line.tx ? [line.tx] : [])).sort(),
+      );
+      for (const one of settlements) expect(one.to).toBe(payTo);
+      const answers = new Set(ledger.map((line) => line.sha256));
+      for (const one of of(name).results) if (one.response_sha256) expect(answers.has(one.response_sha256)).toBe(true);
+    }
+  });
+
+  test("a start after a kill finds nothing to do: no call is made twice, nothing is awaited", async () => {
+    const before = log.records.length;
+    expect(await observer.recover()).toEqual({ lost: 0 });
+    expect(await observer.observeSpan(plan, START, END)).toMatchObject({ knocks: 0, paid: 0, unpaid: 0 });
+    expect(log.records.length).toBe(before);
+    const swept = await observer.awaitSettlements();
+    expect(swept).toMatchObject({ settled: 0, down: null });
+  });
+});
