@@ -46,6 +46,18 @@ export const capsOf = (spend: Parts["config"]["spend"]): Caps => ({
 /** Origin of the tree: the base address without its scheme (publication.md). */
 export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
 
+/** The lake and the way into it: all that ingest, redrive, rebuild and gap need. Nothing is read yet. */
+export async function openIngest(parts: Parts, clock: Clock): Promise<{ lake: Lake; ingest: Ingest }> {
+  const { config, log, privateStore, logger, metrics } = parts;
+  const lake = await openLake(folders(config.data_dir).lake, {
+    memoryLimit: config.lake.memory_limit,
+    threads: config.lake.threads,
+    init: INGEST_TABLES,
+  });
+  const ownHosts = [new URL(config.base_url).host];
+  return { lake, ingest: createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts }) };
+}
+
 /**
  * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and
  * payments that an earlier process left open have become our own fault.
@@ -57,11 +69,7 @@ export async function assemble(
   onAck?: (eventIds: readonly string[]) => void,
 ): Promise<Assembled> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
-  const lake = await openLake(folders(config.data_dir).lake, {
-    memoryLimit: config.lake.memory_limit,
-    threads: config.lake.threads,
-    init: INGEST_TABLES,
-  });
+  const { lake, ingest } = await openIngest(parts, clock);
   const rail = createEvmRail({
     rpcUrl: money.rpcUrl,
     network: config.chain.network,
@@ -70,15 +78,6 @@ export async function assemble(
   });
   const memory = createMemory(lake);
   const ownOrigins = [new URL(config.base_url).origin];
-  const ingest = createIngest({
-    log,
-    privateStore,
-    lake,
-    clock,
-    logger,
-    metrics,
-    ownHosts: [new URL(config.base_url).host],
-  });
   await ingest.pass();
   const caps = capsOf(config.spend);
   const [spent] = await lake.all<{ micro: bigint }>(sql("43_spent"));

@@ -1,7 +1,8 @@
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
-import { type Assembled, assemble } from "../../pipelines/assemble.ts";
+import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
+import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
 import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
@@ -31,6 +32,22 @@ async function withRoles<T>(config: Config, work: (opened: Roles) => Promise<T>)
       return await work({ parts, roles });
     } finally {
       await roles.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+/** The same for what needs the log, the chain of commits and the lake only: no money, no market. */
+async function withIngest(config: Config, work: (ingest: Ingest) => Promise<void>): Promise<void> {
+  makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  try {
+    const { lake, ingest } = await openIngest(parts, systemClock);
+    try {
+      await work(ingest);
+    } finally {
+      await lake.close();
     }
   } finally {
     await parts.close();
@@ -88,9 +105,9 @@ export const observe = (config: Config, options: RoleOptions): Promise<void> =>
 
 /** `touchstone ingest`: log to segments to lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, ({ roles }) =>
+  withIngest(config, (into) =>
     repeat(options, 10, async () => {
-      const { rows, positions } = await roles.ingest.pass();
+      const { rows, positions } = await into.pass();
       report(options, { rows, positions }, "touchstone grade --once");
     }),
   );
@@ -135,19 +152,15 @@ export async function serveRole(config: Config): Promise<void> {
 
 /** `touchstone redrive`: rejected bytes, read again with today's readers. */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ roles }) => {
-    report(options, { ...(await roles.ingest.redrive()) }, "touchstone grade --once");
-  });
+  withIngest(config, async (into) => report(options, { ...(await into.redrive()) }, "touchstone grade --once"));
 
 /** `touchstone rebuild`: a new lake from the chain alone. */
 export const rebuild = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ roles }) => {
-    report(options, { ...(await roles.ingest.rebuild()) }, "touchstone grade --once");
-  });
+  withIngest(config, async (into) => report(options, { ...(await into.rebuild()) }, "touchstone grade --once"));
 
 /** `touchstone gap accept`: holes between chain and log, written into the chain. */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ roles }) => {
-    const holes = await roles.ingest.acceptGap();
+  withIngest(config, async (into) => {
+    const holes = await into.acceptGap();
     report(options, { holes }, holes.length ? "touchstone ingest --once" : "nothing was lost");
   });

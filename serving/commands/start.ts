@@ -52,7 +52,9 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);
   const clock = new SwitchedClock(new LapsedClock(new Date(real.now().getTime() - days * DAY_MS)));
-  const closing: (() => Promise<void>)[] = [() => world.stop()];
+  // A world that was running may be another start's: it is ours to stop once the lake is, which has one owner.
+  let ours = !world.reused;
+  const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
   const closeAll = async () => {
     for (const close of closing.splice(0).reverse()) await close();
   };
@@ -75,6 +77,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       settlePollMs: [30, 100],
     };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));
+    ours = true;
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
     await roles.publisher.publishKeys(serving.jwks());
