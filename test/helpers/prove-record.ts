@@ -106,20 +106,29 @@ class Prover {
   ) {}
 
   async prove(): Promise<void> {
-    await this.#list();
-    await this.#readCheckpoint();
-    await this.#readEntries();
+    await this.#try("listing", () => this.#list());
+    await this.#try("checkpoint", () => this.#readCheckpoint());
+    await this.#try("entries", () => this.#readEntries());
     // Without all entries every later check would only repeat what is wrong already.
     if (this.#entries.length !== this.#size) return;
-    await this.#checkTiles();
-    this.#readLeaves();
+    await this.#try("tiles", () => this.#checkTiles());
+    await this.#try("leaves", () => this.#readLeaves());
     if (this.leaves.length !== this.#size) return;
-    await this.#checkKeysAndCards();
-    this.#checkGroups();
-    this.#checkOnce();
-    await this.#checkSegments();
-    await this.#checkIndex();
-    await this.#checkHints();
+    await this.#try("keys and cards", () => this.#checkKeysAndCards());
+    await this.#try("groups", () => this.#checkGroups());
+    await this.#try("nothing twice", () => this.#checkOnce());
+    await this.#try("segments", () => this.#checkSegments());
+    await this.#try("index", () => this.#checkIndex());
+    await this.#try("hints", () => this.#checkHints());
+  }
+
+  /** What a check stumbles over is wrong with the record, too, and the other checks go on. */
+  async #try(what: string, check: () => void | Promise<void>): Promise<void> {
+    try {
+      await check();
+    } catch (error) {
+      this.#bad(`${what}: ${(error as Error).message}`);
+    }
   }
 
   #bad(problem: string): void {
@@ -150,11 +159,7 @@ class Prover {
 
   async #readCheckpoint(): Promise<void> {
     const bytes = await this.#bytes("checkpoint");
-    try {
-      this.checkpoint = bytes && openCheckpoint(bytes, this.options.trust);
-    } catch (error) {
-      this.#bad(`checkpoint: ${(error as Error).message}`);
-    }
+    this.checkpoint = bytes && openCheckpoint(bytes, this.options.trust);
     this.#size = this.checkpoint?.size ?? 0;
   }
 

@@ -143,8 +143,12 @@ async function tableOf(scene: Scene) {
     await proveRecord(stores.publicStore, proof);
     return faults.writes;
   });
+  // Who lives on takes the same way out wherever in the work it happens: once for each kind of write will do.
+  const kinds = clean.map((name) => name.replaceAll(/[0-9a-f]{64}|\d+/g, "N"));
   const table = clean.flatMap((name, write) =>
-    OUTCOMES.flatMap((outcome) => [true, false].map((dies) => ({ name, write, outcome, dies }))),
+    OUTCOMES.flatMap((outcome) =>
+      (kinds.indexOf(kinds[write]!) === write ? [true, false] : [true]).map((dies) => ({ name, write, outcome, dies })),
+    ),
   );
   return { base, proof, clean, table };
 }

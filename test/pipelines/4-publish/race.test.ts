@@ -99,6 +99,25 @@ describe("a publisher that slept", () => {
   });
 });
 
+describe("a generation that cannot be known to be ours", () => {
+  it("because the store failed while another won it: the next one is taken, and nothing is lost", async () => {
+    const rival = world.publisher();
+    let failures = 0;
+    const privateStore: Store = {
+      ...new Faults().wrap(world.privateStore, ""),
+      create: async (key, bytes, meta) => {
+        if (!key.startsWith("generation/") || failures++ > 0) return world.privateStore.create(key, bytes, meta);
+        await rival.publishListings([listing("rival")]);
+        throw new Error("connection lost");
+      },
+    };
+    const { leaves } = await world.publisher({ privateStore }).publishListings([listing("mine")]);
+    expect(leaves).toBe(1);
+    const expected = [token("rival"), token("mine")];
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+  });
+});
+
 describe("stores that cannot be right", () => {
   it("two roots for one size: stop and say so", async () => {
     const root = Buffer.alloc(32, 9);
