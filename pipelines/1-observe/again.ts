@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import type { Tools } from "./call.ts";
 import { type Judgement, judge } from "./checks.ts";
-import { cutOff, type Payment, send } from "./paid.ts";
+import { cutOff, type Payment, send } from "./payment.ts";
 import { followupRow } from "./rows.ts";
 
 /** What the retests look at. */

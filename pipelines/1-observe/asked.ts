@@ -75,7 +75,8 @@ async function knockAsked(tools: Tools, one: ListedCap, clock: Clock): Promise<K
       body: { slot, planned: "asked", ...seen.body },
     }),
   ]);
-  if (seen.read?.readable) {
+  // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
+  if (seen.read?.readable && !one.sellerClaims) {
     await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
   return seen;

@@ -60,6 +60,10 @@ export const handshakeId = (cap: string, call: Pick<Call, "block" | "minute">, p
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 
+/** Ids that a call may leave, whichever way it ends. */
+export const idsOf = (cap: string, call: Call): string[] =>
+  call.kind === "knock" ? [handshakeId(cap, call, "free")] : [intentId(cap, call), handshakeId(cap, call, "paid")];
+
 /** Was this call made, as far as these event ids tell? A paid call leaves an intent, or a handshake in its stead. */
 export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {
   if (call.kind === "knock") return done.has(handshakeId(cap, call, "free"));

@@ -1,32 +1,18 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { EgressResult } from "../../infra/egress/egress.ts";
-import type { SignedPayment } from "../../infra/rails/rails.ts";
-import type { BodyOf } from "../record/bodies.ts";
 import { plannedSlot } from "../record/ids.ts";
 import type { ListedCap } from "../record/memory.ts";
 import { type Shown, showAgain } from "./again.ts";
 import { type Call, HANDSHAKE_OF, intentId, requestOf, seedOf, sellerSays, type Tools } from "./call.ts";
-import { type Expectation, type Judgement, judge } from "./checks.ts";
-import type { ControlSeen } from "./control.ts";
+import { judge } from "./checks.ts";
 import { knock } from "./handshake.ts";
 import { clean } from "./json.ts";
+import { type Payment, send } from "./payment.ts";
 import { draft, NotRecorded, Recorder } from "./recorder.ts";
 import { passes } from "./retest.ts";
-import { asQuoted, lostRow, settlementRow } from "./rows.ts";
+import { lostRow, settlementRow } from "./rows.ts";
 import { type ChainSaid, pollSettlement } from "./settle.ts";
 import { type Prepared, sign } from "./sign.ts";
-
-/** One payment that left: everything needed to show the same proof again, and to judge what then comes. */
-export interface Payment {
-  eventId: string;
-  cap: string;
-  call: Call;
-  intent: BodyOf<"paid.intent">;
-  signed: SignedPayment;
-  prepared: Prepared;
-  want: Expectation;
-  deadlineMs: number;
-}
+import { resultBody } from "./verdict.ts";
 
 /** How a planned paid call ended, for the next decisions. */
 export interface PaidEnd {
@@ -37,89 +23,6 @@ export interface PaidEnd {
   pass: boolean;
   /** For the sweep: the payment and what the chain had said of it. Absent when nothing was signed. */
   open?: { payment: Payment; chain: ChainSaid; delivered: boolean; excused: boolean };
-}
-
-const ENDED = {
-  answered: "closed",
-  too_large: "closed",
-  timeout: "deadline",
-  cut: "cut",
-  transport: "transport",
-  refused: "transport",
-} as const;
-
-/** Did we hang up ourselves, or never send (refused without a reason is our own side)? Then nobody watched the end. */
-export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
-  result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
-
-/** Sends the signed payment: the first time, and each time the same proof is shown again. */
-export function send(tools: Tools, payment: Payment): Promise<EgressResult> {
-  const { url, method, headers, body } = payment.prepared.request;
-  // No signal of a shutdown here: once the money may move, the end is watched, or it is our fault.
-  return tools.egress.fetch({
-    url,
-    method,
-    headers: { ...headers, [payment.signed.headerName.toLowerCase()]: payment.signed.headerValue },
-    ...(body ? { body } : {}),
-    profile: "paid",
-    deadlineMs: payment.deadlineMs,
-  });
-}
-
-/**
- * Whose fault is the end of a watched paid connection (grading-method.md section 1)? Every signed payment is a sample
- * of correctness, so a row leaves only for one of two reasons:
- * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
- *   needs the same chain). No answer for any other reason stays a 0, even when no byte of ours left (`sent: false`):
- *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
- *   and a seller who could be excused by closing its port on the second connection would never be measured.
- * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
- * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
- */
-function faultOf(
-  tools: Tools,
-  payment: Payment,
-  judgement: Judgement,
-  chain: ChainSaid,
-  control: ControlSeen | null,
-): BodyOf<"paid.result">["fault"] {
-  const failed = !passes(judgement);
-  if (control?.ok === false || (chain.down !== null && !judgement.delivered)) return "ours";
-  if (judgement.wall) return "blocked";
-  const made = payment.prepared.input.kind === "synthetic";
-  const passedBefore = tools.passed.has(`${payment.cap} ${payment.intent.request_sha256}`);
-  return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
-}
-
-function resultBody(
-  tools: Tools,
-  payment: Payment,
-  result: EgressResult,
-  judgement: Judgement,
-  chain: ChainSaid,
-  control: ControlSeen | null,
-): BodyOf<"paid.result"> {
-  const { wall, ...came } = judgement;
-  const first = payment.intent.first_leg;
-  const refused = judgement.status === 402 && !chain.seen;
-  const off = cutOff(tools, result);
-  const says = [
-    ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
-    ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
-  ].join("; ");
-  return {
-    intent: payment.eventId,
-    watched: !off,
-    ended: off ? "unknown" : ENDED[result.outcome],
-    fault: off ? "ours" : faultOf(tools, payment, judgement, chain, control),
-    live: payment.prepared.knock.body.live && !wall && !refused,
-    honest: first.honest === null ? null : first.honest && (!chain.seen || asQuoted(payment.intent, chain.seen)),
-    wall,
-    ...came,
-    differs: first.differs,
-    control,
-    ...(says ? { says: clean(says, 2000) } : {}),
-  };
 }
 
 /** The paid leg, once the intent is durable: send, judge, ask the chain, write what happened. */

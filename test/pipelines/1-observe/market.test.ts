@@ -111,8 +111,9 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(report).toMatchObject({ missed: 0, broken: 0, stopped: false });
     expect(report.knocks).toBe(4 * plan.lines.length);
     expect(report.paid + report.unpaid).toBe(4 * plan.lines.length);
-    for (const { observed_at, type } of log.envelopes())
-      if (type !== "listing") expect(dayOf(new Date(observed_at))).toBe(DAY);
+    for (const { observed_at, type } of log.envelopes()) {
+      if (type === "handshake" || type === "paid.intent") expect(dayOf(new Date(observed_at))).toBe(DAY);
+    }
   });
 
   test.each([

@@ -277,7 +277,7 @@ describe("asks", () => {
       [item({ method: "POST", example: { body: { a: 1 } } })],
       { "POST /sum": (asked) => (asked.json ? terms402() : answer(400, {})) },
       [["POST /sum", "asked"]],
-      2,
+      1,
     ],
     ["an unlisted url that asks for payment", ask("/x"), [], { "GET /x": () => terms402() }, [["GET /x", "asked"]], 1],
     [
@@ -302,7 +302,7 @@ describe("asks", () => {
         ["GET /sum", "asked"],
         ["POST /sum", "asked"],
       ],
-      4,
+      2,
     ],
   ])("%s", async (_name, asked, listed, answers, knocked, listings) => {
     const world = fakeWorld();
@@ -332,6 +332,7 @@ describe("asks", () => {
     );
     const report = await world.observer.ask(ask("/t/7"));
     expect(report.knocked).toEqual([{ cap: capId("GET", `${SELLER}/t/:id`), state: "asked" }]);
+    expect((await world.memory.listed()).map((one) => one.url)).toEqual([`${SELLER}/t/:id`]);
     expect(paths).toHaveLength(1);
   });
 });

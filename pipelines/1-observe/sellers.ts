@@ -1,0 +1,64 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Memory } from "../record/memory.ts";
+import { dayOf } from "../record/time.ts";
+import { BoundedMap } from "./bounded.ts";
+import { eachAtOnce } from "./lane.ts";
+import type { Intake, IntakeReport } from "./listings.ts";
+import { hostOf, originOf } from "./places.ts";
+import type { HostQueue } from "./queue.ts";
+
+/** Origins whose day of reading is remembered. */
+const MAX_ORIGINS = 100_000;
+
+/** Reads sellers' own listings, each at most once a UTC day, and the catalogues that name them. */
+export class Sellers {
+  readonly #readOn = new BoundedMap<string, string>(MAX_ORIGINS);
+
+  constructor(
+    private readonly intake: Intake,
+    private readonly memory: Pick<Memory, "listed">,
+    private readonly slots: HostQueue,
+    private readonly atOnce: number,
+    private readonly clock: Clock,
+  ) {}
+
+  /** One seller's own listing, now. */
+  read(url: string): Promise<IntakeReport> {
+    const origin = originOf(url);
+    this.#readOn.set(origin, dayOf(this.clock.now()));
+    return this.slots.run(hostOf(origin), () => this.intake.readSeller(origin, this.clock));
+  }
+
+  /** A catalogue, and then every seller in it that was not read today. */
+  async readCatalogue(url: string): Promise<IntakeReport> {
+    const report = await this.intake.readCatalogue(url, this.clock);
+    return this.#readDue(
+      report.claims.map((claim) => claim.body.normalised_url),
+      report,
+    );
+  }
+
+  /** Every listed seller that was not read today: what its 402 is held against must be what it says now. */
+  async refresh(): Promise<IntakeReport> {
+    const listed = await this.memory.listed();
+    this.intake.know(listed);
+    const none: IntakeReport = { items: 0, appended: 0, refused: 0, claims: [] };
+    return this.#readDue(
+      listed.map((one) => one.url),
+      none,
+    );
+  }
+
+  async #readDue(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
+    const today = dayOf(this.clock.now());
+    const due = [...new Set(urls.map(originOf))].filter((origin) => this.#readOn.get(origin) !== today);
+    await eachAtOnce(due, this.atOnce, async (origin) => {
+      const own = await this.read(origin);
+      report.items += own.items;
+      report.appended += own.appended;
+      report.refused += own.refused;
+      report.claims.push(...own.claims);
+    });
+    return report;
+  }
+}

@@ -1,0 +1,153 @@
+import { setMaxListeners } from "node:events";
+import type { Clock } from "../../infra/clock.ts";
+import type { Claims } from "../record/bodies.ts";
+import { plannedSlot } from "../record/ids.ts";
+import type { ListedCap, Memory } from "../record/memory.ts";
+import type { DayPlan, PlanLine } from "../record/plan.ts";
+import { blockStart } from "../record/time.ts";
+import { BoundedMap } from "./bounded.ts";
+import { type Call, HANDSHAKE_OF, idsOf, requestOf, sleepUntil, type Tools } from "./call.ts";
+import { knock } from "./handshake.ts";
+import { blocksOf, eachAtOnce, type Step, stateFromRecord, stepsOf } from "./lane.ts";
+import { paidCall } from "./paid.ts";
+import type { HostQueue } from "./queue.ts";
+import { draft, NotRecorded } from "./recorder.ts";
+import { afterRow, type RetestState } from "./retest.ts";
+import { byHost, Span, type SpanReport } from "./span.ts";
+import type { Sweep } from "./sweep.ts";
+
+/** Makes the calls of plans: hosts in parallel, each host's calls in time order, re-tests decided on the way. */
+export class Spans {
+  /** Calls this process has begun, by day: the lake may not have loaded them yet. */
+  readonly #begun = new BoundedMap<string, Set<string>>(4);
+  /** Where re-tests stand by what this process saw itself; newer than the lake. */
+  readonly #retests = new Map<string, RetestState>();
+
+  constructor(
+    private readonly tools: Tools,
+    private readonly memory: Memory,
+    private readonly sweep: Sweep,
+    private readonly slots: HostQueue,
+    private readonly hostsAtOnce: number,
+    private readonly stop: AbortSignal,
+  ) {}
+
+  /** See `Observer.observeSpan`. */
+  async run(plan: DayPlan, from: Date, to: Date, lane: (start: Date) => Clock): Promise<SpanReport> {
+    const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
+    this.tools.intake.know([...span.listed.values()]);
+    await this.tools.ledger.open(plan.day, this.memory);
+    const hosts = [...byHost(plan.lines)];
+    // Lanes that wait for real minutes all wait at once. Lapsed ones never wait, and a queue would only age their clock.
+    const atOnce = lane(from).lapsed ? this.hostsAtOnce : Math.max(1, hosts.length);
+    const halt = new AbortController();
+    const signal = AbortSignal.any([this.stop, halt.signal]);
+    // Every lane that waits listens to it: hundreds are no leak.
+    setMaxListeners(0, signal);
+    try {
+      await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
+        try {
+          await this.#lane(span, host, lines, lane(from), signal);
+        } catch (error) {
+          halt.abort(error);
+          throw error;
+        }
+      });
+    } catch (error) {
+      if (!this.stop.aborted || error instanceof NotRecorded) throw halt.signal.reason ?? error;
+      span.report.stopped = true;
+    }
+    return span.report;
+  }
+
+  #begunOn(day: string): Set<string> {
+    const known = this.#begun.get(day) ?? new Set<string>();
+    this.#begun.set(day, known);
+    return known;
+  }
+
+  /** All calls of one host in the span, block by block, so that a re-test follows from what was seen before it. */
+  async #lane(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
+    for (const block of blocksOf(span)) {
+      const stateOf = (line: PlanLine) => this.#stateOf(span, line);
+      for (const step of stepsOf(lines, block, span, stateOf, span.done)) {
+        await sleepUntil(clock, step.call.plannedAt, signal);
+        signal.throwIfAborted();
+        await this.slots.run(host, () => this.#step(span, step, clock, signal));
+      }
+    }
+  }
+
+  #stateOf(span: Span, line: PlanLine): RetestState {
+    const one = span.listed.get(line.cap);
+    const seen = this.#retests.get(line.cap);
+    if (seen || !one) return seen ?? { failing: false, passes: 0, since: null };
+    return stateFromRecord(one, line, span.done, span.firstBlock);
+  }
+
+  async #step(span: Span, { line, call }: Step, clock: Clock, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const one = span.listed.get(line.cap);
+    const late = clock.now() >= blockStart(call.block + 1);
+    if (!one || late) {
+      // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is let be.
+      span.report.missed++;
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "missed" });
+      return;
+    }
+    const done = (): void => {
+      for (const id of idsOf(line.cap, call)) span.done.add(id);
+    };
+    try {
+      if (call.kind === "knock") {
+        await this.#knock(one, call, clock);
+        span.report.knocks++;
+        done();
+      } else {
+        // A knock may be tried again under its id. A payment may not: once it was begun, its intent may stand in the
+        // log with another nonce, whatever the append said.
+        done();
+        await this.#pay(span, one, line, call, clock);
+      }
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "made" });
+    } catch (error) {
+      if (error instanceof NotRecorded || signal.aborted) throw error;
+      span.report.broken++;
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "broken" });
+      this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call broke off");
+    }
+  }
+
+  async #knock(one: ListedCap, call: Call, clock: Clock): Promise<void> {
+    const { request } = requestOf(one, null, null);
+    const at = clock.now();
+    const seen = await knock(this.tools, request, one.sellerClaims, clock);
+    const slot = { block: call.block, minute: call.minute };
+    await this.tools.recorder.append([
+      draft({
+        type: "handshake",
+        cap: one.cap,
+        slot: plannedSlot(call.block, call.minute),
+        attempt: HANDSHAKE_OF.free,
+        at,
+        body: { slot, planned: "free", ...seen.body },
+      }),
+    ]);
+    this.tools.metrics.count("observe_handshakes_total", { state: seen.body.state });
+    if (!seen.read?.readable) return;
+    await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+  }
+
+  async #pay(span: Span, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
+    const before = this.#stateOf(span, line);
+    const end = await paidCall(this.tools, one, call, clock);
+    if (end.open) this.sweep.take(end.open);
+    if (!end.paid) {
+      span.report.unpaid++;
+      return;
+    }
+    span.report.paid++;
+    const after = end.counts ? afterRow(before, call.block, end.pass) : { ...before, since: call.block };
+    this.#retests.set(one.cap, after);
+  }
+}

@@ -1,0 +1,76 @@
+import type { EgressResult } from "../../infra/egress/egress.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import type { Tools } from "./call.ts";
+import type { Judgement } from "./checks.ts";
+import type { ControlSeen } from "./control.ts";
+import { clean } from "./json.ts";
+import { cutOff, type Payment } from "./payment.ts";
+import { passes } from "./retest.ts";
+import { asQuoted } from "./rows.ts";
+import type { ChainSaid } from "./settle.ts";
+
+const ENDED = {
+  answered: "closed",
+  too_large: "closed",
+  timeout: "deadline",
+  cut: "cut",
+  transport: "transport",
+  refused: "transport",
+} as const;
+
+/**
+ * Whose fault is the end of a watched paid connection (grading-method.md section 1)? Every signed payment is a sample
+ * of correctness, so a row leaves only for one of two reasons:
+ * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
+ *   needs the same chain). No answer for any other reason stays a 0, even when no byte of ours left (`sent: false`):
+ *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
+ *   and a seller who could be excused by closing its port on the second connection would never be measured.
+ * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
+ * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
+ */
+function faultOf(
+  tools: Tools,
+  payment: Payment,
+  judgement: Judgement,
+  chain: ChainSaid,
+  control: ControlSeen | null,
+): BodyOf<"paid.result">["fault"] {
+  const failed = !passes(judgement);
+  if (control?.ok === false || (chain.down !== null && !judgement.delivered)) return "ours";
+  if (judgement.wall) return "blocked";
+  const made = payment.prepared.input.kind === "synthetic";
+  const passedBefore = tools.passed.has(`${payment.cap} ${payment.intent.request_sha256}`);
+  return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
+}
+
+/** The body of a `paid.result` from everything that was seen. */
+export function resultBody(
+  tools: Tools,
+  payment: Payment,
+  result: EgressResult,
+  judgement: Judgement,
+  chain: ChainSaid,
+  control: ControlSeen | null,
+): BodyOf<"paid.result"> {
+  const { wall, ...came } = judgement;
+  const first = payment.intent.first_leg;
+  const refused = judgement.status === 402 && !chain.seen;
+  const off = cutOff(tools, result);
+  const says = [
+    ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
+    ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
+  ].join("; ");
+  return {
+    intent: payment.eventId,
+    watched: !off,
+    ended: off ? "unknown" : ENDED[result.outcome],
+    fault: off ? "ours" : faultOf(tools, payment, judgement, chain, control),
+    live: payment.prepared.knock.body.live && !wall && !refused,
+    honest: first.honest === null ? null : first.honest && (!chain.seen || asQuoted(payment.intent, chain.seen)),
+    wall,
+    ...came,
+    differs: first.differs,
+    control,
+    ...(says ? { says: clean(says, 2000) } : {}),
+  };
+}
