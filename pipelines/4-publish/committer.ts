@@ -2,33 +2,26 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
-import { edgeOf } from "../../infra/tree/path.ts";
-import { TreeState } from "../../infra/tree/state.ts";
+import type { TreeState } from "../../infra/tree/state.ts";
 import type { Leaf } from "../record/leaf.ts";
-import {
-  type CheckpointKeys,
-  Fork,
-  type Growth,
-  grow,
-  type Hinted,
-  type LiveTree,
-  publishCheckpoint,
-  writeHints,
-  writeTree,
-} from "./apply.ts";
+import { writeTree } from "./apply.ts";
 import { type ChainTime, compareWithChain, publicationTime } from "./clocks.ts";
 import { PublishedFold } from "./fold.ts";
 import {
   BadPrivate,
   type Generation,
   highestGeneration,
+  mergePositions,
   readGeneration,
   stage,
   staged,
   winGeneration,
 } from "./generation.ts";
+import { type CheckpointKeys, Fork, publishCheckpoint } from "./head.ts";
+import { type Hinted, writeHints } from "./hints.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
-import { fetchFrom, RecordReader, readCheckpoint } from "./read.ts";
+import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
+import { RecordReader, readCheckpoint } from "./read.ts";
 
 export interface CommitterOptions {
   privateStore: Store;
@@ -202,7 +195,7 @@ export class Committer {
     for (let attempt = 0; attempt < MAX_LOST; attempt++) {
       const n = await highestGeneration(privateStore, this.#known);
       const published = await readCheckpoint(publicStore, keys);
-      if (n < 0 && !published) return { tree: TreeState.empty, tail: [], generation: null };
+      if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
       if (n < 0) throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
       const generation = await readGeneration(privateStore, n);
       this.#known = n;
@@ -241,18 +234,3 @@ export class Committer {
 }
 
 const headText = (tree: TreeState): Generation["new"] => ({ size: tree.size, root: tree.root().toString("hex") });
-
-/** The log at a size that is published, as a writer goes on from it. */
-async function loadLive(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
-  const tree = await TreeState.load(head.size, head.root, fetchFrom(store));
-  const { full, width } = edgeOf(head.size, 0);
-  const tail = width ? await (await RecordReader.open(store, head)).entries(full) : [];
-  return { tree, tail };
-}
-
-/** Positions of both, the newer where both speak. */
-export function mergePositions(old: Generation["positions"], newer: Generation["positions"]): Generation["positions"] {
-  const merged = { ...old };
-  for (const [topic, partitions] of Object.entries(newer)) merged[topic] = { ...merged[topic], ...partitions };
-  return merged;
-}

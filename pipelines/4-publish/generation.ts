@@ -89,3 +89,10 @@ export async function staged(store: Store, key: string): Promise<Buffer[]> {
   if (key !== `staging/${sha256hex(bytes)}`) throw new BadPrivate(key, "is not what its name says");
   return decodeEntries(bytes);
 }
+
+/** Positions of both, the newer where both speak. */
+export function mergePositions(old: Generation["positions"], newer: Generation["positions"]): Generation["positions"] {
+  const merged = { ...old };
+  for (const [topic, partitions] of Object.entries(newer)) merged[topic] = { ...merged[topic], ...partitions };
+  return merged;
+}

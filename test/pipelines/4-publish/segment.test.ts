@@ -5,8 +5,9 @@ import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { EMPTY_ROOT, leafHash } from "../../../infra/tree/hash.ts";
 import { subtreeProof, verifySubtree } from "../../../infra/tree/proof.ts";
 import { TreeState } from "../../../infra/tree/state.ts";
-import { EMPTY_ENTRIES, grow, writeTree } from "../../../pipelines/4-publish/apply.ts";
+import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { type Generation, generationKey } from "../../../pipelines/4-publish/generation.ts";
+import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { capOf, listing, ORIGIN, TRUST, World } from "./world.ts";
 
@@ -22,7 +23,7 @@ beforeAll(async () => {
   const entries = Array.from({ length: BEFORE }, (_, i) =>
     Buffer.from(`{"at":"${at.toISOString()}","capability_id":"${cap}","index":${i},"kind":"delisting","seq":${i}}`),
   );
-  const growth = grow({ tree: TreeState.empty, tail: EMPTY_ENTRIES }, entries);
+  const growth = grow(EMPTY_LIVE, entries);
   await writeTree(world.publicStore, growth);
   const root = growth.live.tree.root();
   const note = signCheckpoint({ origin: ORIGIN, size: BEFORE, root }, TRUST.log, TRUST.witness, at);

@@ -1,0 +1,49 @@
+import type { Store } from "../../infra/store/store.ts";
+import { openCheckpoint, signCheckpoint, type TreeHead } from "../../infra/tree/checkpoint.ts";
+import { sameHash } from "../../infra/tree/hash.ts";
+import type { NoteSigner } from "../../infra/tree/note.ts";
+import { CHECKPOINT } from "./objects.ts";
+import { swapPublic } from "./writes.ts";
+
+/** Two roots for one size, both signed by our key. Whoever sees it must stop and say so: it can never be mended. */
+export class Fork extends Error {
+  constructor(size: number, ours: Uint8Array, theirs: Uint8Array) {
+    const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
+    super(`fork: the checkpoint of ${size} leaves has root ${hex(theirs)}, ours has ${hex(ours)}`);
+    this.name = "Fork";
+  }
+}
+
+export interface CheckpointKeys {
+  log: NoteSigner;
+  witness: NoteSigner;
+}
+
+/**
+ * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
+ * publisher that slept never takes the checkpoint back.
+ * @returns false when a larger one is there.
+ * @throws Fork
+ */
+export async function publishCheckpoint(
+  store: Store,
+  head: TreeHead,
+  keys: CheckpointKeys,
+  at: Date,
+  refresh = false,
+): Promise<boolean> {
+  let superseded = false;
+  await swapPublic(store, CHECKPOINT, (object) => {
+    const theirs = object && openCheckpoint(object.bytes, keys);
+    if (theirs && theirs.size === head.size && !sameHash(theirs.root, head.root)) {
+      throw new Fork(head.size, head.root, theirs.root);
+    }
+    superseded = theirs !== null && theirs.size > head.size;
+    if (superseded) return null;
+    const older = theirs && theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at));
+    return older ? null : signCheckpoint(head, keys.log, keys.witness, at);
+  });
+  return !superseded;
+}
+
+const wholeSecond = (at: Date): Date => new Date(Math.floor(at.getTime() / 1000) * 1000);

@@ -1,0 +1,37 @@
+import type { Store } from "../../infra/store/store.ts";
+import { leafHash } from "../../infra/tree/hash.ts";
+import { edgeOf, TILE_WIDTH } from "../../infra/tree/path.ts";
+import { TreeState } from "../../infra/tree/state.ts";
+import { fetchFrom, RecordReader } from "./read.ts";
+
+/** The log as its writer holds it: the tree, and the entries after the last full bundle. */
+export interface LiveTree {
+  tree: TreeState;
+  tail: readonly Buffer[];
+}
+
+/** A log without leaves. */
+export const EMPTY_LIVE: LiveTree = { tree: TreeState.empty, tail: [] };
+
+/** Add entries in memory, and name what has to be written. Nothing is written yet. */
+export function grow(live: LiveTree, entries: readonly Buffer[]) {
+  const { state, tiles } = live.tree.append(entries.map(leafHash));
+  const bundles: { n: number; entries: Buffer[] }[] = [];
+  const all = [...live.tail, ...entries];
+  const first = Math.floor(live.tree.size / TILE_WIDTH);
+  for (let i = 0; i * TILE_WIDTH < all.length; i++) {
+    bundles.push({ n: first + i, entries: all.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH) });
+  }
+  const rest = bundles.at(-1)?.entries ?? [];
+  const tail = rest.length < TILE_WIDTH ? rest : [];
+  return { live: { tree: state, tail } satisfies LiveTree, tiles, bundles, from: live.tree.size };
+}
+export type Growth = ReturnType<typeof grow>;
+
+/** The log at a size that is published, as a writer goes on from it. */
+export async function loadLive(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
+  const tree = await TreeState.load(head.size, head.root, fetchFrom(store));
+  const { full, width } = edgeOf(head.size, 0);
+  const tail = width ? await (await RecordReader.open(store, head)).entries(full) : [];
+  return { tree, tail };
+}
