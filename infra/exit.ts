@@ -26,6 +26,7 @@ const BY_ERROR: Record<string, ExitName> = {
   KeyFileError: "keys",
   CannotListen: "port",
   ChainDown: "chain",
+  WorldLost: "chain",
   LogFull: "storage",
   LogBusy: "busy",
   LogRefused: "record",

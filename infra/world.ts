@@ -22,10 +22,20 @@ export interface World extends WorldInfo {
   stop(): Promise<void>;
   /** Let it run on; it ends by itself when its lease lapses. */
   release(): void;
+  /** Aborts with {@link WorldLost} when the market died under us. */
+  lost: AbortSignal;
+}
+
+/** The market's process is gone: no chain to pay on, no seller to knock on. */
+export class WorldLost extends Error {
+  constructor(dir: string) {
+    super(`the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`);
+    this.name = "WorldLost";
+  }
 }
 
 const BOOT_MS = 60_000;
-const LEASE_EVERY_MS = 10_000;
+const LEASE_EVERY_MS = 2_000;
 
 async function renew(info: WorldInfo): Promise<boolean> {
   try {
@@ -93,11 +103,16 @@ export async function openWorld(dir: string, script: string): Promise<World> {
   const before = known(dir);
   const reused = before !== null && (await renew(before));
   const info = reused ? before : await boot(dir, script);
-  const timer = setInterval(() => void renew(info), LEASE_EVERY_MS);
+  const lost = new AbortController();
+  const timer = setInterval(() => {
+    if (alive(info.pid)) void renew(info);
+    else lost.abort(new WorldLost(dir));
+  }, LEASE_EVERY_MS);
   timer.unref();
   return {
     ...info,
     reused,
+    lost: lost.signal,
     release: () => clearInterval(timer),
     async stop() {
       clearInterval(timer);

@@ -59,6 +59,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     for (const close of closing.splice(0).reverse()) await close();
   };
   const stopped = new AbortController();
+  world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
   const onSignal = () => stopped.abort(new Error("stopped"));
   process.once("SIGINT", onSignal);
   process.once("SIGTERM", onSignal);
@@ -115,7 +116,10 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       if (stopped.signal.aborted) resolve();
       stopped.signal.addEventListener("abort", () => resolve(), { once: true });
     });
+    if (world.lost.aborted) throw world.lost.reason;
   } catch (error) {
+    // What breaks once we are stopping is a consequence of that; a market that died is the cause to be told.
+    if (world.lost.aborted) throw world.lost.reason;
     if (!stopped.signal.aborted) throw error;
   } finally {
     progress.end();

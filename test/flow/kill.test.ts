@@ -60,10 +60,14 @@ describe(`after ${KILLS} kills at random moments`, () => {
   });
 
   test("every acknowledged observation is there exactly once", () => {
-    const inLog = new Map(record.log.map((one) => [one.eventId, `${one.topic} ${Buffer.from(one.value).toString().slice(0, 300)}`]));
+    const inLog = new Map(
+      record.log.map((one) => [one.eventId, `${one.topic} ${Buffer.from(one.value).toString().slice(0, 300)}`]),
+    );
     const wrong = [...new Set(acked)].filter((id) => record.lakeEvents.get(id) !== 1);
     // Where each of them stands, so that a failure says what was lost on which way.
-    expect(wrong.map((id) => ({ id, inLake: record.lakeEvents.get(id) ?? 0, inLog: inLog.get(id) ?? null }))).toEqual([]);
+    expect(wrong.map((id) => ({ id, inLake: record.lakeEvents.get(id) ?? 0, inLog: inLog.get(id) ?? null }))).toEqual(
+      [],
+    );
     expect([...record.lakeEvents.values()].every((n) => n === 1)).toBe(true);
   });
 

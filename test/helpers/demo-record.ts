@@ -28,7 +28,10 @@ export interface DemoRecord {
   /** Every record of the log, copies included. */
   log: LogRecord[];
   facts<T extends RecordType>(type: T): Fact<T>[];
-  /** How often each event id stands in the lake. */
+  /**
+   * How often each event id stands in the lake. A listing's id is its content, so saying the same on another day is the
+   * same id again (records.md: copies are looked for inside one UTC day); such days count as one here.
+   */
   lakeEvents: Map<string, number>;
   leaves: Leaf[];
 }
@@ -51,7 +54,7 @@ async function readLog(dir: string, partitions: number): Promise<LogRecord[]> {
 }
 
 /** Everything a stopped demo left in its data folder, its public record proven again. @throws RecordBroken */
-export async function readDemo(dataDir: string, baseUrl: string, partitions = 4): Promise<DemoRecord> {
+export async function readDemo(dataDir: string, baseUrl: string, partitions = 2): Promise<DemoRecord> {
   const at = folders(dataDir);
   const log = await readLog(at.log, partitions);
   const byType = new Map<string, Fact[]>();
@@ -66,7 +69,7 @@ export async function readDemo(dataDir: string, baseUrl: string, partitions = 4)
   }
   const lake = await openLake(at.lake, { memoryLimit: "1GB", threads: 1, init: INGEST_TABLES });
   const rows = await lake.all<{ event_id: string; n: bigint }>(
-    "SELECT event_id, count(*) AS n FROM event GROUP BY event_id",
+    "SELECT event_id, CASE WHEN any_value(type) = 'listing' THEN max(a_day) ELSE sum(a_day) END::BIGINT AS n FROM (SELECT event_id, type, count(*) AS a_day FROM event GROUP BY event_id, type, observed_at::DATE) GROUP BY event_id",
   );
   await lake.close();
   const store = await openDirectoryStore(at.public);
