@@ -13,6 +13,7 @@ import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import type { CorrectionDraft } from "./4-publish/take-lines.ts";
 import type { BodyOf } from "./record/bodies.ts";
+import type { RunHeader } from "./record/card.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, rfc3339 } from "./record/time.ts";
@@ -33,6 +34,14 @@ export interface PipelineParts {
   caps: Caps;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
+}
+
+interface CorrectionRow {
+  type: CorrectionDraft["kind"];
+  cap: string;
+  body: string;
+  part: number;
+  log_offset: bigint;
 }
 
 export interface GradeReport {
@@ -130,7 +139,7 @@ export class Pipeline {
       changed: graded.lines.length,
     };
     await writeRun(privateStore, header, graded.lines);
-    const taken = await publisher.takeNewRuns(() => this.#corrections());
+    const taken = await publisher.takeNewRuns((header) => this.#corrections(header));
     // Only now: a crash before this grades them once more, and the publisher sees that nothing changed.
     await lake.run(sql("41_graded"), { caps: JSON.stringify(dirty) });
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
@@ -162,11 +171,13 @@ export class Pipeline {
     }));
   }
 
-  async #corrections(): Promise<CorrectionDraft[]> {
-    const rows = await this.parts.lake.all<{ type: CorrectionDraft["kind"]; cap: string; body: string }>(
-      sql("42_corrections"),
+  /** Corrections that a run has read: a card may only be published as the consequence of one that it knew. */
+  async #corrections({ positions }: RunHeader): Promise<CorrectionDraft[]> {
+    const rows = await this.parts.lake.all<CorrectionRow>(sql("42_corrections"));
+    const read = rows.filter(
+      ({ part, log_offset }) => Number(log_offset) < (positions.corrections?.[String(part)] ?? 0),
     );
-    return rows.map(({ type, cap, body }) => ({
+    return read.map(({ type, cap, body }) => ({
       kind: type,
       capability_id: cap,
       body: JSON.parse(body) as Record<string, unknown>,

@@ -2,4 +2,4 @@
 -- grain: one correction, dispute or reinstatement
 -- reads: event
 -- writes: nothing
-SELECT type, cap, body FROM event WHERE topic = 'corrections' ORDER BY observed_at, event_id
+SELECT type, cap, body, part, log_offset FROM event WHERE topic = 'corrections' ORDER BY observed_at, event_id
