@@ -75,13 +75,15 @@ function faultOf(judged: Judged, control: ControlSeen | null): Handshake["fault"
 
 /**
  * One free handshake: asks with the declared verb and example, reads the terms, compares them with the seller's own
- * listing. Never throws for what the stranger does; rejects only when `signal` aborts.
+ * listing. Never throws for what the stranger does; rejects when `signal` aborts.
+ * @param relist reads the seller's listing anew; asked only when the 402 differs from the one we know
  */
 export async function knock(
   tools: KnockTools,
   request: Request,
   sellerClaims: Claims | null,
   clock: Clock,
+  relist?: () => Promise<Claims | null>,
 ): Promise<Knock> {
   const result = await ask(tools, request);
   tools.signal?.throwIfAborted();
@@ -90,7 +92,9 @@ export async function knock(
   const answered = result.outcome === "answered";
   const control = judged.live || judged.state === "unfetchable" ? null : await tools.control.call(clock);
   const promisedPrice = judged.state === "free" && (sellerClaims?.offers.length ?? 0) > 0;
-  const differs = read?.readable ? differences(sellerClaims, read) : promisedPrice ? defectsSeen(["no_402"]) : [];
+  let differs = promisedPrice ? defectsSeen(["no_402"]) : [];
+  if (read?.readable) differs = differences(sellerClaims, read);
+  if (read?.readable && differs.length > 0 && relist) differs = differences(await relist(), read);
   return {
     read,
     body: {

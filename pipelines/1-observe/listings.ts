@@ -9,12 +9,17 @@ import { readCatalogue } from "./bazaar.ts";
 import { BoundedMap } from "./bounded.ts";
 import { claimOf, claimOf402, type ListedClaim, type Source } from "./claims.ts";
 import { hashOf, parseJson } from "./json.ts";
+import { originOf } from "./places.ts";
 import { type Draft, draft, Recorder } from "./recorder.ts";
 import type { ReadTerms } from "./terms.ts";
 import { itemsOf } from "./wellknown.ts";
 
 /** Endpoints of one registrable domain that enter by discovery; more only by an operator's hand (records.md). */
 export const MAX_PER_DOMAIN = 200;
+/** Sellers' own claims that are kept whole, to be newer than the lake. */
+const MAX_OWN = 20_000;
+/** An origin is not read again within this long (real ms), however many of its 402s differ from its listing. */
+const REREAD_MS = 60_000;
 /** Listings whose newest content is remembered, so that it is not written again. */
 const MAX_REMEMBERED = 250_000;
 const BATCH = 200;
@@ -29,12 +34,20 @@ export interface IntakeReport {
   says?: string;
 }
 
+/** Content that stands for one (capability, source, source id): its id as first content, and its event id. */
+interface Standing {
+  base: string;
+  eventId: string;
+}
+
 /** Takes in what catalogues, sellers and 402s claim. Unchanged content has the same event id and is not written again. */
 export class Intake {
   /** (source, source id) -> event id of its newest content; event id -> how often that content came back. */
-  readonly #newest = new BoundedMap<string, string>(MAX_REMEMBERED);
+  readonly #newest = new BoundedMap<string, Standing>(MAX_REMEMBERED);
   readonly #returned = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #domains = new Map<string, Set<string>>();
+  readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
+  readonly #rereadAt = new BoundedMap<string, number>(MAX_OWN);
   /** Seller-controlled listings that stand in the record already. */
   #standing: ReadonlySet<string> = new Set();
 
@@ -80,6 +93,26 @@ export class Intake {
     return this.#take(itemsOf(document), { name: url, ownOrigin: origin }, clock);
   }
 
+  /** The same endpoint with the newest listing of its own that this process has read: the lake may be behind. */
+  current(one: ListedCap): ListedCap {
+    const own = this.#own.get(one.cap);
+    return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
+  }
+
+  /**
+   * Reads the seller's own listing again and gives back what it says now. For a 402 that differs from what we know:
+   * a seller that changed both is honest, and must not be called otherwise because we read its listing hours ago.
+   */
+  async reread(one: ListedCap, clock: Clock): Promise<ListedCap> {
+    const origin = originOf(one.url);
+    const last = this.#rereadAt.get(origin);
+    if (last === undefined || performance.now() - last > REREAD_MS) {
+      this.#rereadAt.set(origin, performance.now());
+      await this.readSeller(origin, clock);
+    }
+    return this.current(one);
+  }
+
   /** Every row of a Bazaar catalogue, as a third party's claim. */
   async readCatalogue(catalogue: string, clock: Clock): Promise<IntakeReport> {
     const read = await readCatalogue(this.with_.egress, catalogue);
@@ -105,7 +138,7 @@ export class Intake {
 
   /** Appends what is new. Remembered only once it is durable: a claim that was not written is tried at the next read. */
   async #write(claims: readonly ListedClaim[], clock: Clock): Promise<number> {
-    const fresh = new Map<string, { one: Draft; key: string; base: string; times: number }>();
+    const fresh = new Map<string, { one: Draft; key: string; base: string; times: number; claim: ListedClaim }>();
     for (const claim of claims) {
       const caps = this.#domain(claim.body.normalised_url);
       if (!caps.has(claim.cap) && caps.size >= MAX_PER_DOMAIN) {
@@ -119,23 +152,34 @@ export class Intake {
       const slot = [source, source_id, content].join("\n");
       const base = Recorder.idOf({ type: "listing", cap: claim.cap, slot });
       const key = `${claim.cap}\n${source}\n${source_id}`;
-      if ((this.#newest.get(key) ?? (this.#standing.has(base) ? base : undefined)) === base) continue;
+      const standing = this.#newest.get(key) ?? (this.#standing.has(base) ? { base, eventId: base } : undefined);
+      if (standing?.base === base) {
+        this.#keepOwn(claim, standing.eventId);
+        continue;
+      }
       // Content that changes and changes back is news again; under the old id a reader would drop it as a copy.
       const times = (this.#returned.get(base) ?? -1) + 1;
       const one = draft({ type: "listing", cap: claim.cap, slot, attempt: times, at: clock.now(), body: claim.body });
       // The last of several items with one source id stands, as if they had been read one after the other.
-      fresh.set(key, { one, key, base, times });
+      fresh.set(key, { one, key, base, times, claim });
     }
     const all = [...fresh.values()];
     for (let i = 0; i < all.length; i += BATCH) {
       const batch = all.slice(i, i + BATCH);
       await this.with_.recorder.append(batch.map(({ one }) => one));
-      for (const { key, base, times } of batch) {
-        this.#newest.set(key, base);
+      for (const { one, key, base, times, claim } of batch) {
+        const eventId = Recorder.idOf(one);
+        this.#newest.set(key, { base, eventId });
         this.#returned.set(base, times);
+        this.#keepOwn(claim, eventId);
       }
     }
     this.with_.metrics.count("observe_listings_total", { result: "appended" }, all.length);
     return all.length;
+  }
+
+  #keepOwn(claim: ListedClaim, eventId: string): void {
+    const { seller_controlled, claims } = claim.body;
+    if (seller_controlled) this.#own.set(claim.cap, { eventId, claims });
   }
 }

@@ -85,11 +85,16 @@ async function recordUnpaid(
  * @throws NotRecorded when the log does not take a record. If that was the intent, nothing left. If it was a later one,
  * the intent stays open and becomes `ours` at the next start: a theft is never claimed from memory.
  */
-export async function paidCall(tools: Tools, one: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+export async function paidCall(tools: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+  let one = tools.intake.current(listed);
   const seed = seedOf(tools.secret, one.cap, call);
   const at = clock.now();
   const before = requestOf(one, null, seed);
-  const prepared: Prepared = { ...before, knock: await knock(tools, before.request, one.sellerClaims, clock) };
+  const relist = async () => {
+    one = await tools.intake.reread(one, clock);
+    return one.sellerClaims;
+  };
+  const prepared: Prepared = { ...before, knock: await knock(tools, before.request, one.sellerClaims, clock, relist) };
   const read = prepared.knock.read;
   if (!read?.payable || prepared.knock.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
   // The 402 itself may be the first to say how the endpoint is called.

@@ -21,13 +21,27 @@ export interface PlanInput {
   salt: Uint8Array;
   listed: readonly ListedCap[];
   caps: Caps;
-  /** Blocks that began before now are not planned: what counts was scheduled before its block began. */
+  /**
+   * When the plan is made. What counts was scheduled before its block began, so a block under way is left out; one that
+   * began within the last ten minutes keeps the calls whose own minute is still ahead.
+   */
   now: Date;
   /** Micro-units of every intent ever, before this day. */
   spentBefore?: bigint;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins?: readonly string[];
 }
+
+/**
+ * A plan that is made on the stroke of a block (a first start, a day that is lived through afterwards) takes moments to
+ * make. No call of the block can have been seen by then: they are made from the plan.
+ */
+const GRACE_MS = 600_000;
+
+const isAhead = (call: PlannedCall, now: Date): boolean => {
+  const late = now.getTime() - blockStart(call.block).getTime();
+  return late <= 0 || (late <= GRACE_MS && late < call.minute * 60_000);
+};
 
 /** Bytes that place an endpoint's calls on a day: HMAC-SHA256(salt, capability id). */
 export const dayBytes = (salt: Uint8Array, cap: string): Buffer => createHmac("sha256", salt).update(cap).digest();
@@ -87,9 +101,7 @@ export function planDay(input: PlanInput): DayPlan {
     const base = one.paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
     const price = expectedPrice(one, caps);
     const covered = price !== null && reservation.take(host, price, BigInt(BLOCKS_PER_DAY));
-    const calls = callsOf(bytes, firstBlock, base, covered).filter(
-      (call) => blockStart(call.block).getTime() >= now.getTime(),
-    );
+    const calls = callsOf(bytes, firstBlock, base, covered).filter((call) => isAhead(call, now));
     return { cap: one.cap, host, calls, base_per_day: base, covered };
   });
   lines.sort((a, b) => (a.cap < b.cap ? -1 : 1));

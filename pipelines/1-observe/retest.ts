@@ -13,9 +13,9 @@ export interface RetestState {
   since: number | null;
 }
 
-/** Does a counting paid row pass? By the deepest check it has; below one half is bad (grading-method.md section 2). */
+/** Does a counting paid row pass, by every check it has? Below one half is bad (grading-method.md section 2). */
 export const passes = (row: { delivered: boolean; delivery: number | null; outcome: number | null }): boolean =>
-  row.delivered && (row.outcome ?? row.delivery ?? 0) >= 0.5;
+  row.delivered && (row.delivery ?? 0) >= 0.5 && (row.outcome ?? 1) >= 0.5;
 
 /** The state after one more paid row that counts. Rows excused as ours or as bad input change nothing but `since`. */
 export function afterRow(state: RetestState, block: number, pass: boolean): RetestState {

@@ -13,6 +13,13 @@ import { hostOf } from "./places.ts";
 /** Longest signed header that servers take; a 402 with huge extensions would make a longer one. */
 const MAX_HEADER = 32_768;
 
+/**
+ * Longest validity that we sign, in chain seconds. A seller may settle until then, and what settles after the ten
+ * minutes in which a proof is shown again could never be held against it: a day of validity would be a day in which a
+ * failure turns itself into our fault.
+ */
+const MAX_VALIDITY_S = 300;
+
 export interface Prepared {
   knock: Knock;
   input: ChosenInput;
@@ -33,7 +40,8 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
     : await tools.wallets.known();
   // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
   const head = await tools.rail.head();
-  const signed = await tools.rail.sign(entry, wallet, prepared.knock.read!.context);
+  const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
+  const signed = await tools.rail.sign(bounded, wallet, prepared.knock.read!.context);
   return { head, signed };
 }
 

@@ -118,10 +118,12 @@ export class Spans {
     }
   }
 
-  async #knock(one: ListedCap, call: Call, clock: Clock): Promise<void> {
+  async #knock(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
+    const one = this.tools.intake.current(listed);
     const { request } = requestOf(one, null, null);
     const at = clock.now();
-    const seen = await knock(this.tools, request, one.sellerClaims, clock);
+    const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
+    const seen = await knock(this.tools, request, one.sellerClaims, clock, relist);
     const slot = { block: call.block, minute: call.minute };
     await this.tools.recorder.append([
       draft({

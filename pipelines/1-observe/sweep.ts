@@ -34,6 +34,10 @@ const MAX_WAITING = 10_000;
 const PER_SWEEP = 500;
 const DEBTS_PER_SWEEP = 100;
 
+/** A fact about a call is never older than the call, also where one lane's lapsed clock is ahead of ours. */
+const factTime = (of: Waiting["of"], clock: Clock): Date =>
+  new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
+
 export interface SweepReport {
   settled: number;
   /** Still open after this sweep. */
@@ -51,6 +55,7 @@ export class Sweep {
   readonly #waiting = new BoundedMap<string, Waiting>(MAX_WAITING);
   readonly #owed = new BoundedMap<string, Owed>(MAX_WAITING);
   readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
+  #running: Promise<SweepReport> | null = null;
   readonly #refunds = new BoundedMap<string, true>(MAX_WAITING);
 
   constructor(
@@ -81,8 +86,9 @@ export class Sweep {
       if (this.tools.inFlight.has(of.eventId)) continue;
       const { seen } = await lookUp(this.tools.rail, of.intent);
       const says = "our process ended before the connection did; nobody watched its end";
-      const rows: Draft[] = [lostRow(of, clock.now(), says)];
-      if (seen) rows.push(settlementRow(of, seen, clock.now()));
+      const at = factTime(of, clock);
+      const rows: Draft[] = [lostRow(of, at, says)];
+      if (seen) rows.push(settlementRow(of, seen, at));
       await this.tools.recorder.append(rows);
       if (seen?.final) this.#closed.set(of.eventId, true);
       else this.#waiting.set(of.eventId, { of, seen, payment: null });
@@ -92,8 +98,15 @@ export class Sweep {
     return { lost };
   }
 
-  /** One look at everything that waits. Call it every minute or so. */
-  async run(clock: Clock): Promise<SweepReport> {
+  /** One look at everything that waits. Call it every minute or so; a second call while one runs gets its report. */
+  run(clock: Clock): Promise<SweepReport> {
+    this.#running ??= this.#look(clock).finally(() => {
+      this.#running = null;
+    });
+    return this.#running;
+  }
+
+  async #look(clock: Clock): Promise<SweepReport> {
     const { rail } = this.tools;
     let head: Awaited<ReturnType<Rail["head"]>>;
     try {
@@ -127,7 +140,7 @@ export class Sweep {
   /** Writes what is new about one payment; 1 when its Transfer was seen for the first time. */
   async #book(one: Waiting, seen: Settlement, clock: Clock): Promise<0 | 1> {
     const first = one.seen === null;
-    const now = clock.now();
+    const now = factTime(one.of, clock);
     if (first) await this.tools.recorder.append([settlementRow(one.of, seen, now)]);
     else if (seen.final) {
       await this.tools.recorder.append([followupRow(one.of.cap, { of: one.of.eventId, kind: "finality" }, now)]);
@@ -158,7 +171,7 @@ export class Sweep {
       if (!refund) continue;
       const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
       const body = { of: of.eventId, kind: "refund" as const, refund: what };
-      await this.tools.recorder.append([followupRow(of.cap, body, clock.now())]);
+      await this.tools.recorder.append([followupRow(of.cap, body, factTime(of, clock))]);
       this.#refunds.set(refund.tx, true);
       this.#owed.delete(of.eventId);
     }

@@ -172,6 +172,48 @@ describe("in real time", () => {
   });
 });
 
+describe("a listing that changes", () => {
+  const shop =
+    (world: FakeWorld, now: { listed: string; asked: string }): Handler =>
+    (asked, n) =>
+      honest(world.rail, {
+        item: { accepts: [entry({ amount: now.listed })] },
+        accepts: [entry({ amount: now.asked })],
+      })(asked, n);
+
+  test("a seller that raised its listing with its price is honest, though we read the listing at the day's start", async () => {
+    const world = fakeWorld();
+    const now = { listed: "10000", asked: "10000" };
+    const plan = await listAndPlan(world, shop(world, now));
+    const noon = new Date(START.getTime() + 43_200_000);
+    await world.observer.observeSpan(plan, START, noon);
+    Object.assign(now, { listed: "12000", asked: "12000" });
+    await world.observer.observeSpan(plan, noon, END);
+    expect(world.log.bodies("handshake").map((one) => one.honest)).toEqual([true, true, true, true]);
+    const ids = world.log
+      .envelopes()
+      .flatMap((one) =>
+        one.type === "listing" && (one.body as BodyOf<"listing">).seller_controlled ? [one.event_id] : [],
+      );
+    expect(ids).toHaveLength(2);
+    expect(world.log.bodies("paid.intent").map((one) => one.listing_record)).toEqual([ids[0], ids[0], ids[1], ids[1]]);
+  });
+
+  test("one that raised its price alone is not, and is read again once for all of it", async () => {
+    const world = fakeWorld();
+    const now = { listed: "10000", asked: "10000" };
+    const plan = await listAndPlan(world, shop(world, now));
+    now.asked = "12000";
+    await world.observer.observeSpan(plan, START, END);
+    expect(world.log.bodies("handshake")).toMatchObject(
+      Array.from({ length: 4 }, () => ({ honest: false, differs: [{ defect: "price_differs" }] })),
+    );
+    expect(world.log.bodies("paid.result").map((one) => one.honest)).toEqual([false, false, false, false]);
+    const reads = world.egress.asked.filter((one) => one.url.endsWith("/.well-known/x402"));
+    expect(reads).toHaveLength(2);
+  });
+});
+
 describe("re-tests", () => {
   /** Days on which one call a day is the base; the seller fails the paid calls whose number is in `fails`. */
   async function live(fails: Set<number>, days: number) {

@@ -109,6 +109,14 @@ describe("a paid call", () => {
     expect(world.egress.paid()[0]?.deadlineMs).toBe(ms);
   });
 
+  test("no signature is valid for longer than a proof can be shown again, whatever the seller asks for", async () => {
+    const world = fakeWorld();
+    await payOnce(world, honest(world.rail, { accepts: [entry({ maxTimeoutSeconds: 86_400 })] }));
+    const { intent } = only(world);
+    expect(intent.valid_before - world.rail.time).toBe(300);
+    expect(intent.quote.max_timeout_s).toBe(86_400);
+  });
+
   test("questions are new ones each block, and cannot be told without the secret", async () => {
     const ask = async (secret: Buffer) => {
       const world = fakeWorld({ secret });
@@ -234,7 +242,11 @@ describe("how a paid call ends", () => {
       down: "the chain does not answer",
     });
     world.rail.down = false;
-    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1, waiting: 0, down: null });
+    const twice = await Promise.all([world.observer.awaitSettlements(), world.observer.awaitSettlements()]);
+    expect(twice).toMatchObject([{ settled: 1, waiting: 0, down: null }, { settled: 1 }]);
+    const intentTime = Date.parse(only(world).intent.planned_at);
+    const booked = world.log.envelopes().find((one) => one.type === "settlement")!;
+    expect(Date.parse(booked.observed_at)).toBeGreaterThanOrEqual(intentTime);
     expect(only(world).settlement).toMatchObject({ nonce: only(world).intent.nonce });
     expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 0 });
     expect(world.log.bodies("settlement")).toHaveLength(1);

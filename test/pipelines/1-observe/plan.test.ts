@@ -120,9 +120,15 @@ describe("the plan of a day", () => {
 
   test("blocks that had begun are left alone; tools and our own endpoints are not planned", () => {
     const one = listed("https://a.example");
-    const at = new Date(blockStart(first + 1).getTime() + 1);
+    const at = new Date(blockStart(first + 1).getTime() + 600_001);
     const blocks = new Set(plan([one], { now: at }).lines[0]!.calls.map((call) => call.block));
     expect([...blocks]).toEqual([first + 2, first + 3]);
+    const minute = plan([one]).lines[0]!.calls[0]!.minute;
+    const moments = (late: number) =>
+      plan([one], { now: new Date(now.getTime() + late) }).lines[0]!.calls[0]!.block - first;
+    // On the stroke of a block, and a moment after it, its calls still lie ahead; a minute that has passed does not.
+    expect(minute).toBeGreaterThan(0);
+    expect([moments(0), moments(1), moments(Math.min(600_000, minute * 60_000))]).toEqual([0, 0, minute > 10 ? 0 : 1]);
     expect(plan([{ ...one, tool: "add" }]).lines).toEqual([]);
     expect(plan([one], { ownOrigins: ["https://a.example"] }).lines).toEqual([]);
   });
@@ -225,10 +231,11 @@ describe("re-tests", () => {
     );
   });
 
-  test("a pass is half a point or more of the deepest check", () => {
+  test("a pass is half a point or more by every check", () => {
     expect(passes({ delivered: true, delivery: 1, outcome: 0 })).toBe(false);
     expect(passes({ delivered: true, delivery: 1, outcome: null })).toBe(true);
-    expect(passes({ delivered: true, delivery: 0.4, outcome: 0.5 })).toBe(true);
+    expect(passes({ delivered: true, delivery: 0.4, outcome: 0.5 })).toBe(false);
+    expect(passes({ delivered: true, delivery: 0.5, outcome: 0.5 })).toBe(true);
     expect(passes({ delivered: false, delivery: 1, outcome: 1 })).toBe(false);
     expect(passes({ delivered: true, delivery: null, outcome: null })).toBe(false);
   });
