@@ -3,13 +3,14 @@
 -- reads: grade_own; wall_one_in
 -- writes: grade_blocks, grade_paid, grade_walls
 CREATE OR REPLACE TEMP TABLE grade_blocks AS
-SELECT ep, b, count(*) AS n, count_if(answered) AS answered, count_if(wall) AS walls, count_if(honest) AS honest,
-  count(honest) AS told, count(ms) FILTER (NOT paid) AS timed
+SELECT ep, b, count(*) AS n, count(*) FILTER (answered) AS answered, count(*) FILTER (wall) AS walls,
+  count(*) FILTER (honest) AS honest, count(honest) AS told, count(ms) FILTER (NOT paid) AS timed
 FROM grade_own GROUP BY ep, b;
 
 CREATE OR REPLACE TEMP TABLE grade_paid AS
 SELECT ep, b, coalesce(avg(w), 1.0) AS w, r6(avg(delivery)) AS delivery, r6(avg(outcome)) AS outcome,
-  count_if(schema_ok) AS fits, count(schema_ok) AS checked, count_if(honest) AS honest, count(honest) AS told, count(ms) AS timed
+  count(*) FILTER (schema_ok) AS fits, count(schema_ok) AS checked, count(*) FILTER (honest) AS honest, count(honest) AS told,
+  count(ms) AS timed
 FROM grade_own WHERE paid GROUP BY ep, b;
 
 -- The first floor(m/20) blocks with a wall are excused, in time order: in them only the other rows count.

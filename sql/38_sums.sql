@@ -20,10 +20,8 @@ SELECT ep, arg_max(honest, obs_id) FILTER (t = told_last AND honest IS NOT NULL)
 FROM grade_own JOIN grade_facts USING (ep) WHERE t >= least(told_last, priced_last) GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_evidence AS
-WITH newest AS (
-  SELECT ep, response_sha256, t, obs_id FROM grade_own WHERE paid AND delivered AND response_sha256 IS NOT NULL
-  QUALIFY row_number() OVER (PARTITION BY ep ORDER BY t DESC, obs_id DESC) <= param('evidence_rows'))
-SELECT ep, list(response_sha256 ORDER BY t DESC, obs_id DESC) AS evidence FROM newest GROUP BY ep;
+SELECT ep, arg_max(response_sha256, {t: t, id: obs_id}, param('evidence_rows')) AS evidence
+FROM grade_own WHERE paid AND delivered AND response_sha256 IS NOT NULL GROUP BY ep;
 
 -- The course of the paid blocks, deepest check there is, where its misses could add up to an alarm at all.
 CREATE OR REPLACE TEMP TABLE grade_course AS

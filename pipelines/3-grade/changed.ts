@@ -36,8 +36,11 @@ const WEEK_DAYS = 7;
 /** The 0.01 grid line under a lower bound; rounding first, since 100 * 0.29 is below 29. */
 const gridLine = (lower: number | null | undefined): number | null =>
   lower == null ? null : Math.floor(round6(lower * 100));
-/** UNRATED is no letter: it is neither better nor worse. */
-const severity = (band: Band): number => (band === "UNRATED" ? -1 : BANDS.indexOf(band));
+/** Bad news for whoever reads the card: a lower letter, a letter gone, or a first letter that is an F. */
+const worsens = (before: Band, after: Band): boolean => {
+  if (before === "UNRATED") return after === "F";
+  return after === "UNRATED" || BANDS.indexOf(after) > BANDS.indexOf(before);
+};
 
 const signature = ({ card, raw_band, headline, caps }: CardFacts): string =>
   JSON.stringify([
@@ -57,7 +60,7 @@ function urgency(published: PublishedFacts | null, next: readonly CardFacts[], c
   for (const { card } of next) {
     const before = published.cards.find((known) => known.card.tier === card.tier);
     if (!before) return "first_card";
-    if (severity(before.card.band) >= 0 && severity(card.band) > severity(before.card.band)) return "worse_letter";
+    if (worsens(before.card.band, card.band)) return "worse_letter";
   }
   return null;
 }

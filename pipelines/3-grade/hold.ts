@@ -20,13 +20,16 @@ export interface Held {
 
 const severity = (band: Band): number => (band === "UNRATED" ? -1 : BANDS.indexOf(band));
 
-/** The letters that stood on each day of the window, in time order: a day without a leaf had the last one before. */
+/**
+ * The letters that stood on each day of the window, in time order: a day without a leaf had the last one before. Today
+ * is about to have one, so nothing runs on into it.
+ */
 function* standing(letters: readonly DayLetter[], from: string, to: string): Generator<DayLetter> {
   let next = 0;
   let last: Band = "UNRATED";
   while (next < letters.length && letters[next]!.day < from) last = letters[next++]!.band;
   for (let day = from; day <= to; day = addDays(day, 1)) {
-    if (letters[next]?.day !== day) yield { day, band: last };
+    if (letters[next]?.day !== day && day < to) yield { day, band: last };
     while (letters[next]?.day === day) {
       last = letters[next++]!.band;
       yield { day, band: last };
