@@ -27,6 +27,9 @@ export interface Span {
   until: string;
 }
 
+/** Before now no call is begun any more: a thief's proof is shown again for ten minutes after it. */
+const LEEWAY_MS = 900_000;
+
 const SPAN_KEY = "lapse/span.json";
 const doneKey = (day: string): string => `lapse/done/${day}`;
 
@@ -74,9 +77,9 @@ export async function lapse(
     clock.use(new LapsedClock(dayStart(day)));
     await pipeline.intake(options.catalogues);
     const plan = await pipeline.plan(day);
-    const seen = await pipeline.observe(plan, dayStart(day), end);
-    const at = new LapsedClock(end);
-    clock.use(at);
+    const until = day === last ? new Date(end.getTime() - LEEWAY_MS) : end;
+    const seen = await pipeline.observe(plan, dayStart(day), until);
+    clock.use(new LapsedClock(end));
     const { cards } = await pipeline.grade(end);
     await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
     options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });

@@ -74,9 +74,10 @@ export class Pipeline {
 
   constructor(private readonly parts: PipelineParts) {}
 
-  /** Read catalogues, and the own listing of every seller in them. */
-  async intake(catalogues: readonly string[]): Promise<void> {
+  /** Read catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known. */
+  async intake(catalogues: readonly string[], everybody = false): Promise<void> {
     for (const catalogue of catalogues) await this.parts.observer.intakeCatalogue(catalogue);
+    if (everybody) await this.parts.observer.refreshSellers();
     await this.parts.ingest.pass();
   }
 

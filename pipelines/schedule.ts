@@ -67,7 +67,7 @@ export const JOBS: readonly Job[] = [
     name: "intake",
     cadence: "0 20 */6 * * *",
     lane: "record",
-    run: ({ pipeline, catalogues }) => pipeline.intake(catalogues),
+    run: ({ pipeline, catalogues }) => pipeline.intake(catalogues, true),
   },
   { name: "sweep", cadence: "0 40 4 * * *", lane: "record", run: ({ publisher }) => publisher.sweep() },
 ];
@@ -116,7 +116,9 @@ async function observeDays(parts: ScheduleParts, signal: AbortSignal): Promise<v
     const day = dayOf(now);
     const end = dayStart(addDays(day, 1));
     try {
-      const report = await observer.observeSpan(await pipeline.plan(day), now, end);
+      // From the day's beginning: calls of the running block that a stop or a lapse left out are made now, late but in
+      // their block; those of blocks that are over are missed, and show as that.
+      const report = await observer.observeSpan(await pipeline.plan(day), dayStart(day), end);
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {

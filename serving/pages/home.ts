@@ -39,7 +39,7 @@ function marketRow(view: View, entry: ListedEntry): unknown {
   return html`<tr><td>${grade(card?.band ?? "UNRATED")}</td>
 <th scope="row"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${shorten(entry.url, 120)}</code></th>
 <td>${tierWords(measured ? card.tier : null)}</td><td class="n">${figure(measured ? card.composite : null)}</td>
-<td>${card ? leafOf(card).why : NO_CARD}</td><td class="n">${progress} of 30</td>
+<td class="why">${card ? leafOf(card).why : NO_CARD}</td><td class="n">${progress} of 30</td>
 <td class="n">${price(row?.price)}</td><td class="n">${row?.paid_calls ?? 0}</td><td>${moment(row?.last_seen)}</td></tr>`;
 }
 

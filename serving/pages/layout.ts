@@ -9,7 +9,7 @@ const CSS = `
 --a:#7dd69a;--b:#8cc7ea;--c:#efbf62;--d:#f59b6c;--f:#ff9a94;--u:#a3abb5}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
-header,main,footer{max-width:76rem;margin:0 auto;padding:1rem 1.25rem}
+header,main,footer{max-width:92rem;margin:0 auto;padding:1rem 1.25rem}
 header{display:flex;gap:1.25rem;align-items:baseline;flex-wrap:wrap;border-bottom:1px solid var(--line)}
 header strong{font-size:1.1rem}
 footer{color:var(--soft);border-top:1px solid var(--line);margin-top:2rem}
@@ -23,6 +23,7 @@ table{border-collapse:collapse;width:100%;font-size:.92rem}
 caption{text-align:left;color:var(--soft);padding:.4rem 0}
 th,td{text-align:left;vertical-align:top;padding:.45rem .6rem;border-bottom:1px solid var(--line)}
 th{font-weight:600;white-space:nowrap}
+td.why{min-width:24rem}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 code,pre{font:.88em/1.45 ui-monospace,monospace;overflow-wrap:anywhere}
 pre{background:var(--card);padding:.8rem;overflow-x:auto;white-space:pre-wrap}

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
-import { type DemoRecord, readDemo } from "../helpers/demo-record.ts";
+import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
 
 /** Letter and reason that each seller's behaviour earns under unchanged parameters. */
@@ -81,8 +81,9 @@ describe("the demo market", () => {
   test("nothing lies in the future, and the lapse ends now", () => {
     const until = new Date(result.lapsed.until).getTime();
     expect(Date.now() - until).toBeLessThan(900_000);
-    for (const { observedAt } of [...record.facts("handshake"), ...record.facts("paid.intent")]) {
-      expect(new Date(observedAt).getTime()).toBeLessThanOrEqual(until + 120_000);
+    const types = ["listing", "handshake", "paid.intent", "paid.result", "settlement", "paid.followup"] as const;
+    for (const { observedAt, eventId } of types.flatMap((type) => record.facts(type) as Fact[])) {
+      expect(new Date(observedAt).getTime(), eventId).toBeLessThanOrEqual(until);
     }
   });
 });
