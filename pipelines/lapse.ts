@@ -69,6 +69,8 @@ export async function lapse(
   const span = await spanOf(privateStore, options.days, real);
   const last = dayOf(new Date(span.until));
   const total = Math.round((dayStart(last).getTime() - dayStart(span.from).getTime()) / 86_400_000) + 1;
+  // Yesterday is graded and published while today is observed: a run reads no row of a later moment than its own.
+  let graded = Promise.resolve();
   for (let n = 0; n < total; n++) {
     options.signal?.throwIfAborted();
     const day = addDays(span.from, n);
@@ -79,10 +81,17 @@ export async function lapse(
     const plan = await pipeline.plan(day);
     const until = day === last ? new Date(end.getTime() - LEEWAY_MS) : end;
     const seen = await pipeline.observe(plan, dayStart(day), until);
+    // Tomorrow's plan follows from what today brought.
+    await pipeline.ingest();
+    await graded;
     clock.use(new LapsedClock(end));
-    const { cards } = await pipeline.grade(end);
-    await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
-    options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });
+    graded = pipeline.grade(end).then(async ({ cards }) => {
+      await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
+      options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });
+    });
+    // Told where it is awaited; until then its failure is not an unhandled one.
+    graded.catch(() => {});
   }
+  await graded;
   return span;
 }

@@ -5,6 +5,7 @@ import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
+import { lakePositions } from "./2-ingest/load.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { gradeRun } from "./3-grade/grade.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
@@ -13,7 +14,7 @@ import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import type { CorrectionDraft } from "./4-publish/take-lines.ts";
 import type { BodyOf } from "./record/bodies.ts";
-import type { RunHeader } from "./record/card.ts";
+import type { RunHeader, RunLine } from "./record/card.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, rfc3339 } from "./record/time.ts";
@@ -63,7 +64,7 @@ const computedAt = (fold: PublishedFold): Map<string, string> =>
 
 /**
  * The jobs of the pipeline in the order of the flow, one call each. They may be called again after any failure: each
- * goes on from what is durable. One at a time; the caller sees to that (schedule.ts, lapse.ts).
+ * goes on from what is durable. No job runs twice at the same time; the caller sees to that (schedule.ts, lapse.ts).
  */
 export class Pipeline {
   /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
@@ -115,21 +116,38 @@ export class Pipeline {
     return report;
   }
 
-  /** Ingest, publish what is listed, grade what is dirty or due, and publish the run. */
+  /** Everything that the log holds, into segments and lake. */
+  async ingest(): Promise<void> {
+    await this.parts.ingest.pass();
+  }
+
+  /**
+   * Ingest, publish what is listed, grade what is dirty or due, and publish the run. When it fails half-way the next
+   * one looks at everything: what was dirty is forgotten by then, and the publisher sees what did not change.
+   */
   async grade(now: Date): Promise<GradeReport> {
-    const { ingest, lake, publisher, privateStore, logId } = this.parts;
-    const { positions } = await ingest.pass();
-    await publisher.publishListings(await this.#listings());
-    const dirty = (await lake.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
-    const caps = this.#dueAt === null ? "all" : await this.#due(dirty, now);
-    if (caps !== "all" && caps.length === 0) return { caps: 0, rows: 0, cards: 0 };
-    const graded = await lake.transaction((tx) => gradeRun(tx, { now, caps }));
-    this.#dueAt ??= new Map();
-    for (const line of graded.lines) {
-      if (line.due_at) this.#dueAt.set(line.cap, line.due_at);
-      else this.#dueAt.delete(line.cap);
+    try {
+      return await this.#grade(now);
+    } catch (error) {
+      this.#dueAt = null;
+      throw error;
     }
-    for (const cap of graded.kinDue) this.#dueAt.set(cap, rfc3339(now));
+  }
+
+  async #grade(now: Date): Promise<GradeReport> {
+    const { ingest, lake, publisher, privateStore, logId } = this.parts;
+    await ingest.pass();
+    await publisher.publishListings(await this.#listings());
+    const due = await this.#due(now);
+    // One transaction: rows, positions and what is dirty are of one moment, whatever is ingested meanwhile.
+    const { graded, positions } = await lake.transaction(async (tx) => {
+      const dirty = (await tx.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
+      const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
+      await tx.run(sql("41_graded"));
+      const graded = caps.length ? await gradeRun(tx, { now, caps }) : null;
+      return { graded, positions: await lakePositions(tx) };
+    });
+    if (!graded) return { caps: 0, rows: 0, cards: 0 };
     const header = {
       v: 1 as const,
       log: logId,
@@ -140,17 +158,27 @@ export class Pipeline {
       changed: graded.lines.length,
     };
     await writeRun(privateStore, header, graded.lines);
-    const taken = await publisher.takeNewRuns((header) => this.#corrections(header));
-    // Only now: a crash before this grades them once more, and the publisher sees that nothing changed.
-    await lake.run(sql("41_graded"), { caps: JSON.stringify(dirty) });
+    const taken = await publisher.takeNewRuns((read) => this.#corrections(read));
+    this.#remember(graded.lines, graded.kinDue, now);
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
   }
 
-  async #due(dirty: readonly string[], now: Date): Promise<string[]> {
+  /** When these cards change next by time alone; endpoints whose kin changed are due at once. */
+  #remember(lines: readonly RunLine[], kinDue: readonly string[], now: Date): void {
+    this.#dueAt ??= new Map();
+    for (const line of lines) {
+      if (line.due_at) this.#dueAt.set(line.cap, line.due_at);
+      else this.#dueAt.delete(line.cap);
+    }
+    for (const cap of kinDue) this.#dueAt.set(cap, rfc3339(now));
+  }
+
+  /** Endpoints that are due by time, or null for all of them: nothing is known before the first run. */
+  async #due(now: Date): Promise<string[] | null> {
+    if (this.#dueAt === null) return null;
     const at = rfc3339(now);
-    const due = new Set([...dirty, ...(await this.parts.publisher.due(dayOf(now)))]);
-    for (const [cap, moment] of this.#dueAt ?? []) if (moment <= at) due.add(cap);
-    return [...due].sort();
+    const due = await this.parts.publisher.due(dayOf(now));
+    return [...due, ...[...this.#dueAt].flatMap(([cap, moment]) => (moment <= at ? [cap] : []))];
   }
 
   /** What is known of every listed endpoint, for its listing leaf: defects without the moment they were last seen. */

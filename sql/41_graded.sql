@@ -1,5 +1,5 @@
--- Capabilities that a run has looked at are no longer dirty. $caps is a JSON array of their ids.
+-- A run looks at everything that was dirty: nothing is, once its transaction stands.
 -- grain: one capability
--- reads: $caps
+-- reads: nothing
 -- writes: dirty
-DELETE FROM dirty WHERE cap IN (SELECT unnest(from_json($caps, '["VARCHAR"]')))
+DELETE FROM dirty

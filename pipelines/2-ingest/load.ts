@@ -75,7 +75,7 @@ async function fold(tx: Statements, segment: Loadable, ownHosts: ReadonlySet<str
 export type Positions = Record<string, Record<string, number>>;
 
 /** How far the lake has loaded: {topic: {partition: next offset}}. */
-export async function lakePositions(lake: Lake): Promise<Positions> {
+export async function lakePositions(lake: Pick<Statements, "all">): Promise<Positions> {
   const rows = await lake.all<{ topic: string; part: number; next: bigint }>("FROM positions ORDER BY topic, part");
   const positions: Positions = {};
   for (const { topic, part, next } of rows) {
