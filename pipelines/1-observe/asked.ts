@@ -36,6 +36,7 @@ function asListed(cap: string, url: string, method: string, claims: Claims, own:
     tool: null,
     claims,
     sellerListing: null,
+    standing: [],
     sellerClaims: own ? claims : null,
     firstSeen: null,
     paidBlocks: 0,

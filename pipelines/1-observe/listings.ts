@@ -48,7 +48,7 @@ export class Intake {
   readonly #domains = new Map<string, Set<string>>();
   readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
   readonly #rereadAt = new BoundedMap<string, number>(MAX_OWN);
-  /** Seller-controlled listings that stand in the record already. */
+  /** Listings that stand in the record already. */
   #standing: ReadonlySet<string> = new Set();
 
   constructor(
@@ -62,7 +62,7 @@ export class Intake {
 
   /** Tell it what is listed already: for the limit per domain, and so that a restart writes nothing twice. */
   know(listed: readonly ListedCap[]): void {
-    this.#standing = new Set(listed.flatMap((one) => (one.sellerListing === null ? [] : [one.sellerListing])));
+    this.#standing = new Set(listed.flatMap((one) => one.standing));
     for (const one of listed) this.#domain(one.url).add(one.cap);
   }
 

@@ -45,6 +45,8 @@ interface ListedRow {
   tool: string | null;
   claims: string;
   seller_listing: string | null;
+  /** JSON array of event ids. */
+  standing: string;
   first_seen: Date | null;
   paid_blocks: number;
   failed: boolean;
@@ -76,6 +78,7 @@ function listedOf(row: ListedRow): ListedCap {
     claims,
     sellerListing: row.seller_listing,
     sellerClaims: row.seller_listing === null ? null : claims,
+    standing: JSON.parse(row.standing) as string[],
     firstSeen: row.first_seen && rfc3339(row.first_seen),
     paidBlocks: row.paid_blocks,
     retest: { failing, passes: failing ? row.passes : 0 },

@@ -27,6 +27,8 @@ export interface ListedCap {
   /** Event id of the newest seller-controlled listing, or null: only against that one can a 402 be dishonest. */
   sellerListing: string | null;
   sellerClaims: Claims | null;
+  /** Event ids of every listing that stands behind it now, catalogues' too: the same content is not written again. */
+  standing: string[];
   /** First handshake ever, RFC 3339, or null. */
   firstSeen: string | null;
   /** Distinct blocks with a paid row that counts (kind 1, no fault of ours), ever. */

@@ -28,6 +28,7 @@ function listed(origin: string, change: Partial<ListedCap> = {}, itemChange: Rec
     tool: null,
     claims,
     sellerListing: null,
+    standing: [],
     sellerClaims: claims,
     firstSeen: "2026-10-01T00:00:00.000Z",
     paidBlocks: 0,

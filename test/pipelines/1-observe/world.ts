@@ -80,6 +80,7 @@ export class LogMemory implements Memory {
         claims: before?.sellerClaims ?? claims,
         sellerListing: seller_controlled ? event_id : (before?.sellerListing ?? null),
         sellerClaims: seller_controlled ? claims : (before?.sellerClaims ?? null),
+        standing: [...(before?.standing ?? []), event_id],
         firstSeen: null,
         paidBlocks: 0,
         retest: { failing: false, passes: 0 },
