@@ -1,0 +1,48 @@
+// node infra/deploy/lock-platforms.mjs: name every platform's optional package in package-lock.json.
+// `npm install` leaves out those that it could not look up, and `npm ci` then refuses the lock on every machine.
+import { readFileSync, writeFileSync } from "node:fs";
+
+const FILE = new URL("../../package-lock.json", import.meta.url);
+
+/** Optional packages that the lock names as a dependency but has no entry for: [key, version, parent's entry]. */
+export function missing(packages) {
+  return Object.entries(packages).flatMap(([path, entry]) =>
+    Object.entries(entry.optionalDependencies ?? {}).flatMap(([name, version]) => {
+      for (let base = path; ; base = base.slice(0, Math.max(0, base.lastIndexOf("/node_modules/")))) {
+        if (packages[`${base ? `${base}/` : ""}node_modules/${name}`]) return [];
+        if (!base.includes("/node_modules/")) break;
+      }
+      return packages[`node_modules/${name}`] ? [] : [[name, version, entry]];
+    }),
+  );
+}
+
+/** Entry of a package that is named by its platform: `..-darwin-arm64`, `..-linux-x64-musl`. Null when it is not. */
+export function entryOf(name, version, parent) {
+  const tail = name.split("/").at(-1);
+  const os = ["darwin", "win32", "linux", "android", "freebsd"].filter((one) => tail.includes(one));
+  const cpu = tail.includes("arm64") ? "arm64" : /x64|amd64/.test(tail) ? "x64" : null;
+  if (os.length !== 1 || cpu === null || !/^\d/.test(version)) return null;
+  return {
+    version,
+    cpu: [cpu],
+    ...(parent.dev ? { dev: true } : {}),
+    ...(tail.includes("musl") ? { libc: ["musl"] } : {}),
+    optional: true,
+    os,
+  };
+}
+
+if (process.argv[1] && import.meta.url.endsWith(process.argv[1].split("/").at(-1))) {
+  const lock = JSON.parse(readFileSync(FILE, "utf8"));
+  const added = missing(lock.packages).flatMap(([name, version, parent]) => {
+    const entry = entryOf(name, version, parent);
+    if (!entry) return [];
+    lock.packages[`node_modules/${name}`] = entry;
+    return [name];
+  });
+  const { "": root, ...rest } = lock.packages;
+  lock.packages = { "": root, ...Object.fromEntries(Object.entries(rest).sort(([a], [b]) => (a < b ? -1 : 1))) };
+  writeFileSync(FILE, `${JSON.stringify(lock, null, 2)}\n`);
+  console.log(added.length ? `added ${added.join(", ")}` : "the lock names every platform already");
+}
