@@ -3,7 +3,8 @@ import type { Clock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { createEgress } from "../infra/egress/create.ts";
 import type { Egress } from "../infra/egress/egress.ts";
-import { hasKeys, type Keys, keygen, loadKeys } from "../infra/keys/keys.ts";
+import { readRing } from "../infra/keys/keyring.ts";
+import { hasKeys, type Keys, keygen, loadKeys, loadSigner } from "../infra/keys/keys.ts";
 import { createSecret, loadSecret } from "../infra/keys/secret.ts";
 import { openEmbeddedLog } from "../infra/log/embedded.ts";
 import type { Log } from "../infra/log/log.ts";
@@ -55,17 +56,12 @@ export function makeKeys(dataDir: string, validFrom: Date): boolean {
   return true;
 }
 
-/**
- * Open what the roles share. On any error what was opened is closed again.
- * @throws KeyFileError, LogRefused, LogBusy and what the adapters name.
- */
-export async function openParts(config: Config, clock: Clock): Promise<Parts> {
-  const at = folders(config.data_dir);
-  const keys = loadKeys(at.keys);
-  const secret = loadSecret(at.keys, OBSERVER_SECRET);
-  const logger = createLogger(config.log_level);
-  const opened: { close(): Promise<void> }[] = [];
-  const keep = <T extends { close(): Promise<void> }>(part: T): T => {
+/** Parts that were opened, to be closed in reverse; what was opened is closed again when opening fails half-way. */
+async function opening<T>(
+  open: (keep: <P extends Closable>(part: P) => P, close: () => Promise<void>) => Promise<T>,
+): Promise<T> {
+  const opened: Closable[] = [];
+  const keep = <P extends Closable>(part: P): P => {
     opened.unshift(part);
     return part;
   };
@@ -73,27 +69,60 @@ export async function openParts(config: Config, clock: Clock): Promise<Parts> {
     for (const part of opened.splice(0)) await part.close();
   };
   try {
-    const log = keep(await openEmbeddedLog(at.log, { partitions: config.log_partitions }));
-    const privateStore = keep(await openDirectoryStore(at.private));
-    const publicStore = keep(await openDirectoryStore(at.public));
-    const egress = keep(
-      createEgress({ allowLoopback: config.allow_loopback, userAgent: `touchstone (+${config.base_url})` }),
-    );
-    return {
-      config,
-      clock,
-      log,
-      privateStore,
-      publicStore,
-      keys,
-      secret,
-      egress,
-      logger,
-      metrics: createMetrics(),
-      close,
-    };
+    return await open(keep, close);
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+interface Closable {
+  close(): Promise<void>;
+}
+
+const egressOf = (config: Config): Egress =>
+  createEgress({ allowLoopback: config.allow_loopback, userAgent: `touchstone (+${config.base_url})` });
+
+/**
+ * Open what the roles of the pipeline share.
+ * @throws KeyFileError, LogRefused, LogBusy and what the adapters name.
+ */
+export function openParts(config: Config, clock: Clock): Promise<Parts> {
+  const at = folders(config.data_dir);
+  const keys = loadKeys(at.keys);
+  const secret = loadSecret(at.keys, OBSERVER_SECRET);
+  return opening(async (keep, close) => ({
+    config,
+    clock,
+    log: keep(await openEmbeddedLog(at.log, { partitions: config.log_partitions })),
+    privateStore: keep(await openDirectoryStore(at.private)),
+    publicStore: keep(await openDirectoryStore(at.public)),
+    keys,
+    secret,
+    egress: keep(egressOf(config)),
+    logger: createLogger(config.log_level),
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. */
+export function openServingParts(config: Config) {
+  const at = folders(config.data_dir);
+  const ring = readRing(at.keys);
+  const answers = loadSigner(
+    at.keys,
+    ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!,
+  );
+  return opening(async (keep, close) => ({
+    config,
+    log: keep(await openEmbeddedLog(at.log, { partitions: config.log_partitions })),
+    publicStore: keep(await openDirectoryStore(at.public)),
+    egress: keep(egressOf(config)),
+    answers,
+    ring,
+    logger: createLogger(config.log_level),
+    metrics: createMetrics(),
+    close,
+  }));
 }

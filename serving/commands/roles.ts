@@ -3,7 +3,7 @@ import { type Config, ConfigError } from "../../infra/config.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
-import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
 import { openServing } from "./serving-tier.ts";
@@ -137,9 +137,9 @@ export const publish = (config: Config, options: RoleOptions): Promise<void> =>
     }),
   );
 
-/** `touchstone serve`: answers only; no lake, no private store. */
+/** `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers. */
 export async function serveRole(config: Config): Promise<void> {
-  const parts = await openParts(config, systemClock);
+  const parts = await openServingParts(config);
   try {
     const serving = await openServing(parts, systemClock, false);
     process.stdout.write(`Serving at ${serving.url}\n`);

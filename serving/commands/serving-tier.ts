@@ -1,8 +1,9 @@
 import type { H3 } from "h3";
 import type { Clock } from "../../infra/clock.ts";
-import type { Jwks } from "../../infra/keys/jwk.ts";
-import { keysDocument } from "../../infra/keys/keyring.ts";
-import { checkpointKeys } from "../../pipelines/4-publish/publisher.ts";
+import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
+import { type Keyring, keysDocument } from "../../infra/keys/keyring.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import { type CheckpointTrust, witnessName } from "../../infra/tree/checkpoint.ts";
 import { originOf } from "../../pipelines/assemble.ts";
 import type { Parts } from "../../pipelines/parts.ts";
 import { createApp } from "../app.ts";
@@ -19,22 +20,37 @@ export interface ServingTier {
   close(): Promise<void>;
 }
 
+/** All that serving gets of a machine: no private store, no lake, and one private key. */
+export interface ServingParts extends Pick<Parts, "config" | "publicStore" | "log" | "egress" | "logger" | "metrics"> {
+  answers: Signer;
+  /** Public halves of all keys, with their validity. */
+  ring: Keyring;
+}
+
+/** Whom serving believes: the log's and the witness's keys in use. */
+function trustOf(origin: string, ring: Keyring): CheckpointTrust {
+  const inUse = (purpose: "log" | "witness", name: string) => {
+    const key = ring.keys.find((one) => one.purpose === purpose && one.retired_at === undefined)!;
+    return { name, publicKey: fromBase64url(key.x)! };
+  };
+  return { log: inUse("log", origin), witness: inUse("witness", witnessName(origin)) };
+}
+
 /**
  * The serving tier over the public store: it gets no private store and no lake, one key (answers), and of the log only
  * the appending end. @param lapsed the record's time was made up, and every page says so
  */
-export async function openServing(parts: Parts, clock: Clock, lapsed: boolean): Promise<ServingTier> {
-  const { config, publicStore, log, keys, egress, logger, metrics } = parts;
+export async function openServing(parts: ServingParts, clock: Clock, lapsed: boolean): Promise<ServingTier> {
+  const { config, publicStore, log, answers, ring, egress, logger, metrics } = parts;
   const origin = originOf(config.base_url);
-  const trust = checkpointKeys(origin, keys);
-  const tree = new PublishedTree(publicStore, { log: trust.log, witness: trust.witness });
+  const tree = new PublishedTree(publicStore, trustOf(origin, ring));
   const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics });
-  const jwks = () => keysDocument(keys.ring);
+  const jwks = () => keysDocument(ring);
   const app = createApp({
     store: publicStore,
     follower,
     log,
-    answers: keys.answers,
+    answers,
     judge: (url) => egress.judge(url),
     jwks,
     clock: {

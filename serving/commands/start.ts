@@ -67,7 +67,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
     if (await lapseDone(parts.privateStore)) clock.use(real);
-    const serving = await openServing(parts, clock, true);
+    const serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, clock, true);
     closing.push(() => serving.close());
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
     const money = {
