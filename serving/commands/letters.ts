@@ -51,7 +51,7 @@ export async function lettersOf(
 }
 
 /** The same as a table for people, and where to look next. */
-export function letterTable(result: MarketLetters): string {
+export function letterTable(result: MarketLetters, baseUrl: string): string {
   const rows = result.market.map((one) => [
     one.band,
     one.seller,
@@ -69,7 +69,7 @@ export function letterTable(result: MarketLetters): string {
     ...lines,
     "",
     `Record time ${result.lapsed.from} to ${result.lapsed.until} was lapsed in ${result.took_s} s; ${result.tree_size} leaves are published.`,
-    first ? `Ask: curl 'localhost:8402/v1/check?url=${encodeURIComponent(first.url)}'` : "",
+    first ? `Ask: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
     "",
   ].join("\n");
 }

@@ -88,6 +88,34 @@ async function repeat(options: RoleOptions, seconds: number, work: () => Promise
   } while (!over);
 }
 
+/** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
+export const live = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ parts, roles }) => {
+    const serving = await openServing(
+      { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
+      systemClock,
+      false,
+    );
+    try {
+      await roles.publisher.publishKeys(serving.jwks());
+      await roles.pipeline.intake(config.catalogues);
+      if (options.once) {
+        const now = systemClock.now();
+        const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
+        const graded = await roles.pipeline.grade(systemClock.now());
+        await roles.pipeline.index();
+        await roles.pipeline.volatile();
+        return report(options, { ...seen, ...graded, tree_size: roles.publisher.published.size }, "touchstone serve");
+      }
+      const schedule = startSchedule({ ...parts, ...roles, catalogues: config.catalogues });
+      process.stdout.write(`Serving at ${serving.url}\n`);
+      await untilStopped();
+      await schedule.stop();
+    } finally {
+      await serving.close();
+    }
+  });
+
 /** `touchstone observe`: catalogues, then the calls of today's plan that are due. */
 export const observe = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, async ({ parts, roles }) => {

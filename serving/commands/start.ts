@@ -10,6 +10,7 @@ import { addDays, DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts
 import { startSchedule } from "../../pipelines/schedule.ts";
 import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { Progress } from "./progress.ts";
+import { live } from "./roles.ts";
 import { openServing } from "./serving-tier.ts";
 
 export interface StartOptions {
@@ -42,7 +43,7 @@ const acknowledger = (fd: number | undefined) =>
  * through the past, prints the table and keeps serving; a start after a crash goes on where the last one was cut off.
  */
 export async function start(given: Config, options: StartOptions): Promise<void> {
-  if (!options.market) throw new Error("start without --market needs a chain and catalogues: not part of this version");
+  if (!options.market) return live(given, options);
   const began = performance.now();
   const progress = new Progress(!options.json);
   const days = options.days ?? LAPSE_DAYS;
@@ -101,7 +102,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       market: letters,
     };
     progress.end();
-    process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result));
+    process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, config.base_url));
     if (options.once) return;
     process.stdout.write(`\nServing at ${config.base_url} (Ctrl-C stops the market and everything else).\n`);
     const schedule = startSchedule({

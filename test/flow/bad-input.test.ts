@@ -84,8 +84,8 @@ describe("settings and words", () => {
     },
   );
 
-  test("a role that pays needs a chain, and says which setting names it", async () => {
-    const ended = await touchstone(["grade", "--once"]);
+  test.each(["grade", "start"])("%s pays, so it needs a chain, and says which setting names it", async (role) => {
+    const ended = await touchstone([role, "--once"]);
     expect(ended.code).toBe(EXIT.usage);
     expect(ended.stderr).toContain("TOUCHSTONE_CHAIN_RPC_URL");
   });
