@@ -14,7 +14,7 @@ const filesBelow = (folder: string): string[] =>
 const IMPORT = /(?:\bfrom\s*|\bimport\s*\(?\s*|new URL\(\s*)["'](\.{1,2}\/[^"']+)["']/g;
 
 /** Paths from the root of everything this file names by a relative import (workers by `new URL` included). */
-export function importsOf(file: string, text = readFileSync(file, "utf8")): string[] {
+function importsOf(file: string, text = readFileSync(file, "utf8")): string[] {
   return [...text.matchAll(IMPORT)].map((match) => relative(ROOT, resolve(dirname(file), match[1]!)));
 }
 
