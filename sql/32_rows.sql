@@ -25,7 +25,7 @@ GROUP BY c.ep;
 -- a 0 of correctness whatever the reason. Silence has no latency: it is counted in liveness.
 CREATE OR REPLACE TEMP VIEW grade_own AS
 SELECT ep, obs_id, t, b, kind, kind = 1 AS paid, settled, refunded, input, response_sha256, pay_to,
-  least(w, 1.0) AS w, blocked AND kind = 0 AS wall, coalesce(live, FALSE) AND NOT blocked AS answered,
+  least(coalesce(w, 1.0), 1.0) AS w, blocked AND kind = 0 AS wall, coalesce(live, FALSE) AND NOT blocked AS answered,
   CASE WHEN live AND NOT blocked THEN honest END AS honest,
   coalesce(delivered, FALSE) AS delivered,
   CASE WHEN kind = 1 THEN CASE WHEN delivered THEN coalesce(delivery, 0.0) ELSE 0.0 END END AS delivery,

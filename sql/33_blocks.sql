@@ -8,7 +8,7 @@ SELECT ep, b, count(*) AS n, count(*) FILTER (answered) AS answered, count(*) FI
 FROM grade_own GROUP BY ep, b;
 
 CREATE OR REPLACE TEMP TABLE grade_paid AS
-SELECT ep, b, coalesce(avg(w), 1.0) AS w, r6(avg(delivery)) AS delivery, r6(avg(outcome)) AS outcome,
+SELECT ep, b, avg(w) AS w, r6(avg(delivery)) AS delivery, r6(avg(outcome)) AS outcome,
   count(*) FILTER (schema_ok) AS fits, count(schema_ok) AS checked, count(*) FILTER (honest) AS honest, count(honest) AS told,
   count(ms) AS timed
 FROM grade_own WHERE paid GROUP BY ep, b;

@@ -35,10 +35,8 @@ export function wallsOf(blocks: readonly Said[][]): { excused: Set<Said[]>; wall
 }
 
 /** A paid block weighs the mean of its rows' weights, fixed before their outcome and never above 1. */
-function weightOf(paid: readonly Said[]): number {
-  const ws = known(paid.map(({ row }) => row.w)).map((w) => Math.min(w, 1));
-  return ws.length === 0 ? 1 : ws.reduce((sum, w) => sum + w, 0) / ws.length;
-}
+const weightOf = (paid: readonly Said[]): number =>
+  paid.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paid.length);
 
 function samplesOf(block: readonly Said[], excused: boolean): Record<PartName, BlockSample> {
   const paid = block.filter((row) => row.paid);
