@@ -93,6 +93,20 @@ program
   .addOption(json)
   .action(async (options) => (await import("./serving/commands/roles.ts")).rebuild(settings(), options));
 
+program
+  .command("mirror <source> <dir>")
+  .description("copy a public store (URL or folder) into <dir>/public, proving every byte; docs/mirror.md")
+  .option("--log-key <vkey>", "the log's verifier key; without it the source's is pinned on first use")
+  .option("--witness-key <vkey>", "the witness's verifier key")
+  .option(
+    "--max-age <seconds>",
+    "refuse a checkpoint cosigned longer ago (default: a day; 0 asks nothing)",
+    wholeNumber,
+  )
+  .option("--width <n>", "objects fetched at once", wholeNumber, 8)
+  .addOption(json)
+  .action(async (source, dir, options) => (await import("./serving/commands/mirror.ts")).mirror(source, dir, options));
+
 const gap = program.command("gap").description("holes in the record");
 gap
   .command("accept")

@@ -17,6 +17,14 @@ export const EXIT = {
   record: 7,
   /** Another process holds the lake. */
   busy: 8,
+  /** A mirror's source shows fewer leaves than were proven before. */
+  rollback: 9,
+  /** Two signed checkpoints that no one log can have; a file keeps both. */
+  fork: 10,
+  /** Bytes of a source that do not hold against root, hash or signature. */
+  tampered: 11,
+  /** The newest checkpoint is older than accepted. */
+  stale: 12,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -34,6 +42,14 @@ const BY_ERROR: Record<string, ExitName> = {
   NotOurLog: "record",
   RecordsLost: "record",
   LakeBusy: "busy",
+  MirrorUsage: "usage",
+  MirrorBusy: "busy",
+  Rollback: "rollback",
+  Forked: "fork",
+  Tampered: "tampered",
+  Unproven: "tampered",
+  Oversized: "tampered",
+  Stale: "stale",
 };
 
 /** The exit code of an error, by its name. */

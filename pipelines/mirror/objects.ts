@@ -1,0 +1,130 @@
+import { z } from "zod";
+import { compress } from "zstd-napi";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { verifyObject } from "../../infra/keys/verify.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import { KeysDocument } from "../4-publish/keys.ts";
+import { kindOfKey, type ObjectKind, shardKey } from "../4-publish/objects.ts";
+import type { Leaf } from "../record/leaf.ts";
+import { expose, type Tally } from "./copy.ts";
+import { Unproven } from "./errors.ts";
+import { MAX, packedBound } from "./limits.ts";
+import type { Source } from "./source.ts";
+import { parseJson } from "./state.ts";
+import { BadFrame, unpackFrame } from "./unpack.ts";
+
+const ShardLine = z.looseObject({
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  lines: z.int().min(0),
+  bytes: z.int().min(0).max(MAX.named),
+});
+export type ShardLine = z.infer<typeof ShardLine>;
+
+const IndexList = z.looseObject({ tree_size: z.int(), computed_at: z.string(), shards: z.array(ShardLine) });
+
+/** The keys that vouch at a place of the log, and the hash of their document, which the next one names. */
+export interface KeyChain {
+  jwks: Jwks;
+  sha256: string;
+}
+
+export type KeysLeaf = Extract<Leaf, { kind: "keys" }>;
+export type IndexLeaf = Extract<Leaf, { kind: "index" }>;
+type NamingLeaf = Pick<KeysLeaf, "index" | "key" | "sha256" | "bytes">;
+
+/** Copies what leaves name: hash and size first, then what the object itself says, and only then is it exposed. */
+export class NamedObjects {
+  constructor(
+    private readonly source: Source,
+    private readonly store: Store,
+    private readonly tally: Tally,
+  ) {}
+
+  /** The next keys document: it names the one before it and is signed by a key of it; the first one by its own. */
+  async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
+    const bytes = await this.#named(leaf, "keys");
+    const { data: document } = KeysDocument.safeParse(parseJson(bytes));
+    if (!document) throw new Unproven(leaf.key, "a keys document", "something else");
+    if (document.n !== leaf.n || document.previous !== (before?.sha256 ?? null)) {
+      const want = `document ${leaf.n} after ${before?.sha256 ?? "none"}`;
+      throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
+    }
+    const own = { keys: document.keys as unknown as Jwks["keys"] };
+    refuseUnsigned(leaf.key, before?.jwks ?? own, document, document.computed_at);
+    await expose(this.store, leaf.key, bytes);
+    return { jwks: own, sha256: leaf.sha256 };
+  }
+
+  /** A signed list of shards. @returns the shards that it names */
+  async index(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
+    const bytes = await this.#named(leaf, "indexList");
+    const { data: list } = IndexList.safeParse(parseJson(bytes));
+    if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
+    if (list.tree_size !== leaf.tree_size) {
+      throw new Unproven(leaf.key, `tree_size ${leaf.tree_size}`, String(list.tree_size));
+    }
+    refuseUnsigned(leaf.key, jwks, list, list.computed_at);
+    await expose(this.store, leaf.key, bytes);
+    return list.shards;
+  }
+
+  /** One shard, by the hash, length and lines of its unpacked bytes. It is packed again here, as bundles are. */
+  async shard(line: ShardLine): Promise<void> {
+    const key = shardKey(line.sha256);
+    const held = await this.store.get(key);
+    if (held && !("got" in (await shardOf(held.bytes, line)))) {
+      this.tally.adopted++;
+      return;
+    }
+    const packed = await this.source.get(key, packedBound(line.bytes));
+    if (!packed) throw new MissingObject(key);
+    const shard = await shardOf(packed, line);
+    if ("got" in shard) throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of that hash`, shard.got);
+    await expose(this.store, key, compress(shard.text, { compressionLevel: 3 }));
+    this.tally.fetched++;
+  }
+
+  /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
+  async #named(leaf: NamingLeaf, kind: ObjectKind): Promise<Uint8Array> {
+    const { key } = leaf;
+    if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
+    if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
+      throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
+    }
+    const held = await this.store.get(key);
+    if (held && sha256hex(held.bytes) === leaf.sha256) {
+      this.tally.adopted++;
+      return held.bytes;
+    }
+    const bytes = await this.source.get(key, leaf.bytes);
+    if (!bytes) throw new MissingObject(key);
+    const got = sha256hex(bytes);
+    if (got !== leaf.sha256 || bytes.length !== leaf.bytes) {
+      throw new Unproven(key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
+    }
+    this.tally.fetched++;
+    return bytes;
+  }
+}
+
+/** @throws Unproven unless a cards key that was valid at `at` signed the object. */
+export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown, at: string): void {
+  const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at });
+  if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
+}
+
+async function shardOf(packed: Uint8Array, line: ShardLine): Promise<{ text: Buffer } | { got: string }> {
+  let text: Buffer;
+  try {
+    text = await unpackFrame(packed, line.bytes);
+  } catch (error) {
+    if (error instanceof BadFrame) return { got: error.message };
+    throw error;
+  }
+  const got = sha256hex(text);
+  const lines = text.reduce((count, byte) => count + (byte === 0x0a ? 1 : 0), 0);
+  if (got === line.sha256 && text.length === line.bytes && lines === line.lines) return { text };
+  return { got: `${text.length} bytes in ${lines} lines of ${got}` };
+}

@@ -1,0 +1,55 @@
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { isErrno } from "../../infra/store/errors.ts";
+import { checkKey } from "../../infra/store/store.ts";
+import { Oversized } from "./errors.ts";
+
+/**
+ * Where a mirror copies from. Nothing that comes out of it is believed: every byte is proven against the checkpoint,
+ * and the checkpoint against keys that the mirror holds.
+ */
+export interface Source {
+  /** As the operator named it, for messages. */
+  readonly name: string;
+  /**
+   * The object as it is stored (an entry bundle packed), or null when there is none.
+   * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
+   */
+  get(key: string, maxBytes: number): Promise<Uint8Array | null>;
+  close(): Promise<void>;
+}
+
+/** A folder laid out as the public store: a publisher's own, another mirror's, or a copy on a disk. Only read. */
+export class DirectorySource implements Source {
+  constructor(readonly name: string) {}
+
+  async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
+    const file = await open(join(this.name, checkKey(key)), "r").catch((error: unknown) => {
+      if (isErrno(error, "ENOENT", "ENOTDIR")) return null;
+      throw error;
+    });
+    if (!file) return null;
+    try {
+      const stat = await file.stat();
+      if (!stat.isFile()) return null;
+      if (stat.size > maxBytes) throw new Oversized(key, maxBytes);
+      return await readAll(file, stat.size);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** At most `size` bytes, whatever the file grows to meanwhile. */
+async function readAll(file: Awaited<ReturnType<typeof open>>, size: number): Promise<Uint8Array> {
+  const bytes = Buffer.alloc(size);
+  let at = 0;
+  while (at < size) {
+    const { bytesRead } = await file.read(bytes, at, size - at, at);
+    if (bytesRead === 0) break;
+    at += bytesRead;
+  }
+  return bytes.subarray(0, at);
+}

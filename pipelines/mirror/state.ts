@@ -1,0 +1,97 @@
+import { z } from "zod";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { MirrorBusy } from "./errors.ts";
+
+/** The verifier keys that a mirror believes, as signed-note vkeys. */
+export const Pins = z.strictObject({ log: z.string(), witness: z.string().nullable() });
+export type Pins = z.infer<typeof Pins>;
+
+/** The newest leaves that name keys and an index, in the form of the hints. */
+const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
+const NewestIndex = z.strictObject({ tree_size: z.int(), key: z.string(), leaf: z.int() });
+export interface Newest {
+  keys: z.infer<typeof NewestKeys> | null;
+  index: z.infer<typeof NewestIndex> | null;
+}
+
+/** A checkpoint that was proven, with its note as text. */
+const Head = z.strictObject({
+  size: z.int().min(0),
+  root: z.string().regex(/^[0-9a-f]{64}$/),
+  cosigned_at: z.string().nullable(),
+  note: z.string(),
+});
+export type Head = z.infer<typeof Head>;
+
+/** Everything below `head` is in the mirror's public folder, proven. */
+const Trusted = z.strictObject({ head: Head, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
+export type Trusted = z.infer<typeof Trusted>;
+
+const PINS = "pins.json";
+const TRUSTED = "trusted.json";
+const PENDING = "pending.json";
+
+export const headOf = (checkpoint: Checkpoint): Head => ({
+  size: checkpoint.size,
+  root: checkpoint.root.toString("hex"),
+  cosigned_at: checkpoint.cosignedAt?.toISOString() ?? null,
+  note: checkpoint.bytes.toString("utf8"),
+});
+
+/**
+ * What a mirror remembers, in a folder that it does not expose. Each file is swapped against what this process read, so
+ * a second process in the same folder is noticed and nothing that was proven is forgotten.
+ */
+export class MirrorState {
+  readonly #etags = new Map<string, string | null>();
+
+  constructor(private readonly store: Store) {}
+
+  pins = (): Promise<Pins | null> => this.#read(PINS, Pins);
+  trusted = (): Promise<Trusted | null> => this.#read(TRUSTED, Trusted);
+  /** The checkpoint that an unfinished run was fetching: seen and signed, its tree not copied yet. */
+  pending = (): Promise<Head | null> => this.#read(PENDING, Head);
+
+  savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
+  /** The commit of a run: from here on this is the snapshot, whatever happens to the process. */
+  saveTrusted = (trusted: Trusted): Promise<void> => this.#write(TRUSTED, trusted);
+  savePending = (head: Head): Promise<void> => this.#write(PENDING, head);
+
+  async clearPending(): Promise<void> {
+    await this.store.delete(PENDING);
+    this.#etags.set(PENDING, null);
+  }
+
+  /** Keep both notes of a fork, once per pair. @returns the key of the file */
+  async saveEvidence(ours: string, theirs: string, says: string): Promise<string> {
+    const key = `fork/${sha256hex(ours + theirs).slice(0, 16)}.txt`;
+    await this.store.create(key, Buffer.from(`${says}\n\n== proven before ==\n${ours}\n== seen now ==\n${theirs}`));
+    return key;
+  }
+
+  async #read<T>(key: string, schema: z.ZodType<T>): Promise<T | null> {
+    const object = await this.store.get(key);
+    this.#etags.set(key, object?.etag ?? null);
+    if (!object) return null;
+    const read = schema.safeParse(parseJson(object.bytes));
+    if (!read.success) throw new Error(`the mirror's own ${key} is damaged: ${read.error.issues[0]!.message}`);
+    return read.data;
+  }
+
+  async #write(key: string, value: unknown): Promise<void> {
+    const swap = await this.store.swap(key, canonicalBytes(value), this.#etags.get(key) ?? null);
+    if (swap.result === "lost") throw new MirrorBusy();
+    this.#etags.set(key, swap.etag);
+  }
+}
+
+/** The value, or undefined when the bytes are no JSON. */
+export function parseJson(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(bytes).toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}
