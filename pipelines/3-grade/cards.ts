@@ -81,20 +81,29 @@ const emptyCard = (sums: Sums, kin: KinFlags, now: Date): RunCard => ({
   progress: 0,
 });
 
-/** The earliest moment ahead at which a card changes by time alone (method, section 6). */
+/**
+ * The earliest moment ahead at which a card changes by time alone (method, section 6). What is too old only after a
+ * moment is still ahead in it: a run on the very stroke must come back.
+ */
 export function dueAt(sums: Sums, now: Date): Date {
   const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
   const after = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
-  const moments = [
+  const changesAfter = [
     after(liveLast, AFTER.dark),
     after(paidLast, AFTER.stalePaid),
     after(paidLast, AFTER.unratedPaid),
     after(seenLast, AFTER.unseen),
+  ];
+  const changesAt = [
     after(pendingFirst, AFTER.pendingTheft),
     after(theft?.last ?? null, AFTER.freshTheft),
     nextMonday(now).getTime(),
   ];
-  return new Date(Math.min(...moments.filter((moment) => moment > now.getTime())));
+  const ahead = [
+    ...changesAfter.filter((moment) => moment >= now.getTime()),
+    ...changesAt.filter((moment) => moment > now.getTime()),
+  ];
+  return new Date(Math.min(...ahead));
 }
 
 /** What a run says of one endpoint: one card per tier with a sample, deepest first. */

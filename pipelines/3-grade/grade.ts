@@ -26,6 +26,11 @@ export interface GradeSummary {
 }
 
 const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latency", "37_price", "38_sums", "39_digest"];
+/** Left behind by a chunk; the lake's file stays small without them. */
+const CHUNK_TABLES =
+  "chunk rows withdrawn blocks paid walls parts buyers strata crowded tail latency quoted price facts newest";
+const TABLES = `${CHUNK_TABLES} evidence course counts sums digest due kin_due`.split(" ");
+const CLEAR = `DROP VIEW IF EXISTS grade_own; ${TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`).join(" ")}`;
 const EMPTY_DIGEST = sha256hex("");
 
 /** A lake (or an open transaction of one) as it is; a bare connection in the same clothes. */
@@ -105,6 +110,7 @@ export async function* gradeChunks(
     read.rows += rows;
     yield lines;
   }
+  await db.run(CLEAR);
   return { kinSha256: kin.sha256, read, kinDue: kinDue.map(({ cap }) => cap) };
 }
 

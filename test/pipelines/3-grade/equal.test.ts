@@ -42,7 +42,7 @@ describe("SQL and plain TypeScript", () => {
           lake.close();
         }
       }),
-      { numRuns: 6, endOnFailure: true },
+      { numRuns: 4, endOnFailure: true },
     );
     // Else the comparison would say nothing.
     expect(letters.size).toBeGreaterThanOrEqual(4);

@@ -1,0 +1,171 @@
+import { createHash } from "node:crypto";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { canonicalText } from "../../../infra/canonical.ts";
+import { gradeChunks, gradeRun } from "../../../pipelines/3-grade/grade.ts";
+import { inputsDigest, type Sample } from "../../../pipelines/3-grade/sample.ts";
+import { RunLine } from "../../../pipelines/record/card.ts";
+import { TestLake } from "./lake.ts";
+import { endpointOf, NOW } from "./random.ts";
+import { at, DAY, flagsOf, good, HOUR, theft } from "./seller.ts";
+
+describe("a run", () => {
+  let lake: TestLake;
+  beforeEach(async () => {
+    lake = await TestLake.open();
+  });
+  afterEach(() => lake.close());
+
+  const run = (caps: "all" | string[], now = NOW) => gradeRun(lake.conn, { now, caps });
+  const ofCap = (lines: RunLine[], cap: string) => lines.find((line) => line.cap === cap)!;
+
+  it("of a few endpoints gives the lines of a run of all, reads only theirs, and leaves no table of its own", async () => {
+    for (let n = 0; n < 12; n++) {
+      const like = {
+        seed: n,
+        rows: 120,
+        days: 60,
+        live: 0.97,
+        honest: 1,
+        right: 0.9,
+        settles: 1,
+        serves: 0.95,
+        paid: 0.4,
+      };
+      const endpoint = endpointOf(`cap${n}`, { ...like, published: 0.1, faults: 0.05, moves: 0.1 });
+      await lake.add(endpoint.cap, endpoint.rows);
+      await lake.place(endpoint);
+    }
+    const all = await run("all");
+    expect(all.read.caps).toBe(12);
+    const few = await run(["cap3", "cap7", "cap7"]);
+    expect(few.lines).toEqual([ofCap(all.lines, "cap3"), ofCap(all.lines, "cap7")]);
+    expect(few.kinSha256).toBe(all.kinSha256);
+    expect(few.kinDue).toEqual([]);
+    expect(few.read.caps).toBe(2);
+    expect(few.read.rows).toBeLessThanOrEqual(240);
+    const tables = await lake.conn.run("SELECT table_name FROM information_schema.tables ORDER BY 1");
+    expect((await tables.getRows()).flat()).toEqual(["due_caps", "samples", "site", "thefts", "withdrawn"]);
+  });
+
+  it("goes through its endpoints chunk by chunk, in their order", async () => {
+    const caps = Array.from({ length: 4_100 }, (_, n) => `cap${String(n).padStart(5, "0")}`);
+    const seen: string[] = [];
+    let chunks = 0;
+    for await (const lines of gradeChunks(lake.conn, { now: NOW, caps: caps.toReversed() })) {
+      chunks++;
+      seen.push(...lines.map(({ cap }) => cap));
+    }
+    expect(seen).toEqual(caps);
+    expect(chunks).toBe(2);
+  });
+
+  it("does not grade our own endpoints, and signs an empty card for one without a row", async () => {
+    await lake.add("ours", good());
+    await lake.place({ cap: "ours", pay_to: null, domain: null, ours: true });
+    await lake.place({ cap: "new", pay_to: null, domain: null, disputed: true });
+    await lake.add("old", [at(100 * DAY)]);
+    await lake.add("faulty", [at(HOUR, { fault: "ours" })]);
+    const { lines } = await run("all");
+    expect(lines.map(({ cap }) => cap)).toEqual(["faulty", "new", "old"]);
+    for (const line of lines) {
+      expect(line.cards).toHaveLength(1);
+      expect(line.due_at).toBeNull();
+      const { card, headline, why, progress } = RunLine.parse(line).cards[0]!;
+      expect(headline).toBe(true);
+      expect(card).toMatchObject({
+        tier: "LIVENESS_VERIFIED",
+        band: "UNRATED",
+        composite: 0,
+        components: null,
+        sample_count: 0,
+      });
+      expect(why.unrated).toBe("0 of 30 paid calls so far; unknown, not bad");
+      expect(progress).toBe(0);
+    }
+    expect(ofCap(lines, "new").cards[0]!.card.flags).toEqual(["disputed"]);
+    expect(ofCap(lines, "old").inputs_digest).toBe(createHash("sha256").digest("hex"));
+    expect(ofCap(lines, "faulty").inputs_digest).not.toBe(createHash("sha256").digest("hex"));
+  });
+
+  it("keeps the thefts of endpoints that it does not grade, and says whose flags changed", async () => {
+    await lake.add("thief", [...good(), theft(3 * DAY)]);
+    await lake.add("payee", good());
+    await lake.add("domain", good());
+    await lake.add("other", good());
+    await lake.place({ cap: "thief", pay_to: "0xaa", domain: "shop.example" });
+    await lake.place({ cap: "payee", pay_to: "0xaa", domain: "two.example" });
+    await lake.place({ cap: "domain", pay_to: null, domain: "shop.example" });
+    await lake.place({ cap: "other", pay_to: null, domain: null });
+
+    const early = await run(["payee", "domain", "other"]);
+    expect(early.lines.flatMap(flagsOf)).not.toContain("payee_took_the_money");
+
+    const found = await run(["thief"]);
+    expect(found.kinDue).toEqual(["domain", "payee"]);
+    expect(flagsOf(found.lines[0]!)).toContain("took_the_money");
+    expect(flagsOf(found.lines[0]!)).not.toContain("payee_took_the_money");
+    expect(found.kinSha256).not.toBe(early.kinSha256);
+
+    const after = await run(found.kinDue);
+    expect(after.kinDue).toEqual([]);
+    expect(after.kinSha256).toBe(found.kinSha256);
+    const line = canonicalText({ cap: "thief", domain: "shop.example", pay_to: "0xaa" });
+    expect(found.kinSha256).toBe(createHash("sha256").update(`${line}\n`).digest("hex"));
+    expect(flagsOf(ofCap(after.lines, "payee"))).toContain("payee_took_the_money");
+    expect(flagsOf(ofCap(after.lines, "payee"))).not.toContain("domain_took_the_money");
+    expect(flagsOf(ofCap(after.lines, "domain"))).toContain("domain_took_the_money");
+
+    // A correction takes the theft back.
+    await lake.conn.run("INSERT INTO withdrawn SELECT obs_id FROM samples WHERE cap = 'thief' AND NOT delivered");
+    const cleared = await run(["thief"]);
+    expect(cleared.kinDue).toEqual(["domain", "payee"]);
+    expect(cleared.kinSha256).toBe(early.kinSha256);
+  });
+
+  it("forgets a theft that left the window, though its endpoint is not due", async () => {
+    await lake.add("thief", [theft(80 * DAY)]);
+    await lake.add("payee", good());
+    await lake.place({ cap: "thief", pay_to: "0xaa", domain: null });
+    await lake.place({ cap: "payee", pay_to: "0xaa", domain: null });
+    expect(flagsOf(ofCap((await run("all")).lines, "payee"))).toContain("payee_took_the_money");
+    const later = await run(["payee"], new Date(NOW.getTime() + 14 * DAY));
+    expect(flagsOf(later.lines[0]!)).not.toContain("payee_took_the_money");
+  });
+
+  it("digests every row of the window, counted or not, bytewise by id, whatever its values", async () => {
+    const odd: Partial<Sample>[] = [
+      { latency_ms: 1e21, price: 5e-324 },
+      { latency_ms: 0.1 + 0.2, price: 1e-7, fault: "ours" },
+      { payer: '\u0001"\\/\u001f\u007fé\u{1f600}', kind: 2, fault: "not_reproduced" },
+      { latency_ms: -0, price: 0.000001, delivery: 0.00001 },
+    ];
+    const plain = [
+      ...good(2),
+      at(5 * DAY, { latency_ms: 812.5, price: 0.000123 }),
+      at(6 * DAY, { latency_ms: 1e15 - 1 }),
+    ];
+    const rows = {
+      plain,
+      odd: odd.map((row) => at(DAY, row)),
+      mixed: [...good(1), at(DAY, { obs_id: "é" }), at(DAY, { obs_id: "Z" })],
+    };
+    for (const [cap, of] of Object.entries(rows)) await lake.add(cap, [...of, at(100 * DAY)]);
+    const { lines } = await run("all");
+    for (const [cap, of] of Object.entries(rows)) expect(ofCap(lines, cap).inputs_digest, cap).toBe(inputsDigest(of));
+    const [first] = plain;
+    const { response_sha256, pay_to, input, ...sixteen } = first!;
+    expect(Object.keys(sixteen)).toHaveLength(16);
+    const text = `${canonicalText({ ...sixteen, t: first!.t.toISOString() })}\n`;
+    expect(inputsDigest([first!])).toBe(createHash("sha256").update(text).digest("hex"));
+  });
+
+  it("works inside a transaction of somebody else", async () => {
+    await lake.add("thief", [theft(3 * DAY)]);
+    await lake.conn.run("BEGIN TRANSACTION");
+    await run("all");
+    await run(["thief"]);
+    await lake.conn.run("ROLLBACK");
+    await expect(lake.conn.run("FROM thefts")).rejects.toThrow(/does not exist/);
+    expect((await run("all")).lines).toHaveLength(1);
+  });
+});
