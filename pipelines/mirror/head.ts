@@ -2,18 +2,18 @@ import type { Clock } from "../../infra/clock.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
 import { BadNote } from "../../infra/tree/note.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
-import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
+import type { TileReader } from "../../infra/tree/tiles.ts";
 import { CHECKPOINT } from "../4-publish/objects.ts";
-import { Forked, MirrorUsage, Rollback, Stale } from "./errors.ts";
+import { Forked, MirrorUsage, Rollback, Stale, Unproven } from "./errors.ts";
 import type { Head, MirrorState } from "./state.ts";
 
-/** Verify origin and signatures. @throws Tampered with the reason */
+/** Verify origin and signatures. @throws Unproven with the reason */
 export function openHead(bytes: Uint8Array, trust: CheckpointTrust): Checkpoint {
   try {
     return openCheckpoint(bytes, trust);
   } catch (error) {
     if (!(error instanceof BadNote)) throw error;
-    throw new Tampered(CHECKPOINT, `a checkpoint of ${trust.log.name} under the keys held`, error.message);
+    throw new Unproven(CHECKPOINT, `a checkpoint of ${trust.log.name} under the keys held`, error.message);
   }
 }
 

@@ -10,9 +10,9 @@ import {
   parseNote,
   parseVkey,
 } from "../../infra/tree/note.ts";
-import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
 import { CHECKPOINT, HINT_KEYS, kindOfKey } from "../4-publish/objects.ts";
-import { MirrorUsage } from "./errors.ts";
+import { MirrorUsage, Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
 import type { Source } from "./source.ts";
 import { type MirrorState, type Pins, parseJson } from "./state.ts";
@@ -27,7 +27,7 @@ export interface GivenKeys {
  * Whom this mirror believes: the keys given, else the keys pinned before, else those that the source shows now, which
  * are then pinned and said aloud: trust on first use is believing whoever answers today.
  * @param bytes the source's checkpoint
- * @throws MirrorUsage, BadNote for a vkey that is none, Tampered when no key of the source signed its checkpoint
+ * @throws MirrorUsage, BadNote for a vkey that is none, Unproven when no key of the source signed its checkpoint
  */
 export async function trustOf(
   source: Source,
@@ -86,15 +86,15 @@ async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins> {
       return { log: formatVkey(log, ED25519), witness: formatVkey(witness, COSIGNATURE) };
     }
   }
-  throw new Tampered(CHECKPOINT, `signatures of keys in ${key}`, "none");
+  throw new Unproven(CHECKPOINT, `signatures of keys in ${key}`, "none");
 }
 
-/** First line of a note, unverified. @throws Tampered */
+/** First line of a note, unverified. @throws Unproven */
 function originOf(bytes: Uint8Array): string {
   try {
     return parseNote(bytes).text.split("\n", 1)[0]!;
   } catch (error) {
-    throw new Tampered(CHECKPOINT, "a signed note", (error as Error).message);
+    throw new Unproven(CHECKPOINT, "a signed note", (error as Error).message);
   }
 }
 

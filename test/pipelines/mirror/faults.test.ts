@@ -128,15 +128,15 @@ const CHANGES: Change[] = [
       const text = (await bytesOf(key)).toString("utf8");
       return Buffer.from(text.replace(`\n${size}\n`, `\n${size + 1}\n`));
     },
-    Tampered as never,
+    Unproven as never,
   ],
   [
     "a checkpoint of another log",
     () => "checkpoint",
     async (key) => Buffer.from((await bytesOf(key)).toString("utf8").replaceAll(ORIGIN, "another.test")),
-    Tampered as never,
+    Unproven as never,
   ],
-  ["a checkpoint that is no note", () => "checkpoint", () => Buffer.from("<html>"), Tampered as never],
+  ["a checkpoint that is no note", () => "checkpoint", () => Buffer.from("<html>"), Unproven as never],
   ["no checkpoint", () => "checkpoint", () => null, MissingObject as never],
 ];
 

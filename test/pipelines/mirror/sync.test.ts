@@ -28,8 +28,8 @@ beforeAll(async () => {
   first = record.committer.fold.size;
   before = await Mirror.open();
   await before.run(source(), { keys: keysOf(record) });
-  const other = record.jwks.keys.map((key) => ({ ...key, valid_from: "2026-01-02T00:00:00.000Z" }));
-  await publishKeys(record, { keys: [...record.jwks.keys, { ...other[0]!, purpose: "answers" }] });
+  const more = { ...record.jwks.keys[0]!, purpose: "answers" as const };
+  await publishKeys(record, { keys: [...record.jwks.keys, more] });
   await grow(record, "b", 300);
   await publishIndex(record);
   size = record.committer.fold.size;
@@ -173,6 +173,29 @@ describe("trust on first use", () => {
 });
 
 describe("a run that is cut off", () => {
+  /** A small one of its own, since it is copied and proven again many times: the tail of one bundle and a new one. */
+  let record: PublicRecord;
+  let before: Mirror;
+  let [first, size] = [0, 0];
+  const source = () => new WatchedSource(sourceDir(record));
+  beforeAll(async () => {
+    record = await PublicRecord.open();
+    await publishKeys(record);
+    await grow(record, "a", 240);
+    first = record.committer.fold.size;
+    before = await Mirror.open();
+    await before.run(source(), { keys: keysOf(record) });
+    const more = { ...record.jwks.keys[0]!, purpose: "answers" as const };
+    await publishKeys(record, { keys: [...record.jwks.keys, more] });
+    await grow(record, "b", 20);
+    await publishIndex(record);
+    size = record.committer.fold.size;
+  });
+  afterAll(async () => {
+    await before.close();
+    await record.close();
+  });
+
   /** Everything but notes, hints and tiles: what must never be fetched twice. */
   const lasting = (keys: readonly string[]) => keys.filter((key) => /^(tile\/entries|index|keys)\//.test(key));
 
