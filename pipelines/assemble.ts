@@ -1,4 +1,5 @@
 import type { Clock } from "../infra/clock.ts";
+import { keysDocument } from "../infra/keys/keyring.ts";
 import type { Lake } from "../infra/lake/duckdb.ts";
 import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
@@ -124,6 +125,8 @@ export async function assemble(
     },
   });
   await publisher.start();
+  // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
+  await publisher.publishKeys(keysDocument(keys.ring));
   const pipeline = new Pipeline({
     now: () => clock.now(),
     logId: log.id,

@@ -97,7 +97,6 @@ export const live = (config: Config, options: RoleOptions): Promise<void> =>
       false,
     );
     try {
-      await roles.publisher.publishKeys(serving.jwks());
       await roles.pipeline.intake(config.catalogues);
       if (options.once) {
         const now = systemClock.now();

@@ -1,6 +1,6 @@
 import type { H3 } from "h3";
 import type { Clock } from "../../infra/clock.ts";
-import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
+import { fromBase64url } from "../../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../../infra/keys/keyring.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { type CheckpointTrust, witnessName } from "../../infra/tree/checkpoint.ts";
@@ -14,7 +14,6 @@ import { PublishedTree } from "../tables/tree.ts";
 export interface ServingTier {
   app: H3;
   url: string;
-  jwks: () => Jwks;
   /** Look at the public store now instead of at the next turn. */
   refresh(): Promise<void>;
   close(): Promise<void>;
@@ -75,7 +74,6 @@ export async function openServing(parts: ServingParts, clock: Clock, lapsed: boo
   return {
     app,
     url: listening.url,
-    jwks,
     refresh: async () => void (await follower.refresh()),
     close: async () => {
       await listening.close();

@@ -82,7 +82,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     ours = true;
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
-    await roles.publisher.publishKeys(serving.jwks());
     progress.say(`lapsing ${days} days from the past to now (record time is made up, chain time is real)`);
     const span = await lapse(roles.pipeline, parts.privateStore, clock, real, {
       days,
