@@ -146,16 +146,19 @@ describe("over HTTP", () => {
     ["403", (_, response) => void response.writeHead(403).end(), 1, /answered 403/],
     ["silence", () => undefined, 3, /\(3 tries\)/],
     ["a byte now and then", (_, response) => void dripping(response), 3, /\(3 tries\)/],
-  ])("gives up on %s", async (_, listener, tries, says) => {
+  ])("gives up on %s", async (what, listener, tries, says) => {
     let asked = 0;
     const url = await listening((request, response) => {
       asked++;
       listener(request, response);
     });
-    const run = sourceOf(url, { tries: 3, answerMs: 60 }).get("checkpoint", 100);
+    // Only who never ends is cut off by time: a busy machine may take as long for an honest answer.
+    const endless = /silence|byte/.test(what);
+    const run = sourceOf(url, { tries: 3, answerMs: endless ? 60 : 20_000 }).get("checkpoint", 100);
     await expect(run).rejects.toThrow(SourceDown);
     await expect(run).rejects.toThrow(says);
-    expect(asked).toBe(tries);
+    // Cut off by time, a try may end before it arrives; the message counts it all the same.
+    if (!endless) expect(asked).toBe(tries);
   });
 
   it("says of nobody listening what it tried", async () => {
