@@ -1,33 +1,213 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { ask, at, capOf, correction, handshake, intent, listing, result, settlement } from "./records.ts";
-import { openTestWorld, type World } from "./world.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import type { NewRecord } from "../../../infra/log/log.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { proveIngest, tablesOf } from "./prove-ingest.ts";
+import { ask, at, capOf, correction, garbage, handshake, intent, listing, result, settlement } from "./records.ts";
+import { openTestLake, openTestWorld, type World } from "./world.ts";
 
-let world: World | undefined;
-afterEach(async () => {
-  await world?.close();
-  world = undefined;
-});
+let world: World;
+afterEach(() => world.close());
+
+/** A little of everything, in both partitions. */
+function batch(day = "2026-11-10"): NewRecord[] {
+  return ["a", "b", "c", "d", "e"].flatMap((name) => {
+    const sent = intent(name, at("07:00:00", day));
+    return [
+      listing(name, at("01:00:00", day)),
+      handshake(name, at("02:00:00", day)),
+      handshake(name, at("08:00:00", day)),
+      sent,
+      result(name, sent.eventId, at("07:00:02", day)),
+      settlement(name, sent.eventId, at("07:00:05", day)),
+    ];
+  });
+}
 
 describe("rows in, rows out", () => {
-  test("smoke", async () => {
+  test("once each, with what the readers need", async () => {
     world = await openTestWorld();
-    const i = intent("a", at("07:00:00"));
     await world.append(
-      listing("a", at("01:00:00")),
-      handshake("a", at("02:00:00")),
-      handshake("a", at("08:00:00")),
-      i,
-      result("a", i.eventId, at("07:00:02")),
-      settlement("a", i.eventId, at("07:00:05")),
-      ask("b", at("01:00:00")),
-      correction("a", at("09:00:00"), { record_id: i.eventId }),
+      ...batch(),
+      ask("z", at("01:00:00")),
+      correction("a", at("09:00:00"), { id: "c", record_id: null }),
     );
-    const t = performance.now();
-    const done = await world.ingest.pass();
-    console.log(performance.now() - t, done);
-    for (const table of ["loaded", "event", "samples", "withdrawn", "site", "dirty", "endpoint", "seen", "quoted"])
-      console.log(table, await world.lake.all(`FROM ${table}`));
-    expect(await world.lake.all("FROM samples")).toHaveLength(3);
-    expect(capOf("a")).toBeTruthy();
+    const { rows } = await world.ingest.pass();
+    expect(rows).toBe(32);
+    await proveIngest(world);
+    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+    expect(await world.lake.all("SELECT DISTINCT cap FROM dirty")).toHaveLength(6);
+    expect((await world.lake.all<{ cap: string }>("SELECT cap FROM site WHERE domain = 'a.example'"))[0]!.cap).toBe(
+      capOf("a"),
+    );
+  });
+
+  test("a pass with nothing new reads nothing and writes nothing", async () => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    await world.ingest.pass();
+    const before = await world.store.list("lake/");
+    expect(await world.ingest.pass()).toMatchObject({ rows: 0 });
+    expect(await world.store.list("lake/")).toEqual(before);
+  });
+
+  test("copies by event id are dropped, in one batch and across batches", async () => {
+    world = await openTestWorld();
+    const all = batch();
+    await world.append(...all, ...all);
+    await world.ingest.pass();
+    await world.append(...all);
+    const { rows } = await world.ingest.pass();
+    expect(rows).toBe(0);
+    await proveIngest(world);
+  });
+});
+
+describe("what cannot be read", () => {
+  test("is kept with its reason and its bytes, and redriven once readers take it", async () => {
+    world = await openTestWorld();
+    const future = JSON.stringify({ v: 99, later: true });
+    await world.append(
+      handshake("a", at("02:00:00")),
+      garbage("a", "{"),
+      garbage("a", future),
+      handshake("a", at("08:00:00")),
+    );
+    await world.ingest.pass();
+    await proveIngest(world);
+    expect(await world.lake.all("FROM samples")).toHaveLength(2);
+    expect(await world.ingest.redrive()).toEqual({ found: 0, left: 2 });
+    await proveIngest(world);
+  });
+});
+
+describe("the lake is a cache", () => {
+  test("rebuilt from the chain alone it is the same", async () => {
+    world = await openTestWorld();
+    await world.append(
+      ...batch(),
+      ...batch("2026-11-11"),
+      correction("b", at("09:00:00"), { id: "c", record_id: null }),
+    );
+    await world.ingest.pass();
+    const before = await tablesOf(world.lake);
+    await world.ingest.rebuild();
+    expect(await tablesOf(world.lake)).toEqual(before);
+    await proveIngest(world);
+  });
+
+  test("another ingester's lake over the same chain is the same, whoever commits first", async () => {
+    world = await openTestWorld();
+    const rival = await world.rival();
+    await world.append(...batch());
+    await Promise.all([world.ingest.pass(), rival.pass()]);
+    await world.append(...batch("2026-11-11"));
+    await Promise.all([rival.pass(), world.ingest.pass()]);
+    await Promise.all([rival.pass(), world.ingest.pass()]);
+    await proveIngest(world);
+  });
+
+  test("holes that the log made stop everything until they are accepted", async () => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    await world.ingest.pass();
+    await world.append(...batch("2026-11-11"));
+    for (let partition = 0; partition < 2; partition++) {
+      const { end } = await world.log.bounds("observations.free", partition);
+      await world.log.truncate("observations.free", partition, end);
+    }
+    const next = await world.rival({ lake: world.lake });
+    await expect(next.pass()).rejects.toMatchObject({ name: "RecordsLost" });
+    const holes = await next.acceptGap();
+    expect(holes.length).toBeGreaterThan(0);
+    expect(holes.every((hole) => hole.topic === "observations.free" && hole.next > hole.first)).toBe(true);
+    await next.pass();
+    expect(await next.acceptGap()).toEqual([]);
+  });
+});
+
+/** One call of a method that fails: before it does anything, or after it did all and the answer was lost. */
+function failing<T extends object>(part: T, method: keyof T & string, n: number, when: "before" | "after") {
+  let calls = 0;
+  let reached = false;
+  const broken = new Proxy(part, {
+    get(target, name) {
+      const value = Reflect.get(target, name, target) as unknown;
+      if (typeof value !== "function") return value;
+      if (name !== method) return value.bind(target);
+      return async (...args: unknown[]) => {
+        const mine = calls++ === n;
+        reached ||= mine;
+        if (mine && when === "before") throw new Error("the process ended before it");
+        const done = await (value as (...all: unknown[]) => Promise<unknown>).apply(target, args);
+        if (mine) throw new Error("the process ended after it");
+        return done;
+      };
+    },
+  });
+  return { broken, reached: () => reached };
+}
+
+const MOMENTS = ["before", "after"] as const;
+/** Writes of a pass over `batch()`: segment and commit of three topics in two partitions. */
+const WRITES = 12;
+/** Its transactions: five topics in two partitions are looked at first, then six segments are loaded. */
+const LOOKS = 10;
+const TRANSACTIONS = 16;
+const each = (n: number) =>
+  Array.from({ length: n }, (_, i) => i).flatMap((i) => MOMENTS.map((when) => [i, when] as const));
+
+describe("a pass that breaks off is made good by the next one", () => {
+  test.each(each(WRITES))("store write %i, %s it", async (n, when) => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    const { broken, reached } = failing(world.store, "create", n, when);
+    const first = await world.rival({ privateStore: broken, lake: world.lake });
+    await first.pass().catch(() => {});
+    expect(reached()).toBe(true);
+    // A new process over the same disk.
+    const again = await openDirectoryStore(`${world.dir}/private`);
+    const second = await world.rival({ privateStore: again, lake: world.lake });
+    await second.pass();
+    await proveIngest(world);
+    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+    await again.close();
+  });
+
+  test.each(each(TRANSACTIONS).filter(([n]) => n >= LOOKS - 1))("lake transaction %i, %s it", async (n, when) => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    const { broken, reached } = failing<Lake>(world.lake, "transaction", n, when);
+    const first = await world.rival({ lake: broken });
+    await first.pass().catch(() => {});
+    expect(reached()).toBe(true);
+    const second = await world.rival({ lake: world.lake });
+    await second.pass();
+    await proveIngest(world);
+    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+  });
+
+  test("the tables above end where a pass ends", async () => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    const store = failing(world.store, "create", WRITES, "before");
+    const lake = failing<Lake>(world.lake, "transaction", TRANSACTIONS, "before");
+    const whole = await world.rival({ privateStore: store.broken, lake: lake.broken });
+    await whole.pass();
+    expect([store.reached(), lake.reached()]).toEqual([false, false]);
+  });
+
+  test("a lake file that is no database is set aside and loaded again", async () => {
+    world = await openTestWorld();
+    await world.append(...batch());
+    await world.ingest.pass();
+    const before = await tablesOf(world.lake);
+    await world.lake.replace("damaged on purpose");
+    const next = await world.rival({ lake: world.lake });
+    await next.pass();
+    expect(await tablesOf(world.lake)).toEqual(before);
+    expect(world.lake.aside?.reason).toContain("damaged on purpose");
+    const other = await openTestLake(`${world.dir}/other.duckdb`);
+    await other.close();
   });
 });
