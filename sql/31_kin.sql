@@ -1,7 +1,10 @@
 -- Which endpoints are due, in chunks, and which of them took money: the only fact that crosses endpoints.
 -- grain: grade_due one endpoint; thefts one endpoint that took money and whose theft lies in the window
--- reads: due_caps(cap), samples, withdrawn, site; now, window_start, theft_before, block_ms, chunk_caps
--- writes: grade_due, thefts (kept between runs: a run replaces the rows of the endpoints it grades), grade_kin_due
+-- reads: due_caps(cap), samples, withdrawn, site; now, window_start, theft_before, block_ms, chunk_rows
+-- writes: chunk_caps, grade_due, thefts (kept between runs: a run replaces the rows of the endpoints it grades), grade_kin_due
+-- As many endpoints in a chunk as have the wanted number of rows on average: it bounds the memory of a run.
+SET VARIABLE chunk_caps = (SELECT greatest(1, (param('chunk_rows') * caps / greatest(1, n))::INTEGER)
+  FROM (SELECT count(DISTINCT cap) AS caps FROM due_caps), (SELECT count(*) AS n FROM samples SEMI JOIN due_caps USING (cap)));
 CREATE OR REPLACE TEMP TABLE grade_due AS
 SELECT cap, ((row_number() OVER (ORDER BY cap) - 1) // param('chunk_caps'))::INTEGER AS chunk
 FROM (SELECT DISTINCT cap FROM due_caps) ANTI JOIN (SELECT cap FROM site WHERE ours) USING (cap);

@@ -1,7 +1,7 @@
 -- The observations of one chunk of endpoints in the window, corrections taken out, and our own ones as samples.
 -- grain: one observation
 -- reads: samples, withdrawn, grade_due; now, window_start, block_ms, chunk, chunk_first, chunk_last
--- writes: grade_chunk(ep, cap), grade_rows, grade_own (a view), grade_withdrawn(ep, rows)
+-- writes: grade_chunk(ep, cap), grade_rows, grade_own (a view)
 CREATE OR REPLACE TEMP TABLE grade_chunk AS
 SELECT (row_number() OVER (ORDER BY cap))::INTEGER AS ep, cap FROM grade_due WHERE chunk = param('chunk');
 
@@ -15,11 +15,6 @@ SELECT c.ep, s.obs_id, s.t, s.kind, s.payer, s.w, s.fault, s.live, s.honest, s.s
   s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND coalesce(s.settled, FALSE)))) AS counted
 FROM samples s JOIN grade_chunk c USING (cap) ANTI JOIN withdrawn USING (obs_id)
 WHERE s.t >= param('window_start') AND s.t < param('now') AND s.cap BETWEEN param('chunk_first') AND param('chunk_last');
-
-CREATE OR REPLACE TEMP TABLE grade_withdrawn AS
-SELECT c.ep, count(*)::INTEGER AS rows FROM samples s JOIN grade_chunk c USING (cap) SEMI JOIN withdrawn USING (obs_id)
-WHERE s.t >= param('window_start') AND s.t < param('now') AND s.cap BETWEEN param('chunk_first') AND param('chunk_last')
-GROUP BY c.ep;
 
 -- What each of our own counted rows says of each part; NULL where it says nothing. A payment that brought no bytes is
 -- a 0 of correctness whatever the reason. Silence has no latency: it is counted in liveness.

@@ -1,6 +1,6 @@
--- What the letters of this chunk stand on: a sha256 over the window's rows that no correction withdrew.
+-- What the letters of some endpoints stand on: a sha256 over the window's rows that no correction withdrew.
 -- grain: one endpoint
--- reads: grade_rows
+-- reads: grade_rows; ep_first, ep_last
 -- writes: grade_digest; the digest is NULL where a value is not printed the same way in SQL and in RFC 8785
 -- RFC 8785 prints a number as ECMAScript does; so does the engine, between 1e-4 and 1e15, but for the ".0" of whole numbers.
 -- Micro-units below that are printed by hand. What is left, and control characters in a text, come out as \u00: then the
@@ -19,6 +19,6 @@ WITH lines AS (
     ',"obs_id":', json_text(obs_id), ',"outcome":', json_number(outcome), ',"payer":', json_text(payer), ',"price":', json_number(price),
     ',"refunded":', json_boolean(refunded), ',"schema_ok":', json_boolean(schema_ok), ',"settled":', json_boolean(settled),
     ',"t":"', strftime(t, '%Y-%m-%dT%H:%M:%S.%gZ'), '","w":', json_number(w), e'}\n') AS line
-  FROM grade_rows),
+  FROM grade_rows WHERE ep BETWEEN param('ep_first') AND param('ep_last')),
 texts AS (SELECT ep, string_agg(line, '' ORDER BY obs_id) AS text FROM lines GROUP BY ep)
 SELECT ep, CASE WHEN NOT contains(text, '\u00') THEN sha256(text) END AS digest FROM texts;

@@ -76,7 +76,7 @@ const emptyCard = (sums: Sums, kin: KinFlags, now: Date): RunCard => ({
   },
   raw_band: "UNRATED",
   headline: true,
-  why: emptyWhy(sums.withdrawn),
+  why: emptyWhy(sums.emptied),
   caps: {},
   progress: 0,
 });

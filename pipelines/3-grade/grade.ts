@@ -7,13 +7,15 @@ import { lineOf } from "./cards.ts";
 import { Kin, type Thief } from "./kin.ts";
 import { inputsDigest, type Sample } from "./sample.ts";
 import { type SumsRow, sumsOfRow } from "./sums-row.ts";
-import { variablesOf } from "./variables.ts";
+import { BATCH_CAPS, variablesOf } from "./variables.ts";
 
 export interface GradeOptions {
   /** The run's moment: rows from here on are not read. */
   now: Date;
   /** Endpoints to grade; "all" is every endpoint with a sample or in `site`. Our own are left out. */
   caps: "all" | readonly string[];
+  /** Rows in the engine's hands at once, about (default 4,000,000): bounds its memory. */
+  chunkRows?: number;
 }
 
 export interface GradeSummary {
@@ -25,11 +27,10 @@ export interface GradeSummary {
   kinDue: string[];
 }
 
-const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latency", "37_price", "38_sums", "39_digest"];
+const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latency", "37_price", "38_sums"];
 /** Left behind by a chunk; the lake's file stays small without them. */
-const CHUNK_TABLES =
-  "chunk rows withdrawn blocks paid walls parts buyers strata crowded tail latency quoted price facts newest";
-const TABLES = `${CHUNK_TABLES} evidence course counts sums digest due kin_due`.split(" ");
+const CHUNK_TABLES = "chunk rows blocks paid walls parts buyers strata crowded tail latency quoted price facts newest";
+const TABLES = `${CHUNK_TABLES} evidence course counts emptied sums digest due kin_due`.split(" ");
 const CLEAR = `DROP VIEW IF EXISTS grade_own; ${TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`).join(" ")}`;
 const EMPTY_DIGEST = sha256hex("");
 
@@ -58,26 +59,35 @@ async function slowDigest(db: Statements, ep: number): Promise<string> {
   );
 }
 
-type ChunkRow = SumsRow & { ep: number; digest: string | null };
-
-async function gradeChunk(
-  db: Statements,
-  chunk: number,
-  kin: Kin,
-  now: Date,
-): Promise<{ lines: RunLine[]; rows: number }> {
+/** Make the sums of one chunk. @returns endpoints in it */
+async function sumChunk(db: Statements, chunk: number): Promise<number> {
   await db.run(`SET VARIABLE chunk = ${chunk};
     SET VARIABLE chunk_first = (SELECT min(cap) FROM grade_due WHERE chunk = ${chunk});
     SET VARIABLE chunk_last = (SELECT max(cap) FROM grade_due WHERE chunk = ${chunk});`);
   for (const file of CHUNK_FILES) await db.run(sql(file));
+  const [found] = await db.all<{ caps: number }>("SELECT count(*)::INTEGER AS caps FROM grade_chunk");
+  return found?.caps ?? 0;
+}
+
+/** Lines of some endpoints of the chunk, in order of cap. */
+async function readBatch(
+  db: Statements,
+  first: number,
+  kin: Kin,
+  now: Date,
+): Promise<{ lines: RunLine[]; rows: number }> {
+  await db.run(`SET VARIABLE ep_first = ${first}; SET VARIABLE ep_last = ${first + BATCH_CAPS - 1};`);
+  await db.run(sql("39_digest"));
+  const found = await db.all<{ sums: string; digest: string | null }>(
+    `SELECT to_json(s)::VARCHAR AS sums, digest FROM grade_sums s LEFT JOIN grade_digest USING (ep)
+    WHERE ep BETWEEN getvariable('ep_first') AND getvariable('ep_last') ORDER BY ep`,
+  );
   const lines: RunLine[] = [];
   let rows = 0;
-  const found = await db.all<ChunkRow>(
-    "SELECT c.ep, d.digest, s.* FROM grade_sums s JOIN grade_chunk c USING (cap) LEFT JOIN grade_digest d USING (ep) ORDER BY cap",
-  );
-  for (const row of found) {
+  for (const { sums: json, digest: fast } of found) {
+    const row = JSON.parse(json) as SumsRow;
     const sums = sumsOfRow(row);
-    const digest = row.digest ?? (row.read === 0 ? EMPTY_DIGEST : await slowDigest(db, row.ep));
+    const digest = fast ?? (row.read === 0 ? EMPTY_DIGEST : await slowDigest(db, row.ep));
     lines.push(lineOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), digest, now));
     rows += row.read;
   }
@@ -85,7 +95,7 @@ async function gradeChunk(
 }
 
 /**
- * Grade endpoints chunk by chunk, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
+ * Grade endpoints batch by batch, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
  * `thefts` between runs, so that a run of a few endpoints never reads the others. Lines of endpoints that did not change
  * come too: the publisher compares with what is published. Run it inside one transaction where writers are about.
  * @returns at the end, what the run header needs @throws Error of the engine; `thefts` may be newer than what is
@@ -93,10 +103,10 @@ async function gradeChunk(
  */
 export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
-  { now, caps }: GradeOptions,
+  { now, caps, chunkRows }: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
   const db = statementsOf(conn);
-  await db.run(variablesOf(now));
+  await db.run(variablesOf(now, chunkRows));
   await db.run(sql("30_macros"));
   await fillDue(db, caps);
   await db.run(sql("31_kin"));
@@ -105,16 +115,19 @@ export async function* gradeChunks(
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0 };
   for (const { chunk } of chunks) {
-    const { lines, rows } = await gradeChunk(db, chunk, kin, now);
-    read.caps += lines.length;
-    read.rows += rows;
-    yield lines;
+    const endpoints = await sumChunk(db, chunk);
+    for (let first = 1; first <= endpoints; first += BATCH_CAPS) {
+      const { lines, rows } = await readBatch(db, first, kin, now);
+      read.caps += lines.length;
+      read.rows += rows;
+      yield lines;
+    }
   }
   await db.run(CLEAR);
   return { kinSha256: kin.sha256, read, kinDue: kinDue.map(({ cap }) => cap) };
 }
 
-/** All lines of a run at once; see {@link gradeChunks}, which holds one chunk at a time. */
+/** All lines of a run at once; see {@link gradeChunks}, which holds one batch at a time. */
 export async function gradeRun(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,

@@ -105,7 +105,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   return {
     cap: endpoint.cap,
     counted: counted.length,
-    withdrawn: inWindow.length - standing.length,
+    emptied: own.length === 0 && standing.length < inWindow.length,
     ...partsOf(byBlock(own)),
     buyers: buyersOf(counted.filter(({ kind }) => kind === 2)),
     latency: latencyOf(own),

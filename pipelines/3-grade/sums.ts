@@ -21,9 +21,10 @@ export interface PartSums {
  */
 export interface Sums {
   cap: string;
-  /** Rows of the window that count (buyers' too), and rows that a correction withdrew. */
+  /** Rows of the window that count, buyers' too. */
   counted: number;
-  withdrawn: number;
+  /** None of ours counts, and corrections withdrew some. */
+  emptied: boolean;
   parts: Partial<Record<PartName, PartSums>>;
   /** Values of the buyers' worst blocks, each payer's worst few, any order. */
   buyers: Partial<Record<PartName, number[]>>;

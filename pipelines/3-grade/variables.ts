@@ -4,8 +4,10 @@ import { EPSILON } from "./latency.ts";
 import { AFTER, BAD_BELOW, BLOCK_MS, EVIDENCE_ROWS, PERCENTILE, params, QUOTES_A_DAY, WALL_ONE_IN } from "./params.ts";
 import { windowStart } from "./window.ts";
 
-/** Endpoints that are worked on at once: bounds the memory of a run, whatever its size. */
-export const CHUNK_CAPS = 4_096;
+/** Rows that are worked on at once, about: 1 GB of the engine's memory, and as much again while it works. */
+export const CHUNK_ROWS = 4_000_000;
+/** Endpoints whose rows are printed at once, and whose cards are in hand at once. */
+export const BATCH_CAPS = 4_096;
 
 /** Latencies above this quantile are sorted first; the method's order statistics nearly always lie there. */
 const TAIL_QUANTILE = 0.75;
@@ -42,7 +44,6 @@ const NUMBERS: readonly [string, number][] = [
   ["quotes_a_day", QUOTES_A_DAY],
   ["evidence_rows", EVIDENCE_ROWS],
   ["cusum_misses", CUSUM_MISSES],
-  ["chunk_caps", CHUNK_CAPS],
 ];
 
 /** Naive UTC, as the lake keeps time. */
@@ -50,14 +51,16 @@ const timestamp = (ms: number): string => `TIMESTAMP '${new Date(ms).toISOString
 const double = (value: number): string => (Number.isInteger(value) ? String(value) : `${value}::DOUBLE`);
 
 /** Statements that give a connection the numbers and moments of one run. */
-export function variablesOf(now: Date): string {
+export function variablesOf(now: Date, chunkRows = CHUNK_ROWS): string {
   const moments: [string, number][] = [
     ["now", now.getTime()],
     ["window_start", windowStart(now).getTime()],
     ["theft_before", now.getTime() - AFTER.pendingTheft],
   ];
   return [
-    ...NUMBERS.map(([name, value]) => `SET VARIABLE ${name} = ${double(value)};`),
+    ...[...NUMBERS, ["chunk_rows", chunkRows] as const].map(
+      ([name, value]) => `SET VARIABLE ${name} = ${double(value)};`,
+    ),
     ...moments.map(([name, ms]) => `SET VARIABLE ${name} = ${timestamp(ms)};`),
   ].join("\n");
 }

@@ -90,14 +90,13 @@ export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, 
   unrated: grade.raw === "UNRATED" ? unratedReason(grade, sums, now.getTime()) : null,
 });
 
-/** Parts of the card that stands on no row. @param withdrawn rows that a correction took out of the window */
-export const emptyWhy = (withdrawn: number): WhyParts => ({
+/** Parts of the card that stands on no row. @param emptied a correction withdrew what it stood on */
+export const emptyWhy = (emptied: boolean): WhyParts => ({
   figure: null,
   caps: [],
-  unrated:
-    withdrawn > 0
-      ? "every record it stood on was withdrawn"
-      : `0 of ${params.letter_min_effective_paid} paid calls so far; unknown, not bad`,
+  unrated: emptied
+    ? "every record it stood on was withdrawn"
+    : `0 of ${params.letter_min_effective_paid} paid calls so far; unknown, not bad`,
 });
 
 export interface Published {

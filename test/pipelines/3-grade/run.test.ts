@@ -47,16 +47,19 @@ describe("a run", () => {
     expect((await tables.getRows()).flat()).toEqual(["due_caps", "samples", "site", "thefts", "withdrawn"]);
   });
 
-  it("goes through its endpoints chunk by chunk, in their order", async () => {
+  it("gives the same lines in one chunk and in many, batch by batch, in order of cap", async () => {
     const caps = Array.from({ length: 4_100 }, (_, n) => `cap${String(n).padStart(5, "0")}`);
-    const seen: string[] = [];
-    let chunks = 0;
+    for (const cap of [caps[0]!, caps[3_000]!, caps[4_099]!]) await lake.add(cap, [...good(), theft(3 * DAY)]);
+    const batches: string[][] = [];
+    const whole: RunLine[] = [];
     for await (const lines of gradeChunks(lake.conn, { now: NOW, caps: caps.toReversed() })) {
-      chunks++;
-      seen.push(...lines.map(({ cap }) => cap));
+      batches.push(lines.map(({ cap }) => cap));
+      whole.push(...lines);
     }
-    expect(seen).toEqual(caps);
-    expect(chunks).toBe(2);
+    expect(batches.map((batch) => batch.length)).toEqual([4_096, 4]);
+    expect(batches.flat()).toEqual(caps);
+    const chunked = await gradeRun(lake.conn, { now: NOW, caps, chunkRows: 81 });
+    expect(chunked.lines).toEqual(whole);
   });
 
   it("does not grade our own endpoints, and signs an empty card for one without a row", async () => {
