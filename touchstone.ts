@@ -120,6 +120,8 @@ program.parseAsync().catch((error: unknown) => {
   const code = exitCodeOf(error);
   const says = error instanceof Error ? error.message : String(error);
   process.stderr.write(`touchstone: ${says}\n`);
-  if (code === EXIT.failed && error instanceof Error) process.stderr.write(`${error.stack ?? ""}\n`);
+  // An error that has a name of ours says it all; one that has not is a fault of ours, and its way is of use.
+  const unnamed = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
+  if (unnamed) process.stderr.write(`${error.stack ?? ""}\n`);
   process.exit(code);
 });

@@ -2,14 +2,13 @@
 -- grain: knock = one handshake; seen_new = one capability
 -- reads: temp stage
 -- writes: temp knock, temp seen_new, temp quoted_new
-CREATE OR REPLACE TEMP TABLE knock AS
-SELECT event_id, cap, observed_at AS t, unnest(from_json(body, '{
-  "state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
-  "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR"}'))
-FROM stage WHERE type = 'handshake';
 -- Money has six decimals, always: without the dot it is micro-units.
-ALTER TABLE knock ADD COLUMN price_micro BIGINT;
-UPDATE knock SET price_micro = replace(price, '.', '')::BIGINT WHERE price IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE knock AS
+SELECT event_id, cap, t, b.state, b.live, b.honest, b.wall, b.fault, b.latency_ms, replace(b.price, '.', '')::BIGINT AS price_micro, b.pay_to
+FROM (SELECT event_id, cap, observed_at AS t, from_json(body, '{
+  "state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
+  "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR"}') AS b
+FROM stage WHERE type = 'handshake');
 
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM knock WHERE price_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE seen_new AS

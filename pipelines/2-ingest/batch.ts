@@ -3,10 +3,14 @@ import { RecordsLost } from "../../infra/chain/errors.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
 import { type Rejected, readRow } from "./row.ts";
 
-/** Bounds of one batch, and so of one segment: what is held in memory, lost on a kill and read in one go. */
-export const BATCH_ROWS = 100_000;
-export const BATCH_BYTES = 64 * 1024 * 1024;
+/**
+ * Bounds of one batch, and so of one segment: what is held in memory and read in one go. 122,880 rows are one row group of
+ * the engine: a full one goes straight into its file, a smaller one through the write-ahead log and then again.
+ */
+export const BATCH_ROWS = 122_880;
+export const BATCH_BYTES = 96 * 1024 * 1024;
 const READ_RECORDS = 5_000;
+const READ_BYTES = 8 * 1024 * 1024;
 
 /** Records [first, next) of one partition, read and judged, on their way into a segment. */
 export interface Batch {
@@ -88,7 +92,7 @@ async function readLog(
   maxRecords: number,
 ): Promise<LogRecord[]> {
   try {
-    return await log.read(topic, partition, from, { maxRecords, maxBytes: BATCH_BYTES });
+    return await log.read(topic, partition, from, { maxRecords, maxBytes: READ_BYTES });
   } catch (error) {
     if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
     throw error;

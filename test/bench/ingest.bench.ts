@@ -1,0 +1,89 @@
+/**
+ * Handshakes of about 500 bytes from the embedded log into segments, commits and the lake.
+ * Run: npx tsx test/bench/ingest.bench.ts [rows] [partitions]
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "../../infra/clock.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { openEmbeddedLog } from "../../infra/log/embedded.ts";
+import { MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { capId, plannedSlot, recordId } from "../../pipelines/record/ids.ts";
+
+const ROWS = Number(process.argv[2] ?? 400_000);
+const PARTITIONS = Number(process.argv[3] ?? 4);
+const CAPS = 5_000;
+
+function* handshakes(): Generator<NewRecord> {
+  const caps = Array.from({ length: CAPS }, (_, i) => capId("GET", `https://seller-${i}.example/paid`));
+  for (let i = 0; i < ROWS; i++) {
+    const cap = caps[i % CAPS]!;
+    const slot = { block: 80_000 + Math.floor(i / CAPS), minute: i % 360 };
+    yield sealEnvelope(
+      {
+        ...{ v: 1, type: "handshake", cap, key: cap, producer: "bench/1" },
+        event_id: recordId("handshake", cap, plannedSlot(slot.block, slot.minute)),
+        observed_at: new Date(slot.block * 21_600_000 + slot.minute * 60_000).toISOString(),
+        body: {
+          ...{ slot, planned: "free", state: "asked", live: true, honest: true, wall: false, fault: null, status: 402 },
+          ...{
+            latency_ms: 80 + (i % 900),
+            price: "0.020000",
+            pay_to: `0x${"11".repeat(20)}`,
+            terms: null,
+            differs: [],
+          },
+        },
+      },
+      PARTITIONS,
+    );
+  }
+}
+
+const perSecond = (rows: number, ms: number): string => `${Math.round((rows / ms) * 1000).toLocaleString("en")} rows/s`;
+
+async function timed<T>(what: string, rows: number, work: () => Promise<T>): Promise<T> {
+  const start = systemClock.monotonic();
+  const result = await work();
+  const ms = systemClock.monotonic() - start;
+  console.log(`${what}: ${perSecond(rows, ms)} (${Math.round(ms)} ms)`);
+  return result;
+}
+
+const dir = await mkdtemp(join(tmpdir(), "ingest-bench-"));
+try {
+  const log = await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS });
+  let bytes = 0;
+  let batch: NewRecord[] = [];
+  const flush = async () => {
+    await log.append(batch);
+    batch = [];
+  };
+  for (const record of handshakes()) {
+    bytes += record.value.byteLength;
+    batch.push(record);
+    if (batch.length === MAX_BATCH) await flush();
+  }
+  await flush();
+  console.log(`${ROWS} handshakes of ${Math.round(bytes / ROWS)} bytes in ${PARTITIONS} partitions`);
+
+  const privateStore = await openDirectoryStore(join(dir, "private"));
+  const settings = { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES };
+  const lake = await openLake(join(dir, "lake.duckdb"), settings);
+  const parts = { log, privateStore, lake, clock: systemClock, logger: createLogger("warn"), metrics: createMetrics() };
+  const ingest = createIngest(parts);
+  await timed("log -> segments -> chain -> lake", ROWS, () => ingest.pass());
+  await timed("rebuild: chain -> lake", ROWS, () => ingest.rebuild());
+  await timed("a pass with nothing new (per pass)", 1, () => ingest.pass());
+  await lake.close();
+  await privateStore.close();
+  await log.close();
+} finally {
+  await rm(dir, { recursive: true, force: true });
+}
