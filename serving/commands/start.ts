@@ -1,9 +1,9 @@
 import { writeSync } from "node:fs";
-import { LapsedClock, SwitchedClock, systemClock } from "../../infra/clock.ts";
+import { type Clock, LapsedClock, SwitchedClock, systemClock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openWorld, type World } from "../../infra/world.ts";
-import { assemble } from "../../pipelines/assemble.ts";
+import { type Assembled, assemble } from "../../pipelines/assemble.ts";
 import { lapse, lapseDone } from "../../pipelines/lapse.ts";
 import { folders, makeKeys, openParts } from "../../pipelines/parts.ts";
 import { addDays, DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
@@ -11,7 +11,7 @@ import { startSchedule } from "../../pipelines/schedule.ts";
 import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { Progress } from "./progress.ts";
 import { live } from "./roles.ts";
-import { openServing } from "./serving-tier.ts";
+import { openServing, type ServingTier } from "./serving-tier.ts";
 
 export interface StartOptions {
   market?: boolean;
@@ -37,6 +37,19 @@ const forMarket = (config: Config, world: World): Config => ({
 
 const acknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
+
+/** The past is over: the index of it, the tables of the present, and what anybody gets answered now. */
+async function liveFrom(
+  real: Clock,
+  clock: SwitchedClock,
+  { roles, serving, world }: { roles: Assembled; serving: ServingTier; world: World },
+): Promise<Pick<MarketLetters, "tree_size" | "market">> {
+  await roles.pipeline.index();
+  clock.use(real);
+  await roles.pipeline.volatile();
+  await serving.refresh();
+  return { tree_size: roles.publisher.published.size, market: await lettersOf(serving.app, world.sellers) };
+}
 
 /**
  * `touchstone start`: every role in this process on embedded parts. With `--market` it boots the demo's world, lives
@@ -83,23 +96,10 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
     progress.say(`lapsing ${days} days from the past to now (record time is made up, chain time is real)`);
-    const span = await lapse(roles.pipeline, parts.privateStore, clock, real, {
-      days,
-      catalogues: config.catalogues,
-      signal: stopped.signal,
-      onDay: (day) => progress.day(day),
-    });
-    await roles.pipeline.index();
-    clock.use(real);
-    await roles.pipeline.volatile();
-    await serving.refresh();
-    const letters = await lettersOf(serving.app, world.sellers);
-    const result: MarketLetters = {
-      lapsed: span,
-      took_s: Math.round((performance.now() - began) / 100) / 10,
-      tree_size: roles.publisher.published.size,
-      market: letters,
-    };
+    const past = { days, catalogues: config.catalogues, signal: stopped.signal, onDay: progress.day.bind(progress) };
+    const lapsed = await lapse(roles.pipeline, parts.privateStore, clock, real, past);
+    const found = await liveFrom(real, clock, { roles, serving, world });
+    const result: MarketLetters = { lapsed, took_s: Math.round((performance.now() - began) / 100) / 10, ...found };
     progress.end();
     process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, config.base_url));
     if (options.once) return;
