@@ -7,17 +7,11 @@ type ParamsFile = typeof import("./grading-params.json");
 export const PARAMS_SHA256 = "355f7eec67c4c0574da6e4c19e864f5ce34d51c97f63ef9e74c8dafde8814500";
 
 /**
- * The numbers in the layout of the published file: one space a level and a last newline. A formatter that lays the file
- * out anew changes its bytes and no number, so the hash is taken of this text.
- */
-export const paramsText = (json: string): string => `${JSON.stringify(JSON.parse(json), null, 1)}\n`;
-
-/**
- * The parameters of svc-grade-1.
- * @throws Error when they are not the published ones: better no grade than one under unknown numbers.
+ * The parameters of svc-grade-1, from the bytes of the published file.
+ * @throws Error when they are not those bytes: better no grade than one under unknown numbers.
  */
 export function readParams(json: string): ParamsFile {
-  const found = createHash("sha256").update(paramsText(json)).digest("hex");
+  const found = createHash("sha256").update(json).digest("hex");
   if (found !== PARAMS_SHA256) throw new Error(`grading-params.json is ${found}, the method needs ${PARAMS_SHA256}`);
   return JSON.parse(json) as ParamsFile;
 }
