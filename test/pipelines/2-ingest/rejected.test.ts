@@ -1,0 +1,165 @@
+import { readFile, writeFile } from "node:fs/promises";
+import fc from "fast-check";
+import { afterEach, describe, expect, test } from "vitest";
+import { openChain } from "../../../infra/chain/commits.ts";
+import type { LogRecord, NewRecord } from "../../../infra/log/log.ts";
+import { readRejected, rejectedBytes } from "../../../pipelines/2-ingest/batch.ts";
+import { scanMember } from "../../../pipelines/2-ingest/json-text.ts";
+import { Place } from "../../../pipelines/2-ingest/place.ts";
+import { type Rejected, readRow } from "../../../pipelines/2-ingest/row.ts";
+import { type Breach, failing } from "./failing.ts";
+import { proveIngest, tablesOf } from "./prove-ingest.ts";
+import { at, handshake } from "./records.ts";
+import { openTestWorld, type World } from "./world.ts";
+
+let world: World | undefined;
+afterEach(async () => {
+  await world?.close();
+  world = undefined;
+});
+
+const read = (record: NewRecord) => readRow({ ...record, offset: 7, appendedAt: new Date(0) });
+/** A handshake whose envelope text was changed. */
+function changed(change: (text: string) => string): LogRecord {
+  const record = handshake("a", at("02:00:00"));
+  return {
+    ...record,
+    value: Buffer.from(change(Buffer.from(record.value).toString())),
+    offset: 7,
+    appendedAt: new Date(0),
+  };
+}
+
+describe("what a segment takes", () => {
+  test.each([
+    ["not JSON", (text: string) => text.slice(1), /not JSON/],
+    ["a version of tomorrow", (text: string) => text.replace('"v":1', '"v":2'), /future/],
+    ["a type of tomorrow", (text: string) => text.replace('"type":"handshake"', '"type":"handclasp"'), /unknown type/],
+    ["another topic's type", (text: string) => text.replace('"handshake"', '"listing"'), /listing/],
+    ["another id", (text: string) => text.replace(/rec_./, (id) => `rec_${id.endsWith("0") ? 1 : 0}`), /event_id/],
+    ["31 February", (text: string) => text.replace("2026-11-10T", "2026-02-31T"), /no time/],
+    ["hour 24", (text: string) => text.replace("T02:00:00.000Z", "T24:00:00.000Z"), /no time/],
+    ["half a surrogate pair", (text: string) => text.replace('"differs"', '"x":"\\ud83d","differs"'), /surrogate/],
+    ["a number past a double", (text: string) => text.replace('"differs"', '"x":1e999,"differs"'), /Infinity/],
+    [
+      "65 levels",
+      (text: string) => text.replace('"differs"', `"x":${"[".repeat(65)}${"]".repeat(65)},"differs"`),
+      /deeper/,
+    ],
+  ])("not %s", (_what, change, reason) => {
+    const record = changed(change);
+    const result = readRow(record);
+    expect(result).toMatchObject({
+      ok: false,
+      rejected: { offset: 7, topic: "observations.free", event_id: record.eventId },
+    });
+    if (result.ok) return;
+    expect(result.rejected.reason).toMatch(reason);
+    expect(Buffer.from(result.rejected.raw, "base64")).toEqual(record.value);
+  });
+
+  test("members that nobody knows yet, with the bytes of the body as they came", () => {
+    const record = changed(
+      (text) => `{ "tomorrow": [1.10], ${text.slice(1).replace('"differs"', '"x" : 1.50,"differs"')}`,
+    );
+    const result = readRow(record);
+    if (!result.ok) throw new Error(result.rejected.reason);
+    const line = JSON.parse(result.line) as { body: string; extra: string };
+    expect(line.body.startsWith('{"x" : 1.50,"differs"')).toBe(true);
+    expect(JSON.parse(line.extra)).toEqual({ tomorrow: [1.1] });
+  });
+
+  test("any JSON object: the scan finds the member that JSON.parse finds", () => {
+    const object = fc.dictionary(fc.constantFrom("body", "a", '"', "\\", "{"), fc.jsonValue({ maxDepth: 3 }));
+    const spaced = fc.constantFrom(undefined, 1, "\t");
+    fc.assert(
+      fc.property(object, spaced, (value, space) => {
+        const text = JSON.stringify(value, null, space);
+        const found = scanMember(text, "body").text;
+        expect(found === undefined ? undefined : JSON.parse(found)).toEqual((JSON.parse(text) as typeof value).body);
+      }),
+    );
+    expect(scanMember('{"body":1,"body":{"a":"}"}}', "body")).toEqual({ text: '{"a":"}"}', depth: 2, odd: false });
+    expect(scanMember('{"body":{"a":1e5}}', "body").odd).toBe(true);
+    expect(read(handshake("a", at("02:00:00"))).ok).toBe(true);
+  });
+});
+
+/** A chain as a build of yesterday left it: it took one of three records, and rejected two that we can read. */
+async function written(w: World): Promise<{ place: Place; records: NewRecord[] }> {
+  const records = [1, 2, 3].map((hour) => handshake("a", at(`0${hour}:00:00`)));
+  await w.append(...records);
+  const { topic, partition } = records[0]!;
+  const place = new Place(
+    { log: w.log, privateStore: w.store, lake: w.lake, clock: w.clock, ownHosts: new Set() },
+    topic,
+    partition,
+  );
+  const kept = await w.log.read(topic, partition, 0);
+  const taken = readRow(kept[1]!);
+  if (!taken.ok) throw new Error("unreadable");
+  const rejected = [kept[0]!, kept[2]!].map(
+    (record): Rejected => ({
+      ...{ topic, partition, offset: record.offset, reason: "unknown type", event_id: record.eventId, key: record.key },
+      ...{ appended_at: record.appendedAt.toISOString(), raw: Buffer.from(record.value).toString("base64") },
+    }),
+  );
+  const [lines, path] = [place.path("ndjson"), place.path("parquet")];
+  await writeFile(lines, `${taken.line}\n`);
+  await place.write(lines, path);
+  const content = { rows: 1, rejected: { records: 2, bytes: rejectedBytes(rejected) } };
+  const ref = await place.chain.putSegment(await readFile(path), 0, 2, content);
+  await place.commit({ first: 0, next: 3, lastEventId: kept[2]!.eventId, add: [ref], remove: [] });
+  return { place, records };
+}
+
+describe("redrive", () => {
+  test("what passes now moves into its segment, once, and the lake rebuilt is the same", async () => {
+    world = await openTestWorld();
+    const { place } = await written(world);
+    await world.ingest.pass();
+    await proveIngest(world);
+    expect(await world.lake.all("FROM samples")).toHaveLength(1);
+    expect(await world.ingest.redrive()).toEqual({ found: 2, left: 0 });
+    expect(await world.ingest.redrive()).toEqual({ found: 0, left: 0 });
+    await proveIngest(world);
+    const { live } = await place.head();
+    expect(live).toMatchObject([{ first: 0, last: 2, rows: 3, rejected: 0 }]);
+    expect(await world.lake.all("SELECT file FROM loaded")).toEqual([{ file: live[0]!.file }]);
+    const tables = await tablesOf(world.lake);
+    expect(tables.samples).toHaveLength(3);
+    await world.ingest.rebuild();
+    expect(await tablesOf(world.lake)).toEqual(tables);
+  });
+
+  test.each([0, 1].flatMap((n) => (["before", "after"] as const).map((when) => [when, n] as const)))(
+    "broken off %s write %i, done again",
+    async (when, n) => {
+      world = await openTestWorld();
+      await written(world);
+      await world.ingest.pass();
+      const { broken, reached } = failing(world.store, { method: "create", n, when } satisfies Breach<
+        typeof world.store
+      >);
+      await expect((await world.rival({ privateStore: broken, lake: world.lake })).redrive()).rejects.toThrow("broken");
+      expect(reached()).toBe(true);
+      const next = await world.rival({ lake: world.lake });
+      await next.redrive();
+      await proveIngest(world);
+      expect(await world.lake.all("FROM samples")).toHaveLength(3);
+    },
+  );
+
+  test("a rejected file comes back as it was written, by anybody who has the chain", async () => {
+    world = await openTestWorld();
+    const { place } = await written(world);
+    const { topic, partition } = place;
+    const chain = openChain(world.store, { logId: world.log.id, topic, partition });
+    const [ref] = (await chain.head()).live;
+    const lines = readRejected(await chain.readSegment(ref!.rejects!));
+    expect(lines.map((line) => [line.offset, line.reason])).toEqual([
+      [0, "unknown type"],
+      [2, "unknown type"],
+    ]);
+  });
+});

@@ -1,0 +1,144 @@
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
+import { BadVolatile, decodeVolatile, encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
+import {
+  ask,
+  at,
+  capOf,
+  correction,
+  dispute,
+  handshake,
+  intent,
+  listing,
+  PAY_TO,
+  reinstated,
+  result,
+  TERMS,
+  urlOf,
+} from "./records.ts";
+import { openTestWorld, type World } from "./world.ts";
+
+let world: World;
+beforeAll(async () => {
+  world = await openTestWorld({ ownHosts: ["ours.example"] });
+});
+afterAll(() => world.close());
+
+const rowOf = async (name: string, published: Record<string, string> = {}) => {
+  const cards = new Map(Object.entries(published).map(([key, value]) => [capOf(key), value]));
+  return (await volatileRows(world.lake, cards)).find((row) => row.capability_id === capOf(name));
+};
+
+describe("volatile rows", () => {
+  test("counts, the newest 402 and defects", async () => {
+    const sent = intent("v", at("09:00:00"));
+    await world.append(
+      listing("v", at("01:00:00"), { defects: [{ defect: "bad_entry", says: "an entry" }] }),
+      handshake("v", at("02:00:00"), { price: "0.010000" }),
+      handshake("v", at("08:00:00"), { differs: [{ defect: "price_differs", says: "dearer" }] }),
+      handshake("v", at("08:30:00"), {
+        state: "status",
+        status: 500,
+        live: false,
+        price: null,
+        pay_to: null,
+        terms: null,
+      }),
+      handshake("v", at("08:40:00"), {
+        state: "silent",
+        status: null,
+        live: false,
+        price: null,
+        pay_to: null,
+        terms: null,
+      }),
+    );
+    await world.ingest.pass();
+    expect(await rowOf("v")).toEqual({
+      ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
+      ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
+      ...{ asset: "0xasset", networks: ["eip155:8453"], pay_to: PAY_TO, protocols: ["x402"], distinct_prices: 2 },
+      ...{ paid_calls: 0, observations_since: 0, withdrawn_since: 0 },
+      defects: JSON.stringify([
+        { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
+        { ...TERMS.defects[0], seenAt: at("08:00:00") },
+        { defect: "price_differs", says: "dearer", seenAt: at("08:00:00") },
+      ]),
+    });
+    await world.append(sent, result("v", sent.eventId, at("09:00:02")));
+    await world.ingest.pass();
+    expect(await rowOf("v", { v: at("08:10:00") })).toMatchObject({ probes: 4, paid_calls: 1, observations_since: 3 });
+  });
+
+  test("records that a later correction withdrew, of the card's window, and only while it is in force", async () => {
+    const [one, two, bad] = [
+      handshake("w", at("01:00:00")),
+      handshake("w", at("02:00:00")),
+      handshake("w", at("03:00:00"), { fault: "ours" }),
+    ];
+    await world.append(listing("w", at("00:00:00")), one!, two!, bad!, handshake("w", at("01:00:00", "2026-07-01")));
+    await world.append(correction("w", at("04:00:00"), { id: "early", record_id: one!.eventId }));
+    await world.append(correction("w", at("06:00:00"), { id: "late" }));
+    await world.ingest.pass();
+    const since = async () => (await rowOf("w", { w: at("05:00:00") }))?.withdrawn_since;
+    expect(await since()).toBe(1);
+    await world.append(reinstated("w", at("07:00:00"), "early"));
+    await world.ingest.pass();
+    expect(await since()).toBe(2);
+    await world.append(reinstated("w", at("08:00:00"), "late"));
+    await world.ingest.pass();
+    expect(await since()).toBe(0);
+  });
+
+  test("an url that was only asked about is known too; ours and disputed ones are marked for grading", async () => {
+    await world.append(ask("asked", at("01:00:00")), listing("ours", at("01:00:00")), handshake("row", at("01:00:00")));
+    await world.append(dispute("row", at("02:00:00")));
+    await world.ingest.pass();
+    expect(await rowOf("asked")).toMatchObject({
+      probes: 0,
+      first_seen: null,
+      price: null,
+      networks: [],
+      defects: "[]",
+    });
+    expect(await rowOf("row")).toBeUndefined();
+    const site = (name: string) =>
+      world.lake.all("SELECT pay_to, domain, ours, disputed FROM site WHERE cap = $cap", { cap: capOf(name) });
+    expect(await site("ours")).toEqual([{ pay_to: null, domain: "ours.example", ours: true, disputed: false }]);
+    expect(await site("row")).toEqual([{ pay_to: PAY_TO, domain: null, ours: false, disputed: true }]);
+    await world.append(correction("row", at("03:00:00"), { id: "settles it" }));
+    await world.ingest.pass();
+    expect(await site("row")).toMatchObject([{ disputed: false }]);
+  });
+});
+
+describe("Arrow", () => {
+  const text = fc.string({ unit: "grapheme" });
+  const count = fc.maxSafeNat();
+  const row: fc.Arbitrary<VolatileRow> = fc.record({
+    ...{ capability_id: text, url: text, method: text, defects: text },
+    ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
+    ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
+    ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },
+    ...{ networks: fc.array(text), protocols: fc.array(text) },
+  });
+
+  test("what goes in comes out", () => {
+    fc.assert(
+      fc.property(fc.array(row, { maxLength: 20 }), (rows) => {
+        expect(decodeVolatile(encodeVolatile(rows))).toEqual(rows);
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  test.each([
+    ["no Arrow", Buffer.from("{}")],
+    ["nothing", new Uint8Array()],
+    ["a torn file", encodeVolatile([]).subarray(0, 200)],
+  ])("%s is refused", (_what, bytes) => {
+    expect(() => decodeVolatile(bytes)).toThrow(BadVolatile);
+  });
+});
