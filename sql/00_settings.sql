@@ -1,5 +1,8 @@
--- Settings of every connection: times are naive UTC, whatever the machine's zone is.
+-- Settings of every connection: times are naive UTC, whatever the machine's zone is, and files are read as they are now.
 -- grain: none
 -- reads: nothing
 -- writes: settings
 SET GLOBAL TimeZone = 'UTC';
+-- Every file is read once, so what the engine keeps of it only takes memory; and a name used again within the clock's
+-- resolution would be answered with pages of the file before it.
+SET GLOBAL enable_external_file_cache = false;

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { checkLog } from "../../infra/chain/check-log.ts";
@@ -27,7 +28,6 @@ export class Place {
   readonly chain: Chain;
   readonly #parts: PlaceParts;
   #head: ChainHead | null = null;
-  #files = 0;
 
   constructor(parts: PlaceParts, topic: string, partition: number) {
     this.#parts = parts;
@@ -49,9 +49,9 @@ export class Place {
     this.#head = await checkLog(this.chain, this.#parts.log);
   }
 
-  /** A file of this place in the lake's work folder. */
+  /** A file of this place in the lake's work folder, under a name that nobody had before. */
   path(end: string): string {
-    return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${this.#files++}.${end}`);
+    return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${end}`);
   }
 
   /** Load what the chain has and the lake has not. @returns records that were new */
