@@ -54,7 +54,8 @@ function known(dir: string): WorldInfo | null {
   }
 }
 
-const alive = (pid: number): boolean => {
+/** Is there a process of this number? */
+export const alive = (pid: number): boolean => {
   try {
     process.kill(pid, 0);
     return true;

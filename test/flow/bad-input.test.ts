@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { EXIT } from "../../infra/exit.ts";
+import { alive } from "../../infra/world.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -52,14 +53,6 @@ function worldOf(): number | null {
     return null;
   }
 }
-const alive = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-};
 
 describe("settings and words", () => {
   test("a wrong value is named, with where it came from", async () => {

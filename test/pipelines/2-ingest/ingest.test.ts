@@ -2,6 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
 import { ask, at, capOf, correction, garbage, handshake, intent, listing, result, settlement } from "./records.ts";
 import { openTestLake, openTestWorld, type World } from "./world.ts";
@@ -126,28 +127,6 @@ describe("the lake is a cache", () => {
   });
 });
 
-/** One call of a method that fails: before it does anything, or after it did all and the answer was lost. */
-function failing<T extends object>(part: T, method: keyof T & string, n: number, when: "before" | "after") {
-  let calls = 0;
-  let reached = false;
-  const broken = new Proxy(part, {
-    get(target, name) {
-      const value = Reflect.get(target, name, target) as unknown;
-      if (typeof value !== "function") return value;
-      if (name !== method) return value.bind(target);
-      return async (...args: unknown[]) => {
-        const mine = calls++ === n;
-        reached ||= mine;
-        if (mine && when === "before") throw new Error("the process ended before it");
-        const done = await (value as (...all: unknown[]) => Promise<unknown>).apply(target, args);
-        if (mine) throw new Error("the process ended after it");
-        return done;
-      };
-    },
-  });
-  return { broken, reached: () => reached };
-}
-
 const MOMENTS = ["before", "after"] as const;
 /** Writes of a pass over `batch()`: segment and commit of three topics in two partitions. */
 const WRITES = 12;
@@ -161,7 +140,7 @@ describe("a pass that breaks off is made good by the next one", () => {
   test.each(each(WRITES))("store write %i, %s it", async (n, when) => {
     world = await openTestWorld();
     await world.append(...batch());
-    const { broken, reached } = failing(world.store, "create", n, when);
+    const { broken, reached } = failing(world.store, { method: "create", n, when });
     const first = await world.rival({ privateStore: broken, lake: world.lake });
     await first.pass().catch(() => {});
     expect(reached()).toBe(true);
@@ -177,7 +156,7 @@ describe("a pass that breaks off is made good by the next one", () => {
   test.each(each(TRANSACTIONS).filter(([n]) => n >= LOOKS - 1))("lake transaction %i, %s it", async (n, when) => {
     world = await openTestWorld();
     await world.append(...batch());
-    const { broken, reached } = failing<Lake>(world.lake, "transaction", n, when);
+    const { broken, reached } = failing<Lake>(world.lake, { method: "transaction", n, when });
     const first = await world.rival({ lake: broken });
     await first.pass().catch(() => {});
     expect(reached()).toBe(true);
@@ -190,8 +169,8 @@ describe("a pass that breaks off is made good by the next one", () => {
   test("the tables above end where a pass ends", async () => {
     world = await openTestWorld();
     await world.append(...batch());
-    const store = failing(world.store, "create", WRITES, "before");
-    const lake = failing<Lake>(world.lake, "transaction", TRANSACTIONS, "before");
+    const store = failing(world.store, { method: "create", n: WRITES, when: "before" });
+    const lake = failing<Lake>(world.lake, { method: "transaction", n: TRANSACTIONS, when: "before" });
     const whole = await world.rival({ privateStore: store.broken, lake: lake.broken });
     await whole.pass();
     expect([store.reached(), lake.reached()]).toEqual([false, false]);
