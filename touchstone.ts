@@ -107,6 +107,14 @@ program
   .addOption(json)
   .action(async (source, dir, options) => (await import("./serving/commands/mirror.ts")).mirror(source, dir, options));
 
+program
+  .command("export <dir> <file>")
+  .description("write the newest index of a mirror's folder as one Parquet file")
+  .addOption(json)
+  .action(async (dir, file, options) =>
+    (await import("./serving/commands/export.ts")).exportCommand(dir, file, options),
+  );
+
 const gap = program.command("gap").description("holes in the record");
 gap
   .command("accept")

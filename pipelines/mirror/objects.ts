@@ -22,7 +22,7 @@ const ShardLine = z.looseObject({
 });
 export type ShardLine = z.infer<typeof ShardLine>;
 
-const IndexList = z.looseObject({ tree_size: z.int(), computed_at: z.string(), shards: z.array(ShardLine) });
+export const IndexList = z.looseObject({ tree_size: z.int(), computed_at: z.string(), shards: z.array(ShardLine) });
 
 /** The keys that vouch at a place of the log, and the hash of their document, which the next one names. */
 export interface KeyChain {

@@ -1,0 +1,105 @@
+import { rename, rm } from "node:fs/promises";
+import { ParquetSchema, ParquetWriter } from "parquetjs-lite";
+import type { SignedCard } from "../record/card.ts";
+import type { IndexLine } from "../record/leaf.ts";
+import { COMPONENTS } from "../record/vocabulary.ts";
+import type { ProvenIndex } from "./read-index.ts";
+
+/** Rows in memory at once. */
+const ROW_GROUP = 4096;
+
+const packed = { compression: "GZIP", optional: true } as const;
+const text = { type: "UTF8", ...packed } as const;
+const number = { type: "DOUBLE", ...packed } as const;
+
+/**
+ * One row an endpoint. Plain types only: readers disagree about INTERVAL and UUID columns (publication.md). Times are
+ * RFC 3339 texts, as in the card; the signed card itself is there whole, so that a row can be verified.
+ */
+const SCHEMA = new ParquetSchema({
+  url: text,
+  method: text,
+  tool: text,
+  capability_id: text,
+  class: text,
+  description: text,
+  band: text,
+  tier: text,
+  why: text,
+  composite: number,
+  sample_count: { type: "INT64", ...packed },
+  computed_at: text,
+  flags: { type: "UTF8", compression: "GZIP", repeated: true },
+  defects: { type: "UTF8", compression: "GZIP", repeated: true },
+  ...Object.fromEntries(
+    COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => [`${name}_${part}`, number])),
+  ),
+  leaf: { type: "INT64", ...packed },
+  card: text,
+});
+
+/** Members without a value are left out: that is null in the file. */
+const present = (row: Record<string, unknown>): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null && value !== undefined));
+
+function componentsOf(card: SignedCard | null): Record<string, number | null | undefined> {
+  const columns = COMPONENTS.flatMap((name) => {
+    const one = card?.components?.[name];
+    if (!one) return [];
+    return (["point", "lower", "upper", "n_eff"] as const).map((part) => [`${name}_${part}`, one[part]]);
+  });
+  return Object.fromEntries(columns);
+}
+
+/** One line of the index as a row of the file. */
+export const rowOf = ({ card, defects, ...line }: IndexLine): Record<string, unknown> =>
+  present({
+    url: line.url,
+    method: line.method,
+    tool: line.tool,
+    capability_id: line.capability_id,
+    class: line.class,
+    description: line.description,
+    band: line.band,
+    tier: line.tier,
+    why: line.why,
+    composite: card?.composite,
+    sample_count: line.sample_count,
+    computed_at: card?.computed_at,
+    flags: card?.flags ?? [],
+    defects: defects.map(({ defect }) => defect),
+    ...componentsOf(card),
+    leaf: line.leaf,
+    card: card && JSON.stringify(card),
+  });
+
+/**
+ * Write an index as Parquet (gzip, parquetjs-lite: no native code, so a mirror without DuckDB can do it). The file has
+ * its name only once it is whole.
+ * @returns rows written
+ */
+export async function exportIndex(
+  index: ProvenIndex,
+  path: string,
+  onProgress: (rows: number) => void = () => undefined,
+): Promise<number> {
+  const partial = `${path}.partial`;
+  const writer = await ParquetWriter.openFile(SCHEMA, partial, { rowGroupSize: ROW_GROUP });
+  let rows = 0;
+  try {
+    writer.setMetadata("origin", index.origin);
+    writer.setMetadata("tree_size", String(index.treeSize));
+    writer.setMetadata("computed_at", index.computedAt);
+    for await (const line of index.read()) {
+      await writer.appendRow(rowOf(line));
+      if (++rows % ROW_GROUP === 0) onProgress(rows);
+    }
+    await writer.close();
+    await rename(partial, path);
+  } catch (error) {
+    await writer.close().catch(() => undefined);
+    await rm(partial, { force: true });
+    throw error;
+  }
+  return rows;
+}

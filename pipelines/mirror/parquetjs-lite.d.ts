@@ -1,0 +1,18 @@
+/** The part of parquetjs-lite that we use: it ships no types. */
+declare module "parquetjs-lite" {
+  interface Field {
+    type: "UTF8" | "JSON" | "INT32" | "INT64" | "DOUBLE" | "BOOLEAN";
+    optional?: boolean;
+    repeated?: boolean;
+    compression?: "GZIP" | "SNAPPY" | "UNCOMPRESSED";
+  }
+  export class ParquetSchema {
+    constructor(fields: Record<string, Field>);
+  }
+  export class ParquetWriter {
+    static openFile(schema: ParquetSchema, path: string, options?: { rowGroupSize?: number }): Promise<ParquetWriter>;
+    appendRow(row: Record<string, unknown>): Promise<void>;
+    setMetadata(key: string, value: string): void;
+    close(): Promise<void>;
+  }
+}

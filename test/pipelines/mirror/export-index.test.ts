@@ -1,0 +1,95 @@
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { DuckDBInstance } from "@duckdb/node-api";
+import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
+import { compressors } from "hyparquet-compressors";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { indexLineOf } from "../../../pipelines/4-publish/index-lines.ts";
+import { MirrorUsage, Unproven } from "../../../pipelines/mirror/errors.ts";
+import { exportIndex } from "../../../pipelines/mirror/export-index.ts";
+import { openIndex } from "../../../pipelines/mirror/read-index.ts";
+import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { PublicRecord } from "../../helpers/public-record.ts";
+import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "./bed.ts";
+
+let record: PublicRecord;
+let mirror: Mirror;
+let file: string;
+
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await publishKeys(record);
+  await grow(record, "e", 40);
+  await publishIndex(record);
+  mirror = await Mirror.open();
+  await mirror.run(new DirectorySource(sourceDir(record)), { keys: keysOf(record) });
+  file = join(mirror.dir, "index.parquet");
+});
+
+afterAll(async () => {
+  await mirror.close();
+  await record.close();
+});
+
+const open = () => openIndex(mirror.publicStore, mirror.stateStore);
+
+describe("the index as Parquet", () => {
+  test("two independent readers see every endpoint with its letter and its signed card", async () => {
+    const index = await open();
+    expect(await exportIndex(index, file)).toBe(40);
+    const own = await asyncBufferFromFile(file);
+    const rows = await parquetReadObjects({ file: own, compressors });
+    const lines = [...record.committer.fold.caps.values()].map((cap) => indexLineOf(cap)!);
+    expect(rows.map(({ url }) => url).sort()).toEqual(lines.map(({ url }) => url).sort());
+    for (const line of lines) {
+      const row = rows.find(({ capability_id }) => capability_id === line.capability_id)!;
+      expect(row.band).toBe(line.band);
+      expect(row.tier ?? null).toBe(line.tier);
+      expect(Number(row.sample_count)).toBe(line.sample_count);
+      expect(row.composite ?? null).toBe(line.card?.composite ?? null);
+      expect(row.correctness_lower ?? null).toBe(line.card?.components?.correctness.lower ?? null);
+      expect(row.flags ?? []).toEqual(line.card?.flags ?? []);
+      expect(row.card ? JSON.parse(String(row.card)) : null).toEqual(line.card);
+    }
+    const { key_value_metadata } = await parquetMetadataAsync(own);
+    expect(key_value_metadata).toContainEqual({ key: "tree_size", value: String(index.treeSize) });
+
+    const duck = await (await DuckDBInstance.create(":memory:")).connect();
+    const sums = await duck.runAndReadAll(
+      `select count(*)::int n, count(card)::int cards, sum(composite) composite from read_parquet('${file}')`,
+    );
+    const [n, cards, composite] = sums.getRows()[0]!;
+    expect(n).toBe(40);
+    expect(cards).toBe(lines.filter(({ card }) => card).length);
+    expect(composite).toBeCloseTo(
+      lines.reduce((sum, { card }) => sum + (card?.composite ?? 0), 0),
+      9,
+    );
+    duck.closeSync();
+  });
+
+  test("a byte that rotted on the mirror's disk is found, named, and leaves no file", async () => {
+    const rotten = await Mirror.open(mirror);
+    try {
+      const folder = join(rotten.dir, "public", "index", "shard");
+      const shard = (await readdir(folder))[0]!;
+      await writeFile(join(folder, shard), Buffer.from("not what it was"));
+      const index = await openIndex(rotten.publicStore, rotten.stateStore);
+      const out = join(rotten.dir, "rotten.parquet");
+      await expect(exportIndex(index, out)).rejects.toThrow(Unproven);
+      await expect(exportIndex(index, out)).rejects.toThrow(shard);
+      expect((await readdir(rotten.dir)).filter((name) => name.startsWith("rotten"))).toEqual([]);
+    } finally {
+      await rotten.close();
+    }
+  });
+
+  test("a folder that nobody mirrored into is refused with what to do", async () => {
+    const empty = await Mirror.open();
+    try {
+      await expect(openIndex(empty.publicStore, empty.stateStore)).rejects.toThrow(MirrorUsage);
+    } finally {
+      await empty.close();
+    }
+  });
+});
