@@ -8,11 +8,13 @@ import type { Ingest } from "./2-ingest/ingest.ts";
 import { lakePositions } from "./2-ingest/load.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { gradeRun } from "./3-grade/grade.ts";
+import type { Thief } from "./3-grade/kin.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
 import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import type { CorrectionDraft } from "./4-publish/take-lines.ts";
+import { keepKin } from "./5-archive/kin-tables.ts";
 import type { BodyOf } from "./record/bodies.ts";
 import type { RunHeader, RunLine } from "./record/card.ts";
 import type { Memory } from "./record/memory.ts";
@@ -140,14 +142,16 @@ export class Pipeline {
     await publisher.publishListings(await this.#listings());
     const due = await this.#due(now);
     // One transaction: rows, positions and what is dirty are of one moment, whatever is ingested meanwhile.
-    const { graded, positions } = await lake.transaction(async (tx) => {
+    const { graded, thieves, positions } = await lake.transaction(async (tx) => {
       const dirty = (await tx.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
       const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
       await tx.run(sql("41_graded"));
       const graded = caps.length ? await gradeRun(tx, { now, caps }) : null;
-      return { graded, positions: await lakePositions(tx) };
+      const thieves = graded ? await tx.all<Thief>(sql("51_thieves")) : [];
+      return { graded, thieves, positions: await lakePositions(tx) };
     });
     if (!graded) return { caps: 0, rows: 0, cards: 0 };
+    await keepKin(privateStore, graded.kinSha256, thieves);
     const header = {
       v: 1 as const,
       log: logId,
