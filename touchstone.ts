@@ -93,7 +93,7 @@ program
   .addOption(json)
   .action(async (options) => (await import("./serving/commands/roles.ts")).rebuild(settings(), options));
 
-program
+const mirroring = program
   .command("mirror <source> <dir>")
   .description("copy a public store (URL or folder) into <dir>/public, proving every byte; docs/mirror.md")
   .option("--log-key <vkey>", "the log's verifier key; without it the source's is pinned on first use")
@@ -106,6 +106,13 @@ program
   .option("--width <n>", "objects fetched at once", wholeNumber, 8)
   .addOption(json)
   .action(async (source, dir, options) => (await import("./serving/commands/mirror.ts")).mirror(source, dir, options));
+
+mirroring
+  .command("serve <dir>")
+  .description("hand a mirror's public folder on over HTTP")
+  .option("--host <address>", "address to listen on", "127.0.0.1")
+  .option("--port <n>", "port to listen on", wholeNumber, 8403)
+  .action(async (dir, options) => (await import("./serving/commands/mirror-serve.ts")).mirrorServe(dir, options));
 
 program
   .command("export <dir> <file>")

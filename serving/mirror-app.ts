@@ -1,0 +1,52 @@
+import { H3, type H3Event, HTTPResponse } from "h3";
+import type { Store } from "../infra/store/store.ts";
+import type { Logger } from "../infra/telemetry.ts";
+import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
+import { Problem, problemResponse } from "./http/problem.ts";
+
+const FRONT = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
+
+/checkpoint        the signed head
+/tile/..           hashes and entries (C2SP tlog-tiles)
+/segment/N.ndjson.zst, /archive/.., /evidence/.., /index/.., /keys/.., /hint/..
+
+Copy and prove it: touchstone mirror <this address> DIR
+`;
+
+/**
+ * A mirror's public folder over HTTP: the objects under the paths of the original service, and nothing else. It holds no
+ * key and signs nothing: whoever reads from it proves what it reads.
+ */
+export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
+  const objects = new PublicObjects(publicStore);
+  const failed = (event: H3Event, error: unknown): HTTPResponse => {
+    const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");
+    if (problem.code === "internal") logger.error({ err: error, path: event.url.pathname }, "a request failed");
+    return problemResponse(problem, event.url.pathname);
+  };
+  const answering = (answer: (event: H3Event) => Promise<HTTPResponse>) => (event: H3Event) => {
+    const { method } = event.req;
+    if (method !== "GET" && method !== "HEAD") {
+      const headers = { allow: "GET, HEAD" };
+      return failed(event, new Problem("method_not_allowed", "a mirror is only read", { headers }));
+    }
+    return answer(event).catch((error: unknown) => failed(event, error));
+  };
+  const object = answering((event) => objects.answer(event.url.pathname.slice(1), event.req));
+  const app = new H3({
+    silent: true,
+    onError: (_error, event) => failed(event, new Problem("bad_request", "the address cannot be read")),
+  });
+  app.all("/checkpoint", object);
+  for (const root of OBJECT_ROOTS) app.all(`/${root}/**`, object);
+  app.all(
+    "/",
+    answering(async () => {
+      const head = await publicStore.get("checkpoint");
+      const size = head ? `${Buffer.from(head.bytes).toString("utf8").split("\n")[1]} leaves` : "nothing yet";
+      return new HTTPResponse(FRONT(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
+    }),
+  );
+  app.all("/**", (event) => failed(event, new Problem("not_found", "a mirror has objects only")));
+  return app;
+}

@@ -1,0 +1,19 @@
+import { spawnSync } from "node:child_process";
+import { isThere, TOOLS } from "./tools.ts";
+
+/**
+ * `npm run test:cluster [-- --skip-missing]`: the suite that needs tools beyond Node. A tool that is missing fails it
+ * with what to install; with --skip-missing its tests are left out, and that is said, too.
+ */
+const args = process.argv.slice(2);
+const skip = args.includes("--skip-missing");
+const missing = Object.entries(TOOLS).filter(([, tool]) => !isThere(tool));
+for (const [name, { install, needs }] of missing) {
+  process.stderr.write(`${skip ? "LEFT OUT" : "missing"}: ${name} for test/cluster/${needs} (${install})\n`);
+}
+if (missing.length && !skip) process.exit(1);
+const path = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`;
+const exclude = missing.flatMap(([, { needs }]) => ["--exclude", `test/cluster/${needs}`]);
+const rest = args.filter((arg) => arg !== "--skip-missing");
+const vitest = ["vitest", "run", "--config", "test/cluster/vitest.config.ts", ...exclude, ...rest];
+process.exit(spawnSync("npx", vitest, { stdio: "inherit", env: { ...process.env, PATH: path } }).status ?? 1);

@@ -1,0 +1,22 @@
+import { spawnSync } from "node:child_process";
+
+export interface Tool {
+  /** How it is asked whether it is there. */
+  command: readonly [string, ...string[]];
+  /** Debian's package, or where it comes from. */
+  install: string;
+  /** Test files that need it. */
+  needs: string;
+}
+
+/** Tools of this suite beyond Node. */
+export const TOOLS: Record<string, Tool> = {
+  nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: "nginx.test.ts" },
+  go: { command: ["go", "version"], install: "Go 1.23 or newer (apt-get install golang)", needs: "go.test.ts" },
+};
+
+/** Is it there and does it start? Debian puts daemons where a user's PATH may not look. */
+export function isThere({ command: [name, ...args] }: Tool): boolean {
+  const path = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`;
+  return spawnSync(name, args, { env: { ...process.env, PATH: path }, stdio: "ignore" }).status === 0;
+}

@@ -1,0 +1,13 @@
+import { defineConfig } from "vitest/config";
+
+/** What needs tools beyond Node: each test file says which, and test/cluster/run.ts looks for them first. */
+export default defineConfig({
+  test: {
+    root: new URL("../..", import.meta.url).pathname,
+    include: ["test/cluster/**/*.test.ts"],
+    testTimeout: 120_000,
+    hookTimeout: 300_000,
+    pool: "forks",
+    fileParallelism: false,
+  },
+});

@@ -1,0 +1,94 @@
+import { request } from "node:http";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { FixedClock } from "../../infra/clock.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import { HttpSource } from "../../pipelines/mirror/http-source.ts";
+import { DirectorySource } from "../../pipelines/mirror/source.ts";
+import { type Serving, serve } from "../../serving/main.ts";
+import { createMirrorApp } from "../../serving/mirror-app.ts";
+import { NOW, PublicRecord } from "../helpers/public-record.ts";
+import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+
+let record: PublicRecord;
+let mirror: Mirror;
+let serving: Serving;
+
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await publishKeys(record);
+  await grow(record, "a", 270);
+  await publishIndex(record);
+  mirror = await Mirror.open();
+  await mirror.run(new DirectorySource(sourceDir(record)), { keys: keysOf(record) });
+  const app = createMirrorApp(mirror.publicStore, createLogger("silent"));
+  serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
+});
+
+afterAll(async () => {
+  await serving.close();
+  await mirror.close();
+  await record.close();
+});
+
+/** A path as it is, without the clean-up that URL parsers do. */
+const raw = (path: string, method = "GET"): Promise<{ status: number; body: string; type: string }> =>
+  new Promise((resolve, reject) => {
+    const asked = request({ host: "127.0.0.1", port: serving.port, path, method }, (answer) => {
+      const chunks: Buffer[] = [];
+      answer.on("data", (chunk: Buffer) => chunks.push(chunk));
+      answer.on("end", () =>
+        resolve({
+          status: answer.statusCode!,
+          body: Buffer.concat(chunks).toString("utf8"),
+          type: answer.headers["content-type"] ?? "",
+        }),
+      );
+    });
+    asked.on("error", reject);
+    asked.end();
+  });
+
+test("another mirror copies and proves it, as it would the service itself", async () => {
+  const second = await Mirror.open();
+  const source = new HttpSource(serving.url, { clock: new FixedClock(NOW) });
+  try {
+    const done = await second.run(source, { keys: keysOf(record) });
+    expect(done).toMatchObject({ result: "synced", size: record.committer.fold.size });
+    expect(await second.proven(record, true)).toBe(done.size);
+    expect(await second.run(source)).toMatchObject({ result: "idle" });
+  } finally {
+    await source.close();
+    await second.close();
+  }
+});
+
+test("objects come with the headers of the service: types, caching, packed bundles, ranges", async () => {
+  const checkpoint = await fetch(`${serving.url}/checkpoint`);
+  expect(checkpoint.headers.get("cache-control")).toBe("no-store");
+  const bundle = await fetch(`${serving.url}/tile/entries/000`);
+  expect(bundle.headers.get("content-encoding")).toBe("gzip");
+  expect(bundle.headers.get("cache-control")).toContain("immutable");
+  const part = await fetch(`${serving.url}/tile/0/000`, { headers: { range: "bytes=32-63" } });
+  expect(part.status).toBe(206);
+  expect((await part.arrayBuffer()).byteLength).toBe(32);
+});
+
+test.each([
+  ["/state/trusted.json", 404],
+  ["/tile/../../state/pins.json", 404],
+  ["/tile/..%2f..%2fstate%2fpins.json", 404],
+  ["/keys/%2e%2e/%2e%2e/state/pins.json", 404],
+  ["/v1/check?url=https://a.example/x", 404],
+  ["/tile/0/999", 404],
+  ["/%ff", 400],
+])("%s is a problem document, never a file beside the public ones", async (path, status) => {
+  const answer = await raw(path);
+  expect(answer.status).toBe(status);
+  expect(answer.type).toBe("application/problem+json");
+  expect(answer.body).not.toContain(record.trust.log.name);
+});
+
+test("a mirror is only read", async () => {
+  expect((await raw("/checkpoint", "DELETE")).status).toBe(405);
+  expect((await raw("/", "GET")).body).toContain(`${record.committer.fold.size} leaves`);
+});
