@@ -1,6 +1,7 @@
 import { type Address, erc20Abi, isAddress } from "viem";
+import { createChargeSigner, whyNotChargeable } from "./charge.ts";
 import { signExact, whyNotPayable } from "./exact.ts";
-import type { Rail } from "./rails.ts";
+import type { PayableEntry, Rail } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
 import { findSettlement, findTransfers, type Money } from "./settlement.ts";
 
@@ -15,8 +16,9 @@ export interface EvmRailOptions {
 }
 
 /**
- * Rail for x402 `exact` (v1 and v2) with EIP-3009 tokens on an EVM chain. Signing asks the chain nothing. Every read
- * is tried a bounded number of times and then throws `ChainDown`.
+ * Rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens on an EVM chain. Signing x402 asks the
+ * chain nothing; mpp's nonce is the seller's, so the chain is asked whether it was used. Every read is tried a bounded
+ * number of times and then throws `ChainDown`.
  */
 export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRailOptions): Rail {
   if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
@@ -25,14 +27,17 @@ export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRail
   const reader = createReader(rpcUrl);
   const token = asset.toLowerCase() as Address;
   const money: Money = { reader, network, asset: token, confirmations };
+  const signCharge = createChargeSigner(money);
+  const obstacleTo = (entry: PayableEntry) =>
+    entry.challenge ? whyNotChargeable(entry, network, token) : whyNotPayable(entry, network, token);
   return {
     network,
     asset: token,
-    canPay: (entry) => whyNotPayable(entry, network, token) === null,
+    canPay: (entry) => obstacleTo(entry) === null,
     async sign(entry, wallet, context) {
-      const obstacle = whyNotPayable(entry, network, token);
+      const obstacle = obstacleTo(entry);
       if (obstacle) throw new Error(`this rail cannot pay the entry: ${obstacle}`);
-      return signExact(entry, wallet, context);
+      return entry.challenge ? signCharge(entry, entry.challenge, wallet) : signExact(entry, wallet, context);
     },
     settlementOf: (query) => findSettlement(money, query),
     transfers: (query) => findTransfers(money, query),

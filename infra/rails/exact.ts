@@ -17,6 +17,7 @@ export function whyNotPayable(entry: PayableEntry, network: string, asset: strin
   const transfer = extra?.assetTransferMethod ?? "eip3009";
   const filled = (value: unknown) => typeof value === "string" && value.length > 0;
   const seconds = entry.maxTimeoutSeconds;
+  if (entry.x402Version === null) return "it is no x402 entry";
   if (entry.scheme !== "exact") return `scheme ${entry.scheme}`;
   if (entry.network !== network) return `network ${entry.network}`;
   if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;

@@ -7,7 +7,10 @@ export interface Rail {
   readonly network: string;
   /** Asset contract this rail pays in, lower-case 0x address (USDC), 6 decimals. */
   readonly asset: string;
-  /** Can this rail sign this entry (network, asset, scheme exact, payTo an address, amount a positive integer)? */
+  /**
+   * Can this rail sign this entry (network, asset, payTo an address, amount a positive integer; x402 `exact`, or an mpp
+   * `evm/charge` challenge)? Whether a challenge has expired is only asked at the signature.
+   */
   canPay(entry: PayableEntry): boolean;
   /**
    * Make the signed payment for one entry, without sending it anywhere. The header value is complete: sending it and
@@ -28,9 +31,11 @@ export interface Rail {
   close(): Promise<void>;
 }
 
-/** One payable entry of a 402, already read from v1 or v2 terms. */
+/** One payable entry of a 402, already read: of x402 terms, version 1 or 2, or one mpp challenge. */
 export interface PayableEntry {
-  x402Version: 1 | 2;
+  /** null: no x402 entry but an mpp challenge, which `challenge` holds. */
+  x402Version: 1 | 2 | null;
+  challenge?: PaymentChallenge;
   scheme: string;
   /** CAIP-2. */
   network: string;
@@ -43,6 +48,25 @@ export interface PayableEntry {
   raw: unknown;
 }
 
+/**
+ * An mpp challenge (`WWW-Authenticate: Payment`) as the seller wrote it: text in, text out, since the seller bound its
+ * id to these very characters. Names are the parameters'.
+ */
+export interface PaymentChallenge {
+  id: string;
+  realm: string;
+  method: string;
+  intent: string;
+  /** base64url of the JSON request, untouched. */
+  request: string;
+  /** RFC 3339. */
+  expires?: string;
+  digest?: string;
+  opaque?: string;
+  /** Header the credential is wanted in; absent: Authorization. */
+  header?: string;
+}
+
 export interface SignContext {
   /** v2: `resource` and `extensions` of the 402, echoed as the protocol wants. */
   resource?: unknown;
@@ -50,10 +74,10 @@ export interface SignContext {
 }
 
 export interface SignedPayment {
-  headerName: "X-PAYMENT" | "PAYMENT-SIGNATURE";
+  headerName: "X-PAYMENT" | "PAYMENT-SIGNATURE" | "AUTHORIZATION" | "PAYMENT-AUTHORIZATION";
   headerValue: string;
   from: string;
-  /** EIP-3009 nonce, 0x + 64 hex. */
+  /** EIP-3009 nonce, 0x + 64 hex. x402: drawn by us. mpp: the hash of the challenge. */
   nonce: string;
   validAfter: number;
   validBefore: number;

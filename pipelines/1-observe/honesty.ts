@@ -8,7 +8,10 @@ import type { ReadTerms } from "./terms.ts";
 const form = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
 const same = (a: string | null, b: string | null): boolean => a !== null && b !== null && form(a) === form(b);
 
-/** The offer a buyer would take: the one our rail signs, else the cheapest complete one on a listed network. */
+/**
+ * The offer a buyer would take: the one that is paid (x402 before mpp, then the cheapest), else the cheapest complete
+ * one on a listed network.
+ */
 function offerTaken(offers: readonly Offer[], listed: readonly Offer[]): Offer | undefined {
   const networks = new Set(listed.map((offer) => offer.network));
   const usable = offers.filter((offer) => networks.has(offer.network) && offer.amount_atomic !== null);
@@ -17,7 +20,8 @@ function offerTaken(offers: readonly Offer[], listed: readonly Offer[]): Offer |
       (least, offer) => (!least || BigInt(offer.amount_atomic!) < BigInt(least.amount_atomic!) ? offer : least),
       undefined,
     );
-  return best(usable.filter((offer) => offer.payable)) ?? best(usable);
+  const payable = usable.filter((offer) => offer.payable);
+  return best(payable.filter((offer) => offer.scheme === "exact")) ?? best(payable) ?? best(usable);
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { Offer } from "../record/bodies.ts";
 import { parseAtomic } from "../record/money.ts";
 import type { DefectCode } from "../record/vocabulary.ts";
+import { payableChallenge } from "./challenge.ts";
 import { priceOf, type ReadEntry } from "./entries.ts";
 import { clean, get, isObject, parseBase64Json, text } from "./json.ts";
 import { decimalsOf } from "./networks.ts";
@@ -38,7 +39,7 @@ function networkOf(request: unknown): { id: string; raw: string } {
     : { id: "unknown", raw: "" };
 }
 
-/** One mpp challenge as an offer. Kept as data: our rail signs x402 entries only. Never throws. */
+/** One mpp challenge as an offer. Never throws. What a rail may be asked to sign is up to `challenge.ts`. */
 export function readChallenge(params: Map<string, string>): ReadEntry {
   const defects: DefectCode[] = [];
   const method = params.get("method");
@@ -67,5 +68,5 @@ export function readChallenge(params: Map<string, string>): ReadEntry {
     payable: false,
   };
   const valid = Boolean(params.get("id") && method && intent && isObject(request) && atomic !== null);
-  return { offer, valid, payable: null, defects };
+  return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects };
 }

@@ -100,6 +100,7 @@ export async function sign(
       pay_to: entry.payTo,
       max_timeout_s: entry.maxTimeoutSeconds,
       x402_version: entry.x402Version,
+      protocol: entry.challenge ? "mpp" : "x402",
     },
     first_leg: {
       honest: prepared.knock.body.honest,

@@ -2,6 +2,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import type { PayableEntry, Rail, SignContext } from "../../infra/rails/rails.ts";
 import type { Terms } from "../record/bodies.ts";
 import type { DefectCode, Protocol } from "../record/vocabulary.ts";
+import { goesBefore } from "./challenge.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared } from "./declared.ts";
 import { defectsSeen } from "./defects.ts";
 import { priceOf, type ReadEntry } from "./entries.ts";
@@ -40,7 +41,10 @@ function onlyTestnets(entries: ReadEntry[], rail: Pick<Rail, "network">): boolea
   return networks.length > 0 && networks.every(isTestnet) && !networks.includes(rail.network);
 }
 
-/** Cheapest entry that our rail signs: what any buyer of this rail would choose. */
+/**
+ * The entry that is paid, of all that our rail signs: x402 before mpp where a URL speaks both (a 402's x402 terms say
+ * more: how it is called, what comes back), and of one protocol the cheapest, first of equals.
+ */
 function choose(entries: ReadEntry[], rail: Pick<Rail, "canPay">): ReadEntry | null {
   let best: ReadEntry | null = null;
   for (const entry of entries) {
@@ -48,7 +52,7 @@ function choose(entries: ReadEntry[], rail: Pick<Rail, "canPay">): ReadEntry | n
     // The rail's asset is USDC with 6 decimals (rails.ts), whether or not our own table knows the contract.
     const price = priceOf(entry.payable.amountAtomic, 6);
     entry.offer = { ...entry.offer, payable: true, decimals: 6, price };
-    if (!best || entry.payable.amountAtomic < best.payable!.amountAtomic) best = entry;
+    if (!best || goesBefore(entry.payable, best.payable!)) best = entry;
   }
   return best;
 }

@@ -134,7 +134,10 @@ const PaidIntent = z.looseObject({
     network: z.string(),
     pay_to: z.string(),
     max_timeout_s: z.int(),
-    x402_version: z.int(),
+    /** null: paid over mpp. */
+    x402_version: z.int().nullable(),
+    /** Which of the protocols of the 402 was taken; absent in records from before mpp was bought: x402. */
+    protocol: z.enum(PROTOCOLS).optional(),
   }),
   /** First leg of this call: the 402 that is being paid. */
   first_leg: z.looseObject({
@@ -212,12 +215,40 @@ const Followup = z.looseObject({
   says: Says.optional(),
 });
 
+/** How an MCP exchange began: what a plain HTTP one has no word for. Times in ms. */
+const McpSeen = {
+  /** Time of `initialize`; null when it was not answered. */
+  initialize_ms: z.number().min(0).nullable(),
+  tool: z.string().max(200),
+  /** Does `tools/list` name the tool? null when the list was not read. */
+  tool_present: z.boolean().nullable(),
+};
+
+const McpProbe = Handshake.extend(McpSeen);
+
+/** Beside an intent of a tool's call: how the exchange began that the payment was made in. */
+const McpPaid = z.looseObject({ of: Id, ...McpSeen });
+
 const Ask = z.looseObject({
   url: z.string().max(4096),
   normalised_url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
   host: z.string().max(300),
   cap: Id,
+});
+
+/** What became of an ask: it leaves the line. `knocked` may name other capabilities than the asked one (a listed verb). */
+const AskLooked = z.looseObject({
+  cap: Id,
+  host: z.string().max(300),
+  knocked: z.array(z.looseObject({ cap: Id, state: z.enum(HANDSHAKE_STATES) })).max(16),
+});
+
+/** How many clients checked known endpoints since this replica last said so: those asked for most, and nobody's name. */
+const Demand = z.looseObject({
+  day: z.string().regex(/^\d{4}-\d{2}-\d{2}$/),
+  replica: z.string().max(60),
+  asked: z.array(z.looseObject({ cap: Id, clients: z.int().min(1).max(1_000_000) })).max(1000),
 });
 
 const Correction = z.looseObject({
@@ -247,7 +278,11 @@ export const BODIES = {
   "paid.result": PaidResult,
   settlement: SettlementSeen,
   "paid.followup": Followup,
+  "mcp.probe": McpProbe,
+  "mcp.paid": McpPaid,
   ask: Ask,
+  "ask.looked": AskLooked,
+  demand: Demand,
   correction: Correction,
   dispute: Dispute,
   reinstated: Reinstated,
@@ -265,7 +300,11 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "paid.result": "observations.paid",
   settlement: "observations.paid",
   "paid.followup": "observations.paid",
+  "mcp.probe": "observations.mcp",
+  "mcp.paid": "observations.mcp",
   ask: "asks",
+  "ask.looked": "asks",
+  demand: "asks",
   correction: "corrections",
   dispute: "corrections",
   reinstated: "corrections",

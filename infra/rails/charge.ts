@@ -1,0 +1,120 @@
+import { Types } from "mppx/evm";
+import { type Address, getAddress, type Hex, isAddress, isHex, parseAbi, zeroAddress } from "viem";
+import { privateKeyToAccount } from "viem/accounts";
+import { systemClock } from "../clock.ts";
+import { signingDomain } from "./domains.ts";
+import type { PayableEntry, PaymentChallenge, SignedPayment, Wallet } from "./rails.ts";
+import { reading } from "./rpc.ts";
+import type { Money } from "./settlement.ts";
+
+const UINT256_END = 1n << 256n;
+/** A challenge that ends sooner could lapse on the way: it is not signed at all. */
+const LEAST_VALIDITY_S = 10;
+/** Nonces remembered so that none is signed twice, newest kept. */
+const MAX_SIGNED = 10_000;
+
+const STATE = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
+
+/** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
+function methodDetails(challenge: PaymentChallenge): { credentialTypes?: unknown; splits?: unknown } {
+  try {
+    const request = JSON.parse(Buffer.from(challenge.request, "base64url").toString("utf8"));
+    return request?.methodDetails ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** Headers a credential is sent in: the protocol's own, and that of servers which keep Authorization for themselves. */
+const HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
+const headerOf = (challenge: PaymentChallenge) =>
+  HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
+
+/**
+ * Why this mpp challenge cannot be paid with a signed EIP-3009 authorization, or null when it can. Pure; never throws.
+ * Only method `evm`, intent `charge` (the stock client's rules): the type `authorization` must be offered, no splits.
+ */
+export function whyNotChargeable(entry: PayableEntry, network: string, asset: string): string | null {
+  const { challenge } = entry;
+  if (challenge?.method !== Types.paymentMethod || challenge.intent !== Types.chargeIntent) return "no evm/charge";
+  if (!challenge.id || !challenge.realm) return "id and realm are missing";
+  if (entry.network !== network) return `network ${entry.network}`;
+  if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
+  if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
+  if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
+  if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT256_END) return "amount is not a positive uint256";
+  if (!signingDomain(network, asset)) return "the token's signing domain is not known";
+  if (!headerOf(challenge)) return `header ${challenge.header}`;
+  if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
+  const { credentialTypes, splits } = methodDetails(challenge);
+  if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization")) return "no authorization accepted";
+  return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
+}
+
+/**
+ * Signs mpp challenges: `Authorization: Payment <base64url {challenge, payload, source}>`, where the payload is a
+ * signed EIP-3009 authorization. Complete before anything leaves: the seller broadcasts it, we never do.
+ *
+ * The nonce is the hash of the challenge's id and realm, so it is the seller's choice. One that was signed or used
+ * before is refused: two payments under one nonce settle once, and the second would look like a theft.
+ *
+ * The stock client signs until the challenge expires; ours ends after the entry's `maxTimeoutSeconds` when that is
+ * sooner. `expires` is chain time: real, whatever the record's clock says.
+ */
+export function createChargeSigner({ reader, network, asset }: Money) {
+  const signed = new Set<string>();
+
+  async function refuseUsed(from: Address, nonce: Hex): Promise<void> {
+    if (signed.has(`${from} ${nonce}`)) throw new Error("the seller repeats a challenge that was signed before");
+    const call = { address: asset, abi: STATE, functionName: "authorizationState", args: [from, nonce] } as const;
+    const used = await reading("a nonce", () => reader.readContract(call));
+    if (used) throw new Error("the seller repeats a challenge that was paid before");
+    signed.add(`${from} ${nonce}`);
+    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
+  }
+
+  return async (entry: PayableEntry, challenge: PaymentChallenge, wallet: Wallet): Promise<SignedPayment> => {
+    if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
+    const account = privateKeyToAccount(wallet.privateKey);
+    const now = Math.floor(systemClock.now().getTime() / 1000);
+    const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
+    const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
+    if (validBefore < now + LEAST_VALIDITY_S) throw new Error("the challenge has expired, or is about to");
+    const nonce = Types.challengeHash(challenge);
+    await refuseUsed(account.address, nonce);
+    const chainId = Number(network.slice(Types.evmNetworkPrefix.length));
+    const authorization = {
+      from: account.address,
+      to: getAddress(entry.payTo),
+      value: entry.amountAtomic,
+      validAfter: 0n,
+      validBefore: BigInt(validBefore),
+      nonce,
+    };
+    const domain = { authorization: signingDomain(network, asset)!, chainId, currency: getAddress(asset) };
+    const signature = await account.signTypedData({
+      domain: Types.authorizationDomain(domain),
+      message: authorization,
+      primaryType: "TransferWithAuthorization",
+      types: Types.authorizationTypes,
+    });
+    const payload: Types.ChargePayload = {
+      ...authorization,
+      value: entry.amountAtomic.toString(),
+      validAfter: "0",
+      validBefore: String(validBefore),
+      type: "authorization",
+      signature,
+    };
+    const credential = { challenge, payload, source: Types.toSource({ chainId, address: account.address }) };
+    return {
+      headerName: headerOf(challenge)!,
+      headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,
+      from: account.address.toLowerCase(),
+      nonce,
+      validAfter: 0,
+      validBefore,
+      amountAtomic: entry.amountAtomic,
+    };
+  };
+}
