@@ -4,6 +4,7 @@ import type { Store } from "../infra/store/store.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
+import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { lakePositions } from "./2-ingest/load.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
@@ -17,6 +18,7 @@ import type { CorrectionDraft } from "./4-publish/take-lines.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import type { BodyOf } from "./record/bodies.ts";
 import type { RunHeader, RunLine } from "./record/card.ts";
+import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, rfc3339 } from "./record/time.ts";
@@ -239,6 +241,27 @@ export class Pipeline {
     const rows = await volatileRows(lake, computedAt(publisher.published));
     const key = await publisher.writeLive(0, encodeVolatile(rows));
     await publisher.writeView({ live: [key], positions: await ingest.positions() });
+  }
+
+  /**
+   * The charts' files of the buckets that changed since the last ones. @returns how many were written; none before the
+   * first view, which is what names them.
+   */
+  async history(now: Date): Promise<number> {
+    const { lake, publisher, ingest } = this.parts;
+    const view = await publisher.view();
+    if (!view) return 0;
+    // Read before the rows: what is ingested meanwhile is found again the next time.
+    const positions = await ingest.positions();
+    const buckets = await changedBuckets(lake, view.history?.positions ?? null, positions);
+    const files = { ...view.history?.files };
+    let written = 0;
+    for await (const { bucket, rows } of historyOf(lake, buckets, now)) {
+      files[bucket] = await publisher.writeHistory(bucket, encodeHistory(rows));
+      written++;
+    }
+    if (buckets.length > 0) await publisher.nameHistory({ files, positions });
+    return written;
   }
 
   /** The market index of what is published now. */

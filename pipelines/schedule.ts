@@ -64,6 +64,12 @@ export const JOBS: readonly Job[] = [
   },
   { name: "index", cadence: "0 3 * * * *", lane: "record", run: ({ pipeline }) => pipeline.index() },
   {
+    name: "history",
+    cadence: "0 4 * * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.history(clock.now()),
+  },
+  {
     name: "intake",
     cadence: "0 20 */6 * * *",
     lane: "record",

@@ -14,6 +14,7 @@ import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import type { Follower } from "./tables/follower.ts";
+import { HistoryTables } from "./tables/history.ts";
 
 export interface ServingLimits {
   /** Checks of one client in a minute. */
@@ -57,6 +58,7 @@ export interface ServingDeps {
 export interface Service extends ServingDeps {
   checks: Checks;
   objects: PublicObjects;
+  history: HistoryTables;
   docs: ReadonlyMap<string, Doc>;
   checkLimiter: Limiter;
   readLimiter: Limiter;
@@ -89,6 +91,7 @@ export function serviceOf(deps: ServingDeps): Service {
       ...(deps.cache ? { bounds: deps.cache } : {}),
     }),
     objects: new PublicObjects(deps.store),
+    history: new HistoryTables(deps.store, deps.logger),
     docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
     readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),

@@ -38,6 +38,11 @@ export const OBJECTS = {
   evidence: line(String.raw`evidence\/${DAY}\/\d{1,2}\.${SHA16}\.ndjson\.zst`, ZSTD),
   call: line(String.raw`call\/${SHA256}\.zst`, ZSTD),
   liveTable: line(String.raw`live\/\d+\.\d+\.arrow`, "application/vnd.apache.arrow.file", "public, max-age=3600"),
+  historyTable: line(
+    String.raw`live\/history\/\d{1,2}\.\d+\.arrow`,
+    "application/vnd.apache.arrow.file",
+    "public, max-age=3600",
+  ),
   view: line(String.raw`live\/view\.json`, JSON_TYPE, "no-store"),
   indexList: line(String.raw`index\/\d+\.json`, JSON_TYPE),
   indexShard: line(String.raw`index\/shard\/${SHA256}\.ndjson\.zst`, ZSTD),
@@ -78,3 +83,4 @@ export const keysKey = (n: number): string => `keys/${n}.json`;
 export const indexKey = (treeSize: number): string => `index/${treeSize}.json`;
 export const shardKey = (sha256: string): string => `index/shard/${sha256}.ndjson.zst`;
 export const liveKey = (partition: number, n: number): string => `live/${partition}.${n}.arrow`;
+export const historyKey = (bucket: number, n: number): string => `live/history/${bucket}.${n}.arrow`;

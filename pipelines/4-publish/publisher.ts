@@ -5,6 +5,7 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
+import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
 import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
@@ -18,7 +19,7 @@ import type { Run } from "./runs.ts";
 import { sweepPartials } from "./sweep.ts";
 import type { CorrectionDraft } from "./take-lines.ts";
 import { type CorrectionsOf, type RunResult, RunTaker } from "./take-run.ts";
-import { sweepLive, writeLive, writeView } from "./view.ts";
+import { nameHistory, readView, sweepLive, writeHistory, writeLive, writeView } from "./view.ts";
 
 export interface PublisherOptions {
   privateStore: Store;
@@ -162,6 +163,21 @@ export class Publisher {
     const view: View = { v: 1, at, index: fold.index?.key ?? null, tree_size: fold.size, ...tables };
     await writeView(this.#options.publicStore, view);
     return view;
+  }
+
+  /** The view in force, or null before the first. */
+  view(): Promise<View | null> {
+    return readView(this.#options.publicStore);
+  }
+
+  /** Write one bucket's history; the key goes into {@link nameHistory}. */
+  writeHistory(bucket: number, bytes: Uint8Array): Promise<string> {
+    return writeHistory(this.#options.publicStore, this.#options.clock, bucket, bytes);
+  }
+
+  /** Put these history files in force. @returns false when there is no view that could name them */
+  nameHistory(history: HistoryNames): Promise<boolean> {
+    return nameHistory(this.#options.publicStore, history);
   }
 
   /** Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects */

@@ -16,7 +16,7 @@ const text = new Utf8();
 const number = new Float64();
 const texts = new List(new Field("item", text, false));
 
-/** Columns in order. The set may grow: a reader takes the ones it knows and refuses a table that lacks one of them. */
+/** Columns in order. The set may grow: a reader takes the ones it knows and refuses a table that lacks an old one. */
 const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   capability_id: text,
   url: text,
@@ -31,6 +31,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   networks: texts,
   pay_to: text,
   protocols: texts,
+  networks_listed: texts,
   distinct_prices: number,
   paid_calls: number,
   observations_since: number,
@@ -38,6 +39,8 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   defects: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
+/** Columns that came later: a table without one was written before, and says nothing there. */
+const LATER: ReadonlySet<keyof VolatileRow> = new Set(["networks_listed"] as const);
 
 /** Bytes that are no volatile table, or one without a column that we need. */
 export class BadVolatile extends Error {
@@ -69,6 +72,7 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
   }
   const columns = NAMES.map((name) => {
     const column = table.getChild(name);
+    if (!column && LATER.has(name)) return null;
     if (!column) throw new BadVolatile(`no column ${name}`);
     return column;
   });
@@ -76,8 +80,8 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
   for (let i = 0; i < table.numRows; i++) {
     const row: Record<string, unknown> = {};
     for (const [at, name] of NAMES.entries()) {
-      const value: unknown = columns[at]!.get(i);
-      row[name] = COLUMNS[name] === texts ? [...(value as Iterable<string>)] : value;
+      const value: unknown = columns[at]?.get(i);
+      row[name] = COLUMNS[name] === texts ? [...((value ?? []) as Iterable<string>)] : value;
     }
     rows.push(row as unknown as VolatileRow);
   }

@@ -1,3 +1,5 @@
+import type { HistoryNames } from "./history.ts";
+
 /**
  * The volatile table: what changes faster than a card, one row a capability, made by the lake's owner every few seconds
  * as Arrow IPC (`live/<partition>.<n>.arrow`) and read by serving. Unproven, never mirrored.
@@ -18,6 +20,8 @@ export interface VolatileRow {
   networks: string[];
   pay_to: string | null;
   protocols: string[];
+  /** CAIP-2 networks that the newest listing names; none in tables from before they were kept. */
+  networks_listed: string[];
   distinct_prices: number;
   /** Paid calls of ours (kind 1 rows), counted or not. */
   paid_calls: number;
@@ -39,4 +43,6 @@ export interface View {
   live: string[];
   /** {topic: {partition: next offset}} behind the volatile tables. */
   positions: Record<string, Record<string, number>>;
+  /** The charts' files; views from before there were any have none. */
+  history?: HistoryNames;
 }

@@ -47,6 +47,7 @@ async function liveFrom(
   await roles.pipeline.index();
   clock.use(real);
   await roles.pipeline.volatile();
+  await roles.pipeline.history(real.now());
   await serving.refresh();
   return { tree_size: roles.publisher.published.size, market: await lettersOf(serving.app, world.sellers) };
 }

@@ -20,6 +20,18 @@ export interface CardEntry {
   paidSamples: number;
 }
 
+/** One published headline letter, for the chart of letters. */
+export interface LetterAt {
+  /** `computed_at` of its card. */
+  at: string;
+  /** This card's own letter, before the hold of 14 days. */
+  raw: Band;
+  band: Band;
+}
+
+/** Letters that an entry remembers, the newest: a card is signed at most about once a day (grading-method.md section 6). */
+export const MAX_LETTERS = 120;
+
 /** An endpoint that a listing described. */
 export type ListedEntry = Entry & { url: string; method: string };
 
@@ -40,6 +52,8 @@ export interface Entry {
   defects: readonly Defect[];
   /** Cards of the newest run that published any, deepest tier first; exactly one is the headline. */
   cards: readonly CardEntry[];
+  /** Headline letters in the order they were published, at most the newest {@link MAX_LETTERS}. */
+  letters: readonly LetterAt[];
   /** In the order they were published. */
   corrections: readonly Correction[];
   disputes: readonly Record<string, unknown>[];

@@ -1,6 +1,6 @@
 import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
 import { Correction, Defect } from "../schemas/common.ts";
-import type { CardEntry, Entry } from "./entry.ts";
+import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
 
 /** Reads the newest state of an endpoint, or undefined when the fold has not met it. */
 export type Before = (cap: string) => Entry | undefined;
@@ -29,7 +29,7 @@ export function foldLeaf(before: Before, leaf: Leaf, bytes: Buffer): Entry | nul
 /** An endpoint of which only its id is known yet. */
 const bare = (cap: string): Entry => ({
   ...{ cap, url: null, method: null, tool: null, class: "any", description: null, listed: false },
-  ...{ defects: [], cards: [], corrections: [], disputes: [] },
+  ...{ defects: [], cards: [], letters: [], corrections: [], disputes: [] },
 });
 
 const listed = (old: Entry, leaf: ListingLeaf): Entry => ({
@@ -59,7 +59,9 @@ function graded(old: Entry, leaf: GradeLeaf, bytes: Buffer): Entry {
   };
   const last = old.cards.at(-1);
   const sameRun = last?.leaf === made.leaf - 1 && last.computedAt === made.computedAt;
-  return { ...old, cards: sameRun ? [...old.cards, made] : [made] };
+  const letter = { at: card.computed_at, raw: leaf.raw_band, band: card.band };
+  const letters = leaf.headline ? [...old.letters, letter].slice(-MAX_LETTERS) : old.letters;
+  return { ...old, cards: sameRun ? [...old.cards, made] : [made], letters };
 }
 
 const text = (value: unknown): string => (typeof value === "string" ? value : "");

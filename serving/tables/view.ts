@@ -18,9 +18,18 @@ export interface Volatile {
   tables: ReadonlyMap<string, readonly VolatileRow[]>;
   /** All of them, by capability id. */
   rows: ReadonlyMap<string, VolatileRow>;
+  /** Bucket -> key of its history file: prices and latencies day by day, read when somebody looks. */
+  history: ReadonlyMap<number, string>;
 }
 
-export const NO_VOLATILE: Volatile = { etag: null, treeSize: 0, positions: {}, tables: new Map(), rows: new Map() };
+export const NO_VOLATILE: Volatile = {
+  etag: null,
+  treeSize: 0,
+  positions: {},
+  tables: new Map(),
+  rows: new Map(),
+  history: new Map(),
+};
 
 /** Who holds which published facts, and how fresh they are. */
 export interface ViewParts {

@@ -13,6 +13,7 @@ const ViewFile = z.looseObject({
   tree_size: z.int().min(0),
   live: z.array(z.string()).max(64),
   positions: z.record(z.string(), z.record(z.string(), z.int().min(0))),
+  history: z.looseObject({ files: z.record(z.string().regex(/^\d{1,2}$/), z.string()) }).optional(),
 });
 
 const MAX_VIEW_BYTES = 1024 * 1024;
@@ -31,7 +32,8 @@ export async function loadVolatile(store: Pick<Store, "get">, old: Volatile): Pr
   for (const key of file.live) tables.set(key, old.tables.get(key) ?? (await readTable(store, key)));
   const rows = new Map<string, VolatileRow>();
   for (const table of tables.values()) for (const row of table) rows.set(row.capability_id, row);
-  return { etag: object.etag, treeSize: file.tree_size, positions: file.positions, tables, rows };
+  const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
+  return { etag: object.etag, treeSize: file.tree_size, positions: file.positions, tables, rows, history };
 }
 
 async function readTable(store: Pick<Store, "get">, key: string): Promise<readonly VolatileRow[]> {

@@ -100,6 +100,7 @@ export const rowOf = (spec: EndpointSpec, row: Partial<VolatileRow> = {}): Volat
   networks: ["eip155:84532"],
   pay_to: "0x1111111111111111111111111111111111111111",
   protocols: ["x402"],
+  networks_listed: ["eip155:84532"],
   distinct_prices: 1,
   paid_calls: 43,
   observations_since: 3,

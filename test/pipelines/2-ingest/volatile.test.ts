@@ -59,7 +59,14 @@ describe("volatile rows", () => {
     expect(await rowOf("v")).toEqual({
       ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
       ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
-      ...{ asset: "0xasset", networks: ["eip155:8453"], pay_to: PAY_TO, protocols: ["x402"], distinct_prices: 2 },
+      ...{
+        asset: "0xasset",
+        networks: ["eip155:8453"],
+        pay_to: PAY_TO,
+        protocols: ["x402"],
+        networks_listed: [],
+        distinct_prices: 2,
+      },
       ...{ paid_calls: 0, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
@@ -122,7 +129,7 @@ describe("Arrow", () => {
     ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },
-    ...{ networks: fc.array(text), protocols: fc.array(text) },
+    ...{ networks: fc.array(text), protocols: fc.array(text), networks_listed: fc.array(text) },
   });
 
   test("what goes in comes out", () => {

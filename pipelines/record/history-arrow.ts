@@ -1,0 +1,105 @@
+import {
+  type DataType,
+  DateDay,
+  Dictionary,
+  Float64,
+  Int32,
+  Int64,
+  Table,
+  tableFromIPC,
+  tableToIPC,
+  Utf8,
+  type Vector,
+  vectorFromArray,
+} from "apache-arrow";
+import type { HistoryDay } from "./history.ts";
+import { DAY_MS } from "./time.ts";
+
+const double = new Float64();
+const micro = new Int64();
+
+/** Columns in order. Prices are whole micro-units, so no digit is lost; an id is stored once however many days it has. */
+const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
+  // A dictionary type carries an id of its own, so every table gets a new one.
+  capability_id: new Dictionary(new Utf8(), new Int32()),
+  day: new DateDay(),
+  price_low: micro,
+  price_high: micro,
+  price_last: micro,
+  terms_ms_median: double,
+  terms_ms_p95: double,
+  paid_ms_median: double,
+  paid_ms_p95: double,
+  knocks: double,
+  answered: double,
+  paid: double,
+  delivered: double,
+});
+const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
+
+/** Bytes that are no history file, or one without a column that we need. */
+export class BadHistory extends Error {
+  constructor(why: string, cause?: unknown) {
+    super(`history file: ${why}`, { cause });
+    this.name = "BadHistory";
+  }
+}
+
+/** Rows of one bucket, ascending by capability and day, as one Arrow IPC file. */
+export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
+  const types = columnTypes();
+  const columns = NAMES.map((name) => {
+    const values = rows.map((row) => (name === "day" ? row.day * DAY_MS : row[name]));
+    return [name, vectorFromArray(values, types[name])];
+  });
+  return tableToIPC(new Table(Object.fromEntries(columns)), "file");
+}
+
+/**
+ * One bucket's history as it lies in memory: the columns of the file itself, with rows made only of the endpoint that
+ * somebody looks at. @throws BadHistory
+ */
+export class HistoryFile {
+  readonly rows: number;
+  readonly #columns: Record<keyof HistoryDay, Vector>;
+
+  constructor(bytes: Uint8Array) {
+    let table: Table;
+    try {
+      table = tableFromIPC(bytes);
+    } catch (error) {
+      throw new BadHistory("no Arrow file", error);
+    }
+    const columns = NAMES.map((name) => {
+      const column = table.getChild(name);
+      if (!column) throw new BadHistory(`no column ${name}`);
+      return [name, column];
+    });
+    this.#columns = Object.fromEntries(columns) as Record<keyof HistoryDay, Vector>;
+    this.rows = table.numRows;
+  }
+
+  /** Days of one endpoint, oldest first; none when the file does not know it. */
+  of(cap: string): HistoryDay[] {
+    const days: HistoryDay[] = [];
+    for (let row = this.#firstOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
+      const values = NAMES.map((name) => [name, this.#columns[name].get(row) as unknown]);
+      const day = Object.fromEntries(values) as HistoryDay;
+      day.day = Math.round(day.day / DAY_MS);
+      days.push(day);
+    }
+    return days;
+  }
+
+  /** First row whose id is not below `cap`: the file is sorted, so it is found by halving. */
+  #firstOf(cap: string): number {
+    let low = 0;
+    let high = this.rows;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#columns.capability_id.get(middle) as string) < cap) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,85 @@
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import type { HistoryDay } from "../../pipelines/record/history.ts";
+import { HistoryFile } from "../../pipelines/record/history-arrow.ts";
+import { bucketOf } from "../../pipelines/record/ids.ts";
+import type { View } from "./view.ts";
+
+export interface HistoryBounds {
+  /** Bytes of one file; a larger one is not read. */
+  maxFileBytes: number;
+  /** Bytes of all files that are held. */
+  maxBytes: number;
+}
+
+export const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes: 96 * 1024 * 1024 };
+
+interface Held {
+  file: HistoryFile;
+  bytes: number;
+}
+
+/**
+ * Price and latency day by day, read from the bucket's file when a page asks for it. Files are never changed under their
+ * name, so what is held stays true; the one that was not looked at for longest goes first when the bytes are full.
+ */
+export class HistoryTables {
+  readonly #held = new Map<string, Held>();
+  /** Files on their way, so that many who look at once cause one read. */
+  readonly #coming = new Map<string, Promise<HistoryFile | null>>();
+  #bytes = 0;
+
+  constructor(
+    private readonly store: Pick<Store, "get">,
+    private readonly logger: Logger,
+    private readonly bounds: HistoryBounds = HISTORY_BOUNDS,
+  ) {}
+
+  /**
+   * Days of one endpoint, oldest first: at once when its file is here. Null when there is no history yet, or its file
+   * cannot be read: a picture is no reason to fail a page.
+   */
+  of(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
+    const key = view.volatile.history.get(bucketOf(cap));
+    if (key === undefined) return null;
+    const held = this.#held.get(key);
+    if (!held) return this.#load(key).then((file) => file?.of(cap) ?? null);
+    this.#held.delete(key);
+    this.#held.set(key, held);
+    return held.file.of(cap);
+  }
+
+  /** Bytes of the files that are held. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  #load(key: string): Promise<HistoryFile | null> {
+    const coming = this.#coming.get(key) ?? this.#read(key).finally(() => this.#coming.delete(key));
+    this.#coming.set(key, coming);
+    return coming;
+  }
+
+  async #read(key: string): Promise<HistoryFile | null> {
+    try {
+      const object = await this.store.get(key, { maxBytes: this.bounds.maxFileBytes });
+      if (!object) throw new Error(`the view names ${key}, which is not there`);
+      const file = new HistoryFile(object.bytes);
+      this.#keep(key, { file, bytes: object.bytes.length });
+      return file;
+    } catch (error) {
+      this.logger.warn({ err: error, key }, "a history file could not be read; its pages have no charts");
+      return null;
+    }
+  }
+
+  #keep(key: string, held: Held): void {
+    this.#held.set(key, held);
+    this.#bytes += held.bytes;
+    while (this.#bytes > this.bounds.maxBytes) {
+      const [oldest, dropped] = this.#held.entries().next().value!;
+      this.#held.delete(oldest);
+      this.#bytes -= dropped.bytes;
+    }
+  }
+}
