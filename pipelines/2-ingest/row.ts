@@ -1,8 +1,10 @@
+import { isAscii } from "node:buffer";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
+import { isQuickEnvelope } from "./quick.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -27,16 +29,67 @@ const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "pr
  * passes here loads: whatever the engine would choke on is refused before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): Read {
-  const result = readEnvelope(record.value);
-  if (!result.ok) return refuse(record, result.reason);
-  const { envelope } = result;
+  const text = textOf(record.value);
+  let envelope = quickly(text);
+  if (envelope === null) {
+    const result = readEnvelope(record.value);
+    if (!result.ok) return refuse(record, result.reason);
+    envelope = result.envelope;
+  }
   const wrong = misplaced(record, envelope);
   if (wrong) return refuse(record, wrong);
-  const text = utf8.decode(record.value);
+  const reprinted = bodyIfReprinted(text, envelope);
+  if (reprinted !== null) return { ok: true, line: lineOf(record, envelope, reprinted) };
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   if (unreadable) return refuse(record, unreadable);
   return { ok: true, line: lineOf(record, envelope, body.text as string) };
+}
+
+/** Nearly every record is ASCII, which needs no decoder. */
+const textOf = (bytes: Uint8Array): string =>
+  isAscii(bytes)
+    ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
+    : utf8.decode(bytes);
+
+/** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
+function quickly(text: string): Envelope | null {
+  // Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
+  if (text.includes("\ufffd") || text.includes("__proto__")) return null;
+  try {
+    const value: unknown = JSON.parse(text);
+    return isQuickEnvelope(value) ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Openers of nesting that a plain record may have; each level needs one, so as many cannot be nested deeper. */
+const FEW_OPENERS = MAX_DEPTH;
+const OPENERS = ["{", "["];
+/** Where readers may disagree: an escape, or a number with an exponent. Prints of numbers have no other oddity. */
+const ODD = ["\\", "e+", "e-"];
+
+/**
+ * The body's text where printing the parsed record again gives the very text that came: then nothing in it is said
+ * twice, and its numbers are as we print them. That holds for all that we write; null asks for the scan.
+ */
+function bodyIfReprinted(text: string, envelope: Envelope): string | null {
+  if (ODD.some((sign) => text.includes(sign)) || !hasFewOpeners(text)) return null;
+  const body = JSON.stringify(envelope.body);
+  const { cap, event_id, key, observed_at, producer, type, v } = envelope;
+  const whole =
+    `{"body":${body},${cap === undefined ? "" : `"cap":"${cap}",`}"event_id":"${event_id}","key":${JSON.stringify(key)},` +
+    `"observed_at":"${observed_at}","producer":${JSON.stringify(producer)},"type":"${type}","v":${v}}`;
+  return whole === text ? body : null;
+}
+
+function hasFewOpeners(text: string): boolean {
+  let left = FEW_OPENERS;
+  for (const opener of OPENERS) {
+    for (let at = text.indexOf(opener); at >= 0; at = text.indexOf(opener, at + 1)) if (--left < 0) return false;
+  }
+  return true;
 }
 
 /** JSON by hand: ids, types and times were checked to hold nothing that needs an escape. */
@@ -46,9 +99,17 @@ function lineOf(record: LogRecord, envelope: Envelope, body: string): string {
   return (
     `{"offset":${record.offset},"event_id":"${event_id}","type":"${type}","key":${JSON.stringify(envelope.key)},` +
     `${cap === undefined ? "" : `"cap":"${cap}",`}"observed_at":"${observed_at}",` +
-    `"producer":${JSON.stringify(envelope.producer)},"v":${v},"appended_at":"${record.appendedAt.toISOString()}",` +
+    `"producer":${JSON.stringify(envelope.producer)},"v":${v},"appended_at":"${isoOf(record.appendedAt)}",` +
     `"body":${JSON.stringify(body)}${extra === undefined ? "" : `,"extra":${JSON.stringify(extra)}`}}`
   );
+}
+
+/** Records are appended in groups of one moment: its text is kept until another one comes. */
+let printed = { ms: Number.NaN, text: "" };
+function isoOf(moment: Date): string {
+  const ms = moment.getTime();
+  if (ms !== printed.ms) printed = { ms, text: moment.toISOString() };
+  return printed.text;
 }
 
 /** Rejected lines back to records, as they came from the log. */
@@ -86,8 +147,12 @@ function misplaced(record: LogRecord, envelope: Envelope): string | null {
   return isTime(envelope.observed_at) ? null : "observed_at is no time";
 }
 
+/** A moment of the first 28 days of a month: needs no calendar. */
+const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
+
 /** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
 function isTime(text: string): boolean {
+  if (PLAIN_TIME.test(text)) return true;
   const at = Date.parse(text);
   if (Number.isNaN(at)) return false;
   return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
@@ -107,6 +172,7 @@ function unsafe(text: string, depth: number, odd: boolean): string | null {
 
 /** Members of the envelope that we do not know yet, as JSON text, or undefined when there are none. */
 function extraOf(envelope: Envelope): string | undefined {
+  if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
   const unknown: Record<string, unknown> = {};
   let any = false;
   for (const [name, value] of Object.entries(envelope)) {
