@@ -1,6 +1,7 @@
 import type { Egress } from "../../infra/egress/egress.ts";
 import { urlOf } from "./claims.ts";
-import { get, isObject, type JsonObject, parseJson } from "./json.ts";
+import { get, hashOf, isObject, type JsonObject, parseJson } from "./json.ts";
+import { MAX_ROWS } from "./listings/tables.ts";
 
 const PAGE = 100;
 const MAX_PAGES = 400;
@@ -8,8 +9,8 @@ const MAX_PAGES = 400;
 const MAX_PASSES = 3;
 
 export interface CatalogueRead {
-  /** One row a resource (and tool), in the order first seen. */
-  rows: JsonObject[];
+  /** One row a resource (and tool), in the order first seen; of several the one that was updated last. */
+  rows: unknown[];
   /** Did a pass bring nothing new before the limits were reached? */
   stable: boolean;
   says?: string;
@@ -25,6 +26,21 @@ const pageUrl = (catalogue: string, offset: number): string => {
   return url.href;
 };
 
+/** `lastUpdated` as ms: an ISO string or a Unix number, in seconds or ms; null for neither. */
+export function updatedAt(row: unknown): number | null {
+  const said = get(row, "lastUpdated") ?? get(row, "last_updated");
+  if (typeof said === "number" && Number.isFinite(said)) return said < 1e11 ? said * 1000 : said;
+  const parsed = typeof said === "string" ? Date.parse(said) : Number.NaN;
+  return Number.isNaN(parsed) ? null : parsed;
+}
+
+/** Keeps the row of a resource that was updated last; a row that names no place is kept under its content. */
+function keep(seen: Map<string, unknown>, row: unknown): void {
+  const key = (isObject(row) ? keyOf(row) : null) ?? `? ${hashOf(row)}`;
+  const known = seen.get(key);
+  if (known === undefined || (updatedAt(row) ?? 0) >= (updatedAt(known) ?? 0)) seen.set(key, row);
+}
+
 const keyOf = (row: JsonObject): string | null => {
   const url = urlOf(row);
   if (!url) return null;
@@ -32,7 +48,7 @@ const keyOf = (row: JsonObject): string | null => {
 };
 
 /** One pass over all pages. Ends at an empty or short page, at the stated total, or when a page cannot be read. */
-async function pass(egress: Egress, catalogue: string, seen: Map<string, JsonObject>): Promise<string | null> {
+async function pass(egress: Egress, catalogue: string, seen: Map<string, unknown>): Promise<string | null> {
   for (let page = 0, offset = 0; page < MAX_PAGES; page++) {
     const result = await egress.fetch({
       url: pageUrl(catalogue, offset),
@@ -45,10 +61,8 @@ async function pass(egress: Egress, catalogue: string, seen: Map<string, JsonObj
     const parsed = parseJson(result.body);
     const items = get(parsed, "items") ?? get(parsed, "resources") ?? parsed;
     if (!Array.isArray(items)) return `page at ${offset}: no list of items`;
-    for (const item of items) {
-      const key = isObject(item) ? keyOf(item) : null;
-      if (key !== null) seen.set(key, item as JsonObject);
-    }
+    for (const item of items) keep(seen, item);
+    if (seen.size > MAX_ROWS) return `more than ${MAX_ROWS} rows`;
     offset += items.length;
     const total = get(parsed, "pagination", "total");
     // A catalogue may hand out fewer rows a page than asked, so only an empty page or its own total ends the pass.
@@ -62,7 +76,7 @@ async function pass(egress: Egress, catalogue: string, seen: Map<string, JsonObj
  * throws for what the catalogue does: what was read so far comes back with the reason.
  */
 export async function readCatalogue(egress: Egress, catalogue: string): Promise<CatalogueRead> {
-  const seen = new Map<string, JsonObject>();
+  const seen = new Map<string, unknown>();
   for (let i = 0; i < MAX_PASSES; i++) {
     const before = seen.size;
     const says = await pass(egress, catalogue, seen);

@@ -21,6 +21,10 @@ export class BoundedMap<K, V> {
     this.#map.delete(key);
   }
 
+  keys(): K[] {
+    return [...this.#map.keys()];
+  }
+
   get size(): number {
     return this.#map.size;
   }

@@ -2,8 +2,10 @@ import type { Rail } from "../../infra/rails/rails.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import { classOf } from "../record/classes/index.ts";
 import { capId } from "../record/ids.ts";
-import { fromBazaar, fromEntry, fromItem, mergeDeclared } from "./declared.ts";
-import { get, isObject, keepable, text } from "./json.ts";
+import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "./declared.ts";
+import { get, hashOf, isObject, type JsonObject, keepable, text } from "./json.ts";
+import { flatEntries, movesItsPrice, pricesSaid } from "./listings/prices.ts";
+import { type Rejected, rejected } from "./listings/reasons.ts";
 import { normalOrNull } from "./places.ts";
 import { type ReadTerms, readListedOffers } from "./terms.ts";
 
@@ -11,23 +13,6 @@ import { type ReadTerms, readListedOffers } from "./terms.ts";
 export interface ListedClaim {
   cap: string;
   body: BodyOf<"listing">;
-}
-
-const DYNAMIC = /dynamic|range|variable|quote|upto/i;
-
-/** Does the item itself say that its price moves? Then no quote can differ from it. */
-function movesItsPrice(item: unknown): boolean {
-  const modes = [
-    get(item, "pricingMode"),
-    get(item, "pricing"),
-    get(item, "price", "mode"),
-    get(item, "pricing", "mode"),
-  ];
-  return (
-    get(item, "dynamic") === true ||
-    get(item, "fixed_price") === false ||
-    modes.some((mode) => typeof mode === "string" && DYNAMIC.test(mode))
-  );
 }
 
 /** Where an item says it lives, as written. */
@@ -38,6 +23,7 @@ export function urlOf(item: unknown): string | undefined {
     get(named, "url"),
     get(item, "url"),
     get(item, "path"),
+    get(item, "route"),
     get(item, "endpoint"),
     get(item, "href"),
   ];
@@ -50,53 +36,117 @@ export function urlOf(item: unknown): string | undefined {
 }
 
 export interface Source {
-  /** Address of the catalogue or of the seller's file, or "402". */
+  /** Address of the catalogue or of the seller's file, "402", or the operator's file. */
   name: string;
   /** Set when the item was read from a seller's own origin: only its own urls are under its control. */
   ownOrigin?: string;
+  /** What relative addresses are relative to; default: the own origin. */
+  base?: string;
+  /** Set for what an operator hands in: no limit per domain, and what is gone from a file stays listed. */
+  byHand?: boolean;
+  /** Would this address be fetched at all? Default: every http address. */
+  judge?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }
 
-/**
- * A catalogue row, or an item of a seller's own file, as a claim. Null when it names no address the record takes
- * (relative without a base, `monopoly://..`).
- */
-export function claimOf(item: unknown, source: Source, rail: Pick<Rail, "canPay" | "network">): ListedClaim | null {
+export type Taken = { claim: ListedClaim } | { rejected: Rejected };
+
+/** Address and verb of an item, the verb also where it stands before the address ("POST /path"). */
+function placeAndVerb(item: JsonObject): { written: string | undefined; verb: unknown } {
   const written = urlOf(item);
-  if (!written || !isObject(item)) return null;
-  const absolute =
-    source.ownOrigin && !/^[a-z][a-z0-9+.-]*:/i.test(written) ? join(source.ownOrigin, written) : written;
-  const url = absolute === null ? null : normalOrNull(absolute);
-  if (url === null) return null;
-  const listed = readListedOffers(item, rail);
+  const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
+  return both ? { written: both[2], verb: both[1] } : { written, verb: undefined };
+}
+
+/** An absolute address that the record takes, or why there is none. */
+function addressOf(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
+  let absolute = written;
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
+    const base = source.base ?? source.ownOrigin;
+    if (base === undefined) return "relative";
+    if (!URL.canParse(written, base)) return "bad_url";
+    absolute = new URL(written, base).href;
+  }
+  if (!/^https?:/i.test(absolute)) return "not_http";
+  const url = normalOrNull(absolute);
+  return url === null ? "bad_url" : { url, absolute };
+}
+
+/** Only ports are left to the fetch: they are a setting, and a listing outlives it. */
+function notPublic(url: string, source: Source): string | null {
+  const verdict = source.judge?.(url) ?? { ok: true as const };
+  return verdict.ok || verdict.reason === "port" ? null : verdict.says;
+}
+
+/** A verb that is named and that we never send (WEBSOCKET, HEAD): such a row is no listing of a GET. */
+function badVerb(item: JsonObject, verb: unknown): string | null {
+  for (const named of [verb, item.method]) {
+    if (typeof named === "string" && named.trim() && methodOf(named) === null) return named;
+  }
+  return null;
+}
+
+/** What an item says of its endpoint: entries of its own, or those of a flat row. */
+function read(item: JsonObject, verb: unknown, rail: Pick<Rail, "canPay" | "network">) {
+  const flat = item.accepts === undefined ? flatEntries(item) : [];
+  const priced = flat.length > 0 ? { x402Version: 2, ...item, accepts: flat } : item;
+  const listed = readListedOffers(priced, rail);
   const said = mergeDeclared(
-    fromItem(item),
+    fromItem(verb === undefined ? item : { ...item, method: verb }),
     fromBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
     fromEntry(listed.first),
   );
-  const exact = listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null);
+  return { listed, said };
+}
+
+/**
+ * A catalogue row, or an item of a seller's own file, as a claim; or the row with the reason why it is none (relative
+ * without a base, `monopoly://..`, a verb that is never sent). Never throws.
+ */
+export function claimOf(item: unknown, source: Source, rail: Pick<Rail, "canPay" | "network">): Taken {
+  if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
+  const { written, verb } = placeAndVerb(item);
+  if (written === undefined) return { rejected: rejected("no_address", item) };
+  const address = addressOf(written, source);
+  if (typeof address === "string") return { rejected: rejected(address, item, written) };
+  const unfetched = notPublic(address.url, source);
+  if (unfetched !== null) return { rejected: rejected("not_public", item, unfetched) };
+  const wrong = badVerb(item, verb);
+  if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
+  const { listed, said } = read(item, verb, rail);
+  const prices = pricesSaid(item);
   const claims: Claims = {
-    url: absolute!.slice(0, 4096),
+    ...claimsSaid(said, address.absolute.slice(0, 4096)),
+    offers: listed.offers,
+    fixed_price:
+      listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) && !movesItsPrice(item),
+    ...(prices.length > 0 ? { prices_said: prices } : {}),
+  };
+  if (hashOf(claims) === null) return { rejected: rejected("unkeepable", item) };
+  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
+  const body = {
+    source: source.name.slice(0, 300),
+    source_id: `${said.method ?? ""} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096),
+    seller_controlled: source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin,
+    normalised_url: address.url,
+    claims,
+    defects: listed.defects,
+  };
+  return { claim: { cap: capId(method, address.url, said.tool ?? ""), body } };
+}
+
+/** What is said of the call and its answer, without a word on the price. */
+function claimsSaid(said: Declared, url: string): Claims {
+  return {
+    url,
     method: said.method,
     tool: said.tool,
     description: said.description,
     class: classOf({ named: said.named, example: queryOf(said.example) }),
-    offers: listed.offers,
-    fixed_price: exact && !movesItsPrice(item),
+    offers: [],
+    fixed_price: false,
     example: said.example,
     ...schemas(said),
     output_mime: said.mime,
-  };
-  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
-  return {
-    cap: capId(method, url, said.tool ?? ""),
-    body: {
-      source: source.name.slice(0, 300),
-      source_id: `${said.method ?? ""} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096),
-      seller_controlled: source.ownOrigin !== undefined && new URL(url).origin === source.ownOrigin,
-      normalised_url: url,
-      claims,
-      defects: listed.defects,
-    },
   };
 }
 
@@ -114,16 +164,9 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
       seller_controlled: false,
       normalised_url: url,
       claims: {
-        url,
+        ...claimsSaid(said, url),
         method: method ?? said.method,
         tool: null,
-        description: said.description,
-        class: classOf({ named: said.named, example: queryOf(said.example) }),
-        offers: [],
-        fixed_price: false,
-        example: said.example,
-        ...schemas(said),
-        output_mime: said.mime,
       },
       defects: [],
     },
@@ -142,12 +185,4 @@ function schemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null;
     ...(said.inputIn === null ? {} : { input_in: said.inputIn }),
     ...(output === undefined ? {} : { output_schema: output }),
   };
-}
-
-function join(origin: string, path: string): string | null {
-  try {
-    return new URL(path, origin).href;
-  } catch {
-    return null;
-  }
 }

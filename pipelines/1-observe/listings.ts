@@ -3,16 +3,22 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { Claims } from "../record/bodies.ts";
-import type { ListedCap } from "../record/memory.ts";
+import type { ListedCap, Memory } from "../record/memory.ts";
+import { dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { readCatalogue } from "./bazaar.ts";
 import { BoundedMap } from "./bounded.ts";
 import { claimOf, claimOf402, type ListedClaim, type Source } from "./claims.ts";
-import { hashOf, parseJson } from "./json.ts";
+import { hashOf } from "./json.ts";
+import type { Listed } from "./listings/documents.ts";
+import { delistingDraft, listingDraft } from "./listings/drafts.ts";
+import { expand } from "./listings/expand.ts";
+import { type Rejected, rejected } from "./listings/reasons.ts";
+import { readSellerDocument } from "./listings/seller.ts";
+import { type SourceRows, Standings } from "./listings/standing.ts";
 import { originOf } from "./places.ts";
-import { type Draft, draft, Recorder } from "./recorder.ts";
+import { type Draft, Recorder } from "./recorder.ts";
 import type { ReadTerms } from "./terms.ts";
-import { itemsOf } from "./wellknown.ts";
 
 /** Endpoints of one registrable domain that enter by discovery; more only by an operator's hand (records.md). */
 export const MAX_PER_DOMAIN = 200;
@@ -20,8 +26,6 @@ export const MAX_PER_DOMAIN = 200;
 const MAX_OWN = 20_000;
 /** An origin is not read again within this long (real ms), however many of its 402s differ from its listing. */
 const REREAD_MS = 60_000;
-/** Listings whose newest content is remembered, so that it is not written again. */
-const MAX_REMEMBERED = 250_000;
 const BATCH = 200;
 
 export interface IntakeReport {
@@ -29,36 +33,57 @@ export interface IntakeReport {
   items: number;
   appended: number;
   refused: number;
+  /** Items that say what stands already. */
+  same: number;
+  /** Rows that the source no longer names. */
+  delisted: number;
+  /** The refused ones, whole, with the reason. */
+  rejected: Rejected[];
   /** Claims that were read, in order: the caller may act on those it asked for. */
   claims: ListedClaim[];
   says?: string;
 }
 
-/** Content that stands for one (capability, source, source id): its id as first content, and its event id. */
-interface Standing {
-  base: string;
-  eventId: string;
+export const emptyReport = (says?: string): IntakeReport => ({
+  items: 0,
+  appended: 0,
+  refused: 0,
+  same: 0,
+  delisted: 0,
+  rejected: [],
+  claims: [],
+  ...(says === undefined ? {} : { says }),
+});
+
+interface Fresh {
+  one: Draft;
+  claim: ListedClaim;
 }
 
-/** Takes in what catalogues, sellers and 402s claim. Unchanged content has the same event id and is not written again. */
+export interface IntakeParts {
+  egress: Egress;
+  rail: Pick<Rail, "canPay" | "network">;
+  recorder: Recorder;
+  metrics: Metrics;
+  /** What sources have said before; without it every source is new. */
+  memory?: Pick<Memory, "listingsOf">;
+}
+
+/** Takes in what catalogues, sellers, operators and 402s claim. Unchanged content is not written again. */
 export class Intake {
-  /** (source, source id) -> event id of its newest content; event id -> how often that content came back. */
-  readonly #newest = new BoundedMap<string, Standing>(MAX_REMEMBERED);
-  readonly #returned = new BoundedMap<string, number>(MAX_REMEMBERED);
+  readonly #standings: Standings;
   readonly #domains = new Map<string, Set<string>>();
   readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
   readonly #rereadAt = new BoundedMap<string, number>(MAX_OWN);
   /** Listings that stand in the record already. */
   #standing: ReadonlySet<string> = new Set();
 
-  constructor(
-    private readonly with_: {
-      egress: Egress;
-      rail: Pick<Rail, "canPay" | "network">;
-      recorder: Recorder;
-      metrics: Metrics;
-    },
-  ) {}
+  constructor(private readonly with_: IntakeParts) {
+    // A 402 is a source of its own for every endpoint: its rows are known by their ids, never read whole.
+    this.#standings = new Standings(async (source, day) =>
+      source === "402" || !with_.memory ? [] : with_.memory.listingsOf(source, day),
+    );
+  }
 
   /** Tell it what is listed already: for the limit per domain, and so that a restart writes nothing twice. */
   know(listed: readonly ListedCap[]): void {
@@ -78,19 +103,9 @@ export class Intake {
 
   /** A seller's own listing at its origin. An answer that is none is no error: most sellers have none. */
   async readSeller(origin: string, clock: Clock): Promise<IntakeReport> {
-    const url = `${origin}/.well-known/x402`;
-    const result = await this.with_.egress.fetch({
-      url,
-      method: "GET",
-      headers: { accept: "application/json" },
-      profile: "handshake",
-    });
-    const none = { items: 0, appended: 0, refused: 0, claims: [] };
-    if (result.outcome !== "answered") return { ...none, says: result.says };
-    if (result.status !== 200) return { ...none, says: `status ${result.status}` };
-    const document = parseJson(result.body);
-    if (document === undefined) return { ...none, says: "not JSON" };
-    return this.#take(itemsOf(document), { name: url, ownOrigin: origin }, clock);
+    const read = await readSellerDocument(this.with_.egress, origin);
+    if ("says" in read) return emptyReport(read.says);
+    return this.take(read.listed, { name: read.url, ownOrigin: origin }, clock);
   }
 
   /** The same endpoint with the newest listing of its own that this process has read: the lake may be behind. */
@@ -114,68 +129,120 @@ export class Intake {
   }
 
   /** Every row of a Bazaar catalogue, as a third party's claim. */
-  async readCatalogue(catalogue: string, clock: Clock): Promise<IntakeReport> {
+  async readCatalogue(catalogue: string, clock: Clock, byHand = false): Promise<IntakeReport> {
     const read = await readCatalogue(this.with_.egress, catalogue);
-    const report = await this.#take(read.rows, { name: catalogue }, clock);
+    // A catalogue that names nothing at all is taken for broken, not for an empty market.
+    const whole = read.stable && read.rows.length > 0;
+    const report = await this.take({ items: read.rows, rejected: [], whole }, { name: catalogue, byHand }, clock);
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 
   /** What a 402 declares of itself. */
   async note402(cap: string, url: string, method: Claims["method"], read: ReadTerms, clock: Clock): Promise<void> {
-    await this.#write([claimOf402(cap, url, method, read)], clock);
+    await this.#write([claimOf402(cap, url, method, read)], { name: "402" }, false, clock);
   }
 
-  async #take(items: readonly unknown[], source: Source, clock: Clock): Promise<IntakeReport> {
+  /**
+   * Takes the rows of one document. When the document was read whole, what it named before and names no longer is
+   * delisted (never by an operator's file: handing one in adds).
+   * @throws NotRecorded when the log does not take a record; what was appended before stays
+   */
+  async take(
+    document: Pick<Listed, "rejected" | "whole" | "base"> & { items: readonly unknown[] },
+    source: Source,
+    clock: Clock,
+  ): Promise<IntakeReport> {
+    const { egress, metrics, rail } = this.with_;
+    const from: Source = {
+      judge: (url) => egress.judge(url),
+      ...(document.base ? { base: document.base } : {}),
+      ...source,
+    };
     const claims: ListedClaim[] = [];
+    const refused: Rejected[] = [...document.rejected];
+    const items = document.items.flatMap(expand);
     for (const item of items) {
-      const claim = claimOf(item, source, this.with_.rail);
-      if (claim) claims.push(claim);
+      const taken = claimOf(item, from, rail);
+      if ("claim" in taken) claims.push(taken.claim);
+      else refused.push(taken.rejected);
     }
-    const appended = await this.#write(claims, clock);
-    this.with_.metrics.count("observe_listings_total", { result: "refused" }, items.length - claims.length);
-    return { items: items.length, appended, refused: items.length - claims.length, claims };
+    const written = await this.#write(claims, source, document.whole, clock);
+    refused.push(...written.full);
+    metrics.count("observe_listings_total", { result: "refused" }, refused.length);
+    return {
+      items: items.length + document.rejected.length,
+      appended: written.appended,
+      refused: refused.length,
+      same: claims.length - written.appended - written.full.length,
+      delisted: written.delisted,
+      rejected: refused,
+      claims,
+    };
+  }
+
+  /** Does the endpoint's domain take it? What stands already always may stay. */
+  #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
+    const caps = this.#domain(claim.body.normalised_url);
+    const stands = state.rows.get(claim.body.source_id);
+    const known = caps.has(claim.cap) || (stands?.cap === claim.cap && !stands.gone);
+    if (!known && !source.byHand && caps.size >= MAX_PER_DOMAIN) return false;
+    caps.add(claim.cap);
+    return true;
   }
 
   /** Appends what is new. Remembered only once it is durable: a claim that was not written is tried at the next read. */
-  async #write(claims: readonly ListedClaim[], clock: Clock): Promise<number> {
-    const fresh = new Map<string, { one: Draft; key: string; base: string; times: number; claim: ListedClaim }>();
+  async #write(claims: readonly ListedClaim[], source: Source, whole: boolean, clock: Clock) {
+    const name = claims[0]?.body.source ?? source.name.slice(0, 300);
+    const state = await this.#standings.of(name, dayOf(clock.now()));
+    const fresh = new Map<string, Fresh>();
+    const named = new Set<string>();
+    const full: Rejected[] = [];
     for (const claim of claims) {
-      const caps = this.#domain(claim.body.normalised_url);
-      if (!caps.has(claim.cap) && caps.size >= MAX_PER_DOMAIN) {
-        this.with_.metrics.count("observe_listings_total", { result: "domain_full" });
+      const id = claim.body.source_id;
+      named.add(id);
+      if (!this.#admits(claim, source, state)) {
+        full.push(rejected("domain_full", claim.body.claims));
         continue;
       }
-      caps.add(claim.cap);
-      const { source, source_id } = claim.body;
       const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
       if (content === null) continue;
-      const slot = [source, source_id, content].join("\n");
-      const base = Recorder.idOf({ type: "listing", cap: claim.cap, slot });
-      const key = `${claim.cap}\n${source}\n${source_id}`;
-      const standing = this.#newest.get(key) ?? (this.#standing.has(base) ? { base, eventId: base } : undefined);
-      if (standing?.base === base) {
-        this.#keepOwn(claim, standing.eventId);
-        continue;
-      }
-      // Content that changes and changes back is news again; under the old id a reader would drop it as a copy.
-      const times = (this.#returned.get(base) ?? -1) + 1;
-      const one = draft({ type: "listing", cap: claim.cap, slot, attempt: times, at: clock.now(), body: claim.body });
+      const made = listingDraft(claim, content, state, this.#standing, clock.now());
       // The last of several items with one source id stands, as if they had been read one after the other.
-      fresh.set(key, { one, key, base, times, claim });
+      if ("standing" in made) {
+        fresh.delete(id);
+        this.#keepOwn(claim, made.standing);
+      } else fresh.set(id, { one: made, claim });
     }
     const all = [...fresh.values()];
     for (let i = 0; i < all.length; i += BATCH) {
       const batch = all.slice(i, i + BATCH);
       await this.with_.recorder.append(batch.map(({ one }) => one));
-      for (const { one, key, base, times, claim } of batch) {
+      for (const { one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#newest.set(key, { base, eventId });
-        this.#returned.set(base, times);
+        this.#standings.note(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
         this.#keepOwn(claim, eventId);
       }
     }
     this.with_.metrics.count("observe_listings_total", { result: "appended" }, all.length);
-    return all.length;
+    const delisted = whole && !source.byHand ? await this.#delist(name, state, named, clock) : 0;
+    return { appended: all.length, full, delisted };
+  }
+
+  /** Rows that the source named before and, read whole, names no longer. */
+  async #delist(name: string, state: SourceRows, named: ReadonlySet<string>, clock: Clock): Promise<number> {
+    const gone = [...state.rows].filter(([id, stands]) => !stands.gone && !named.has(id));
+    for (let i = 0; i < gone.length; i += BATCH) {
+      const drafts = gone
+        .slice(i, i + BATCH)
+        .map(([id, stands]) => ({ id, cap: stands.cap, one: delistingDraft(name, id, stands, state, clock.now()) }));
+      await this.with_.recorder.append(drafts.map(({ one }) => one));
+      for (const { id, cap, one } of drafts) {
+        this.#standings.note(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
+        this.#own.delete(cap);
+      }
+    }
+    if (gone.length > 0) this.with_.metrics.count("observe_listings_total", { result: "delisted" }, gone.length);
+    return gone.length;
   }
 
   #keepOwn(claim: ListedClaim, eventId: string): void {

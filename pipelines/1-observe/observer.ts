@@ -93,7 +93,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const stop = new AbortController();
   setMaxListeners(0, stop.signal);
   const recorder = new Recorder({ log, producer: config.producer, metrics, onAck });
-  const intake = new Intake({ egress, rail, recorder, metrics });
+  const intake = new Intake({ egress, rail, recorder, metrics, memory });
   const tools: Tools = {
     egress,
     rail,

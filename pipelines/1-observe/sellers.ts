@@ -3,7 +3,7 @@ import type { Memory } from "../record/memory.ts";
 import { dayOf } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
 import { eachAtOnce } from "./lane.ts";
-import type { Intake, IntakeReport } from "./listings.ts";
+import { emptyReport, type Intake, type IntakeReport } from "./listings.ts";
 import { hostOf, originOf } from "./places.ts";
 import type { HostQueue } from "./queue.ts";
 
@@ -42,10 +42,9 @@ export class Sellers {
   async refresh(): Promise<IntakeReport> {
     const listed = await this.memory.listed();
     this.intake.know(listed);
-    const none: IntakeReport = { items: 0, appended: 0, refused: 0, claims: [] };
     return this.#readDue(
       listed.map((one) => one.url),
-      none,
+      emptyReport(),
     );
   }
 
@@ -57,6 +56,8 @@ export class Sellers {
       report.items += own.items;
       report.appended += own.appended;
       report.refused += own.refused;
+      report.same += own.same;
+      report.delisted += own.delisted;
       report.claims.push(...own.claims);
     });
     return report;

@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
-import type { ListedCap, Memory, OpenIntent } from "../record/memory.ts";
+import type { ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { rfc3339 } from "../record/time.ts";
 import { placeOf } from "./endpoints.ts";
@@ -14,6 +14,7 @@ export function createMemory(lake: Lake): Memory {
   const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
     listed: async () => (await lake.all<ListedRow>(sql("26_listed"))).map(listedOf),
+    listingsOf: (source, day) => lake.all<StandingListing>(sql("26_listings_of"), { source, day }),
     async doneOn(day) {
       const done = new Set<string>();
       for await (const rows of lake.stream<{ event_id: string }>(sql("26_done_on"), { day })) {

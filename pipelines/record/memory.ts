@@ -7,6 +7,8 @@ import type { BodyOf, Claims } from "./bodies.ts";
 export interface Memory {
   /** One row per capability that is listed now. */
   listed(): Promise<ListedCap[]>;
+  /** What one source said: the newest record of each source id, and every record of that UTC day. */
+  listingsOf(source: string, day: string): Promise<StandingListing[]>;
   /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
   doneOn(day: string): Promise<Set<string>>;
   /** Intents without a result: a process died between them. */
@@ -45,4 +47,15 @@ export interface OpenIntent {
   cap: string;
   observedAt: string;
   intent: BodyOf<"paid.intent">;
+}
+
+/** One record of a source that lists. */
+export interface StandingListing {
+  source_id: string;
+  cap: string;
+  event_id: string;
+  /** A delisting. */
+  gone: boolean;
+  /** Is it the newest of its source id? */
+  newest: boolean;
 }

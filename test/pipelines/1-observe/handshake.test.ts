@@ -27,8 +27,11 @@ const URL_ASKED = `${SELLER}/sum`;
 const html = { "content-type": "text/html" };
 const request = { url: URL_ASKED, method: "GET" as const, headers: { accept: "application/json" }, sha256: "" };
 
-const claimsOf = (change: Record<string, unknown> = {}): Claims =>
-  claimOf(item(change), { name: "own", ownOrigin: SELLER }, rail)!.body.claims;
+const claimsOf = (change: Record<string, unknown> = {}): Claims => {
+  const taken = claimOf(item(change), { name: "own", ownOrigin: SELLER }, rail);
+  if (!("claim" in taken)) throw new Error(taken.rejected.says);
+  return taken.claim.body.claims;
+};
 
 async function knockAt(handler: Handler, options: { control?: Handler; claims?: Claims | null } = {}) {
   const egress = new FakeEgress();

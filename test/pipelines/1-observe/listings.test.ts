@@ -3,14 +3,15 @@ import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { readCatalogue } from "../../../pipelines/1-observe/bazaar.ts";
-import { claimOf } from "../../../pipelines/1-observe/claims.ts";
+import { claimOf, type ListedClaim } from "../../../pipelines/1-observe/claims.ts";
+import { readListed } from "../../../pipelines/1-observe/listings/documents.ts";
+import { REASONS } from "../../../pipelines/1-observe/listings/reasons.ts";
 import { Intake, MAX_PER_DOMAIN } from "../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 import { readTerms } from "../../../pipelines/1-observe/terms.ts";
 import { itemsOf } from "../../../pipelines/1-observe/wellknown.ts";
 import { BODIES } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
-import { wildLines } from "./wild.ts";
 import {
   type Asked,
   answer,
@@ -56,21 +57,27 @@ describe("a seller's own file", () => {
     ["a shop window", { name: "x", payment: { provider: "stripe" } }, []],
     ["empty", {}, []],
   ])("%s", (_name, document, want) => {
-    const read = itemsOf(document).map((one) =>
+    const read = itemsOf(document).items.map((one) =>
       [one.method, one.resource ?? one.url ?? one.path].filter(Boolean).join(" "),
     );
     expect(read).toEqual(want);
   });
 
-  test("one is bounded", () => {
-    expect(itemsOf(Array.from({ length: 5_000 }, () => "/a"))).toHaveLength(2_000);
+  test("one is bounded, and the rest is named", () => {
+    const read = readListed(Array.from({ length: 5_000 }, () => "/a"));
+    expect(read).toMatchObject({ form: "list", whole: false, rejected: { length: 3_000 } });
+    expect(read.items).toHaveLength(2_000);
   });
 });
 
 describe("claims", () => {
   const own = { name: `${SELLER}/.well-known/x402`, ownOrigin: SELLER };
-  const claim = (change: Record<string, unknown> = {}, source: Parameters<typeof claimOf>[1] = own) =>
+  const taken = (change: Record<string, unknown> = {}, source: Parameters<typeof claimOf>[1] = own) =>
     claimOf(item(change), source, rail);
+  const claim = (...args: Parameters<typeof taken>): ListedClaim | null => {
+    const read = taken(...args);
+    return "claim" in read ? read.claim : null;
+  };
 
   test("everything the seller says", () => {
     expect(claim()).toMatchObject({
@@ -146,7 +153,8 @@ describe("claims", () => {
     fc.assert(
       fc.property(any, (value) => {
         const read = claimOf({ resource: "/a", ...value }, own, rail);
-        if (read) expect(() => BODIES.listing.parse(read.body)).not.toThrow();
+        if ("claim" in read) expect(() => BODIES.listing.parse(read.claim.body)).not.toThrow();
+        else expect(read.rejected.says).toContain(REASONS[read.rejected.reason]);
       }),
       { numRuns: 60 },
     );
@@ -255,30 +263,5 @@ describe("intake", () => {
     expect(log.bodies("listing")).toMatchObject([
       { source: "402", seller_controlled: false, claims: { offers: [], example: { query: { a: "1" } } } },
     ]);
-  });
-
-  test("the corpus: every row of the dumps and every seller's file is taken or refused", async () => {
-    const rows = wildLines("bazaar-rows.ndjson") as { row: unknown }[] | null;
-    const cases = wildLines("cases.ndjson") as { kind: string; raw: { body: string } }[] | null;
-    if (rows === null || cases === null) return;
-    let taken = 0;
-    for (const { row } of rows) {
-      const read = claimOf(row, { name: "dump" }, rail);
-      if (read) BODIES.listing.parse(read.body);
-      if (read) taken++;
-    }
-    // The rest names no http place (monopoly://, solana-transfer://).
-    expect(taken / rows.length).toBeGreaterThan(0.98);
-    const files = cases.filter((one) => one.kind === "well-known-x402");
-    let items = 0;
-    for (const { raw } of files) {
-      for (const one of itemsOf(JSON.parse(raw.body))) {
-        const read = claimOf(one, { name: "w", ownOrigin: SELLER }, rail);
-        if (read) BODIES.listing.parse(read.body);
-        if (read) items++;
-      }
-    }
-    expect(files.length).toBeGreaterThan(10);
-    expect(items).toBeGreaterThan(files.length);
   });
 });

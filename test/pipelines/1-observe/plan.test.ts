@@ -19,7 +19,9 @@ const first = blockOf(dayStart(DAY));
 const now = dayStart(DAY);
 
 function listed(origin: string, change: Partial<ListedCap> = {}, itemChange: Record<string, unknown> = {}): ListedCap {
-  const claims = claimOf(item(itemChange), { name: "own", ownOrigin: origin }, rail)!.body.claims;
+  const taken = claimOf(item(itemChange), { name: "own", ownOrigin: origin }, rail);
+  if (!("claim" in taken)) throw new Error(taken.rejected.says);
+  const { claims } = taken.claim.body;
   const url = `${origin}/sum`;
   return {
     cap: capId("GET", url),

@@ -8,7 +8,7 @@ import { createObserver, type Observer, type ObserverConfig } from "../../../pip
 import { passes } from "../../../pipelines/1-observe/retest.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
-import type { ListedCap, Memory, OpenIntent } from "../../../pipelines/record/memory.ts";
+import type { ListedCap, Memory, OpenIntent, StandingListing } from "../../../pipelines/record/memory.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { BLOCK_MS, dayOf } from "../../../pipelines/record/time.ts";
 
@@ -102,6 +102,18 @@ export class LogMemory implements Memory {
       else if (failing) one.retest = n >= 2 ? { failing: false, passes: 0 } : { failing: true, passes: n + 1 };
     }
     return [...caps.values()];
+  }
+
+  async listingsOf(source: string): Promise<StandingListing[]> {
+    const rows: StandingListing[] = [];
+    for (const { type, cap, body, event_id } of this.log.envelopes()) {
+      if (type !== "listing" && type !== "delisting") continue;
+      const { source: name, source_id } = body as BodyOf<"listing">;
+      if (name !== source) continue;
+      for (const row of rows) row.newest &&= row.source_id !== source_id;
+      rows.push({ source_id, cap: cap!, event_id, gone: type === "delisting", newest: true });
+    }
+    return rows;
   }
 
   async doneOn(day: string): Promise<Set<string>> {

@@ -1,0 +1,108 @@
+import { parse } from "csv-parse/sync";
+import { isObject, type JsonObject, parseJson } from "../json.ts";
+import { type Rejected, rejected } from "./reasons.ts";
+
+/** Rows of one file that are read; an operator's list past that is split. */
+export const MAX_ROWS = 250_000;
+
+export interface Rows {
+  rows: unknown[];
+  rejected: Rejected[];
+}
+
+/** Dumps wrap each row with where it came from: `{"source": .., "row": {..}}`. */
+const unwrapped = (value: unknown): unknown =>
+  isObject(value) && isObject(value.row) && value.url === undefined && value.resource === undefined ? value.row : value;
+
+/** One JSON value a line. A line that is none is rejected by itself. */
+export function ndjsonRows(text: string): Rows {
+  const rows: unknown[] = [];
+  const refused: Rejected[] = [];
+  for (const line of text.split("\n")) {
+    if (!line.trim()) continue;
+    const value = parseJson(line);
+    if (value === undefined) refused.push(rejected("not_json", line.trim()));
+    else if (rows.length >= MAX_ROWS) refused.push(rejected("too_many", value));
+    else rows.push(unwrapped(value));
+  }
+  return { rows, rejected: refused };
+}
+
+/** Names of columns in the wild -> the names that items have. */
+const COLUMNS: Readonly<Record<string, string>> = {
+  address: "url",
+  uri: "url",
+  verb: "method",
+  http_method: "method",
+  payto: "payTo",
+  pay_to: "payTo",
+  recipient: "payTo",
+  amount: "amount_atomic",
+  unit: "price_unit",
+  chain: "network",
+  token: "asset",
+  toolname: "toolName",
+  x402version: "x402Version",
+  mimetype: "mimeType",
+};
+const PLACES = ["url", "resource", "endpoint", "path", "href"];
+
+const columnOf = (name: string): string => {
+  const plain = name
+    .trim()
+    .toLowerCase()
+    .replace(/[\s-]+/g, "_");
+  return Object.hasOwn(COLUMNS, plain) ? COLUMNS[plain]! : plain;
+};
+
+const delimiterOf = (line: string): string =>
+  [",", ";", "\t"].map((one) => ({ one, n: line.split(one).length })).sort((a, b) => b.n - a.n)[0]!.one;
+
+/** Has the text a first line of column names, one of which holds an address? */
+export function looksLikeCsv(text: string): boolean {
+  const first = text.slice(0, 4096).split(/\r?\n/, 1)[0]!;
+  const names = first.split(delimiterOf(first)).map((name) => columnOf(name.replace(/^"|"$/g, "")));
+  return names.some((name) => PLACES.includes(name)) && names.every((name) => /^[A-Za-z][\w ]{0,60}$/.test(name));
+}
+
+/** Rows of a CSV file with a header line; delimiter `,`, `;` or tab. Empty cells are members that are not there. */
+export function csvRows(text: string): Rows {
+  const refused: Rejected[] = [];
+  const rows = parse(text, {
+    columns: (names: string[]) => names.map(columnOf),
+    delimiter: delimiterOf(text.slice(0, 4096).split(/\r?\n/, 1)[0]!),
+    bom: true,
+    trim: true,
+    relax_column_count: true,
+    skip_empty_lines: true,
+    max_record_size: 1024 * 1024,
+    to: MAX_ROWS,
+    skip_records_with_error: true,
+    on_skip: (error, raw) => void refused.push(rejected("not_an_item", raw ?? null, error?.message)),
+  }) as Record<string, string>[];
+  const filled = rows.map(
+    (row): JsonObject => Object.fromEntries(Object.entries(row).filter(([, cell]) => cell !== "")),
+  );
+  return { rows: filled, rejected: refused };
+}
+
+const LINE = /^(?:[A-Za-z]{3,10}\s+)?https?:\/\/\S+$/;
+
+/** Is the first line that says anything an address, or a verb and an address? */
+export const looksLikeLines = (text: string): boolean =>
+  LINE.test(
+    text
+      .slice(0, 65_536)
+      .split("\n")
+      .map((line) => line.trim())
+      .find((line) => line && !line.startsWith("#")) ?? "",
+  );
+
+/** One `URL` or `METHOD URL` a line; `#` begins a remark. */
+export function lineRows(text: string): Rows {
+  const rows = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line && !line.startsWith("#"));
+  return { rows: rows.slice(0, MAX_ROWS), rejected: rows.slice(MAX_ROWS).map((row) => rejected("too_many", row)) };
+}

@@ -1,0 +1,137 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { FixedClock } from "../../../../infra/clock.ts";
+import { createMetrics } from "../../../../infra/telemetry.ts";
+import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings.ts";
+import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
+import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
+import { capId } from "../../../../pipelines/record/ids.ts";
+import { openTestWorld, type World } from "../../2-ingest/world.ts";
+import { answer, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
+
+/** What is listed, as the lake tells it: a real log, a real ingest, the same UTC day throughout. */
+const CATALOGUE = "https://catalogue.example";
+const rail = new FakeRail();
+let world: World;
+let egress: FakeEgress;
+let clock: FixedClock;
+let take: Intake;
+let n = 0;
+let seller: string;
+
+const restart = (): Intake => {
+  const metrics = createMetrics();
+  const recorder = new Recorder({ log: world.log, producer: "test", metrics });
+  return new Intake({ egress, rail, recorder, metrics, memory: createMemory(world.lake) });
+};
+const capOf = (path: string): string => capId("GET", `${seller}${path}`);
+const isListed = async (path: string): Promise<boolean> => {
+  await world.ingest.pass();
+  return (await createMemory(world.lake).listed()).some((one) => one.cap === capOf(path));
+};
+const read = async (...paths: string[]): Promise<IntakeReport> => {
+  clock.set(new Date(clock.now().getTime() + 60_000));
+  egress.sellers.set(seller, () => answer(200, wellKnown(...paths.map((path) => item({ resource: path })))));
+  return take.readSeller(seller, clock);
+};
+
+beforeAll(async () => {
+  world = await openTestWorld();
+});
+afterAll(() => world.close());
+beforeEach(() => {
+  egress = new FakeEgress();
+  clock = new FixedClock("2026-11-15T01:00:00.000Z");
+  seller = `https://s${n++}.example`;
+  take = restart();
+});
+afterEach(() => egress.close());
+
+describe("a seller's listing that was read whole", () => {
+  test("what it no longer names is delisted, and counts again when it is named again on the same day, and again", async () => {
+    expect(await read("/a", "/b")).toMatchObject({ appended: 2, delisted: 0 });
+    for (let round = 0; round < 3; round++) {
+      expect(await read("/a")).toMatchObject({ appended: 0, same: 1, delisted: 1 });
+      expect([await isListed("/a"), await isListed("/b")]).toEqual([true, false]);
+      expect(await read("/a")).toMatchObject({ appended: 0, delisted: 0 });
+      expect(await read("/a", "/b")).toMatchObject({ appended: 1, same: 1, delisted: 0 });
+      expect(await isListed("/b")).toBe(true);
+    }
+  });
+
+  test("a process that starts anew on the same day knows what stood, what went and which ids are used up", async () => {
+    for (let round = 0; round < 3; round++) {
+      await read("/a", "/b");
+      expect(await isListed("/b")).toBe(true);
+      take = restart();
+      expect(await read("/a")).toMatchObject({ appended: 0, delisted: 1 });
+      expect(await isListed("/b")).toBe(false);
+      take = restart();
+      expect(await read("/a")).toMatchObject({ appended: 0, delisted: 0 });
+    }
+  });
+
+  test("content that changes and changes back across restarts is the newest content", async () => {
+    const say = async (description: string): Promise<unknown> => {
+      clock.set(new Date(clock.now().getTime() + 60_000));
+      egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a", description }))));
+      await restart().readSeller(seller, clock);
+      await world.ingest.pass();
+      return (await createMemory(world.lake).listed()).find((one) => one.cap === capOf("/a"))?.claims.description;
+    };
+    for (const word of ["one", "two", "one", "two", "two", "one"]) expect(await say(word)).toBe(word);
+  });
+
+  test("an empty list delists everything", async () => {
+    await read("/a", "/b");
+    expect(await read()).toMatchObject({ delisted: 2 });
+  });
+
+  test.each([
+    ["gone", () => answer(404, {})],
+    ["html", () => answer(200, "<!doctype html><p>soon")],
+    ["silent", timeout],
+    ["a shop window", () => answer(200, { name: "x", payment: { provider: "stripe" } })],
+    [
+      "more rows than are read",
+      () => answer(200, wellKnown(...Array.from({ length: 2_001 }, () => item({ resource: "/a" })))),
+    ],
+  ])("%s: nothing is delisted", async (_name, handler) => {
+    await read("/a", "/b");
+    egress.sellers.set(seller, handler);
+    expect(await take.readSeller(seller, clock)).toMatchObject({ delisted: 0 });
+    expect(await isListed("/b")).toBe(true);
+  });
+});
+
+describe("a catalogue", () => {
+  const serve = (...paths: string[]) =>
+    egress.sellers.set(CATALOGUE, (asked) => {
+      const rows = paths.map((path) => ({ resource: `${seller}${path}`, method: "GET", accepts: [] }));
+      return answer(200, { items: asked.url.includes("offset=0") ? rows : [], pagination: { total: paths.length } });
+    });
+
+  test("read until stable delists what it dropped; one that breaks off or shows nothing at all does not", async () => {
+    serve("/a", "/b");
+    await take.readCatalogue(CATALOGUE, clock);
+    egress.sellers.set(CATALOGUE, () => answer(500, {}));
+    expect(await take.readCatalogue(CATALOGUE, clock)).toMatchObject({ delisted: 0, says: expect.any(String) });
+    serve();
+    expect(await take.readCatalogue(CATALOGUE, clock)).toMatchObject({ delisted: 0 });
+    expect(await isListed("/b")).toBe(true);
+    clock.set(new Date(clock.now().getTime() + 60_000));
+    serve("/a");
+    expect(await take.readCatalogue(CATALOGUE, clock)).toMatchObject({ delisted: 1, same: 1 });
+    expect([await isListed("/a"), await isListed("/b")]).toEqual([true, false]);
+  });
+
+  test("an operator's file adds and never takes away", async () => {
+    const source = { name: "operator:list.ndjson", byHand: true };
+    const list = (...paths: string[]) => ({
+      items: paths.map((path) => ({ url: `${seller}${path}`, method: "GET" })),
+      rejected: [],
+      whole: true,
+    });
+    expect(await take.take(list("/a", "/b"), source, clock)).toMatchObject({ appended: 2 });
+    expect(await take.take(list("/a"), source, clock)).toMatchObject({ appended: 0, same: 1, delisted: 0 });
+  });
+});
