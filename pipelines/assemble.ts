@@ -11,6 +11,7 @@ import { createIngest, type Ingest } from "./2-ingest/ingest.ts";
 import { INGEST_TABLES } from "./2-ingest/load.ts";
 import { createMemory } from "./2-ingest/memory.ts";
 import { createPublisher, type Publisher } from "./4-publish/publisher.ts";
+import { AskLine } from "./asks.ts";
 import { folders, type Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { Memory } from "./record/memory.ts";
@@ -127,6 +128,7 @@ export async function assemble(
   await publisher.start();
   // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
   await publisher.publishKeys(keysDocument(keys.ring));
+  const askLine = new AskLine({ lake, observer, log, now: () => clock.now(), logger, metrics });
   const pipeline = new Pipeline({
     now: () => clock.now(),
     logId: log.id,
@@ -136,11 +138,15 @@ export async function assemble(
     ingest,
     observer,
     publisher,
+    askLine,
     caps,
+    partitions: log.partitions,
+    logger,
     ownOrigins,
   });
   const close = async () => {
     observer.stop();
+    await askLine.idle();
     await lake.close();
     await rail.close();
   };

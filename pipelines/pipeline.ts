@@ -1,6 +1,7 @@
 import type { Lake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import type { Store } from "../infra/store/store.ts";
+import type { Logger } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
@@ -15,8 +16,9 @@ import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import type { CorrectionDraft } from "./4-publish/take-lines.ts";
+import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
-import type { BodyOf } from "./record/bodies.ts";
+import type { AskLine } from "./asks.ts";
 import type { RunHeader, RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
@@ -36,7 +38,11 @@ export interface PipelineParts {
   ingest: Ingest;
   observer: Observer;
   publisher: Publisher;
+  askLine: AskLine;
   caps: Caps;
+  /** Partitions of the event log. */
+  partitions: number;
+  logger: Logger;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
 }
@@ -56,10 +62,6 @@ export interface GradeReport {
   cards: number;
 }
 
-/** How long an ask that found nobody is tried again by a new process. */
-const ASKED_MS = 86_400_000;
-const MAX_ASKED = 100_000;
-
 const planKey = (day: string): string => `plans/${day}.json`;
 
 /** Cards of every published headline: capability -> `computed_at`. */
@@ -73,9 +75,6 @@ const computedAt = (fold: PublishedFold): Map<string, string> =>
 export class Pipeline {
   /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
   #dueAt: Map<string, string> | null = null;
-
-  /** Asks that this process has knocked for: the lake may not have loaded the handshake yet. */
-  readonly #asked = new Set<string>();
 
   constructor(private readonly parts: PipelineParts) {}
 
@@ -212,27 +211,12 @@ export class Pipeline {
     const read = rows.filter(
       ({ part, log_offset }) => Number(log_offset) < (positions.corrections?.[String(part)] ?? 0),
     );
-    return read.map(({ type, cap, body }) => ({
-      kind: type,
-      capability_id: cap,
-      body: JSON.parse(body) as Record<string, unknown>,
-    }));
+    return read.map(draftOf);
   }
 
-  /** Knock once on what was asked about and never seen; within a minute of the question in a running service. */
-  async asks(now: Date): Promise<number> {
-    const { lake, observer } = this.parts;
-    const since = now.getTime() - ASKED_MS;
-    const open = await lake.all<{ cap: string; body: string }>(sql("44_open_asks"), { since });
-    const fresh = open.filter(({ cap }) => !this.#asked.has(cap));
-    await Promise.all(
-      fresh.map(({ cap, body }) => {
-        if (this.#asked.size >= MAX_ASKED) this.#asked.clear();
-        this.#asked.add(cap);
-        return observer.ask(JSON.parse(body) as BodyOf<"ask">);
-      }),
-    );
-    return fresh.length;
+  /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
+  asks(): Promise<number> {
+    return this.parts.askLine.turn();
   }
 
   /** The volatile table and the view that serving follows. */
@@ -262,6 +246,11 @@ export class Pipeline {
     }
     if (buckets.length > 0) await publisher.nameHistory({ files, positions });
     return written;
+  }
+
+  /** The evidence of every day that is closed and has none yet, and of what came late; docs/evidence.md. */
+  evidence(now: Date): Promise<EvidenceReport> {
+    return makeEvidence(this.parts, now);
   }
 
   /** The market index of what is published now. */

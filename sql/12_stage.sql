@@ -3,7 +3,7 @@
 -- reads: the segment file named by the variable `segment`, event
 -- writes: temp stage, temp touched, event
 CREATE OR REPLACE TEMP TABLE stage AS
-SELECT event_id, type, key, CASE WHEN type = 'ask' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
+SELECT event_id, type, key, CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
   -- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
   CASE WHEN type IN ('handshake', 'paid.intent') THEN DATE '1970-01-01' ELSE observed_at::DATE END AS scope,
   observed_at, appended_at, producer, v, body, extra
@@ -19,4 +19,4 @@ DELETE FROM stage WHERE log_offset IN (
   WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));
 
 INSERT INTO event BY NAME SELECT * FROM stage;
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE type <> 'ask';
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks';

@@ -3,14 +3,14 @@ import { sql } from "../../infra/lake/sql.ts";
 import { addEndpoints } from "./endpoints.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
-export const INGEST_TABLES: readonly string[] = ["00_settings", "10_tables", "20_samples"].map(sql);
+export const INGEST_TABLES: readonly string[] = ["00_settings", "10_tables", "20_samples", "45_asks_tables"].map(sql);
 
 /** What follows the staging of a segment, by topic. */
 const STEPS: Record<string, readonly string[]> = {
   listings: ["15_listings"],
   "observations.free": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
   "observations.paid": ["14_paid", "22_paid_samples", "24_seen", "23_withdrawn"],
-  asks: [],
+  asks: ["46_asks"],
   corrections: ["16_corrections", "23_withdrawn"],
 };
 /** Topics that become segments and rows; the others have no types yet. */

@@ -254,6 +254,8 @@ const Demand = z.looseObject({
 const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
+  /** When the withdrawn record was observed: letters from then on stood on it. Absent or null where none is named. */
+  observed_at: Time.nullable().optional(),
   grade_at: Time.nullable(),
   fault: z.string().max(60),
   says: Says,
@@ -266,6 +268,12 @@ const Dispute = z.looseObject({
   says: Says,
   pay_to: z.string(),
   signature: z.string(),
+  /** With record_id and says what the signature is over, RFC 8785 (docs/corrections.md). */
+  capability_id: Id.optional(),
+  at: Time.optional(),
+  service: z.string().max(300).optional(),
+  /** When it reached us. */
+  received_at: Time.optional(),
 });
 const Reinstated = z.looseObject({ correction: Id, says: Says });
 
