@@ -48,6 +48,21 @@ program
   .addOption(json)
   .action(async (options) => (await import("./serving/commands/keygen.ts")).keygenCommand(settings(), options));
 
+const keys = program.command("keys").description("the signing keys: docs/mirror.md");
+keys
+  .command("list")
+  .description("every key there ever was, with its validity")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/keys.ts")).listKeys(settings(), options));
+keys
+  .command("rotate <purpose>")
+  .description("a new key for cards, answers, log or witness; the old one retires after the overlap")
+  .option("--overlap-days <n>", "days in which both count (cards, answers: 1; log, witness: 30)", wholeNumber)
+  .addOption(json)
+  .action(async (purpose, options) =>
+    (await import("./serving/commands/keys.ts")).rotateKeys(settings(), purpose, options),
+  );
+
 program
   .command("observe")
   .description("knock, pay and check by the plan of the day")
@@ -120,6 +135,37 @@ program
   .addOption(json)
   .action(async (dir, file, options) =>
     (await import("./serving/commands/export.ts")).exportCommand(dir, file, options),
+  );
+
+program
+  .command("correct <endpoint>")
+  .description("withdraw records of an endpoint (cap_ id or url) that a fault of ours made wrong; docs/corrections.md")
+  .option("--record <id...>", "records to withdraw: handshakes and paid.intents")
+  .option("--all-before-now", "withdraw every record observed before now")
+  .option("--method <method>", "of a url that is in the record with several methods")
+  .option("--grade-at <time>", "computed_at of the grade that was wrong")
+  .requiredOption("--fault <name>", "which of our own faults it was")
+  .requiredOption("--says <text>", "what was got wrong, in words for everybody")
+  .addOption(json)
+  .action(async (endpoint, options) =>
+    (await import("./serving/commands/corrections.ts")).correct(settings(), endpoint, options),
+  );
+
+program
+  .command("reinstate <correction>")
+  .description("take a correction back: its records count again from the next run")
+  .requiredOption("--says <text>", "why it is taken back")
+  .addOption(json)
+  .action(async (id, options) =>
+    (await import("./serving/commands/corrections.ts")).reinstate(settings(), id, options),
+  );
+
+program
+  .command("dispute <file>")
+  .description("record a seller's dispute signed by its payTo, from a JSON file; docs/corrections.md")
+  .addOption(json)
+  .action(async (file, options) =>
+    (await import("./serving/commands/corrections.ts")).dispute(settings(), file, options),
   );
 
 const gap = program.command("gap").description("holes in the record");

@@ -5,8 +5,18 @@ import { PURPOSES, type Purpose } from "./jwk.ts";
 import { createRing, type KeyRecord, type Keyring, keyPath, readRing, replaceRing, ringPath } from "./keyring.ts";
 import { type Signer, signerOf } from "./signer.ts";
 
-/** The four keys in use and the ring they come from. */
-export type Keys = { readonly [P in Purpose]: Signer } & { readonly ring: Keyring };
+/** A key that was replaced: it may still have to vouch for its successor. */
+export interface RetiredKey {
+  signer: Signer;
+  /** From this moment on its signatures count no more; in the future while old and new key overlap. */
+  until: Date;
+}
+
+/** The four keys in use, the ring they come from, and the keys they replaced, oldest first. */
+export type Keys = { readonly [P in Purpose]: Signer } & {
+  readonly ring: Keyring;
+  readonly retired: readonly RetiredKey[];
+};
 
 /** Make one key pair and its file. The file is there, durably, before any ring can name it. */
 function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
@@ -47,19 +57,21 @@ export function keygen(dir: string, validFrom: Date): Keyring {
 }
 
 /**
- * Retire the key of `purpose` at `at` and put a new one in its place, valid from the same instant. The old private key
- * stays on disk: the next keys document is signed by the keys before it. One writer at a time (an operator's command).
- * @throws KeyFileError when `at` is not after the start of the key in use.
+ * Put a new key of `purpose` in the place of the one in use, valid from `at`; the old one retires at `until` (default:
+ * the same instant). The old private key stays on disk: the next keys document is signed by the keys before it, and
+ * until then checkpoints are signed by both. One writer at a time (an operator's command).
+ * @throws KeyFileError when `at` is not after the start of the key in use, or `until` lies before it.
  */
-export function rotate(dir: string, purpose: Purpose, at: Date): Keyring {
+export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
   refuseSharedFolder(dir);
   const ring = readRing(dir);
   const old = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
   if (at.getTime() <= Date.parse(old.valid_from)) {
     throw new KeyFileError(`the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
   }
+  if (until < at) throw new KeyFileError(`the ${purpose} key cannot retire before its successor begins`);
   const made = make(dir, purpose, at);
-  const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: at.toISOString() } : key));
+  const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: until.toISOString() } : key));
   const next: Keyring = { keys: [...kept, made] };
   replaceRing(dir, next);
   return next;
@@ -100,5 +112,10 @@ export function loadKeys(dir: string): Keys {
     log: signer("log"),
     witness: signer("witness"),
     ring,
+    retired: ring.keys.flatMap((key) => {
+      // A retired key may lie offline by now; only what has to vouch for a successor misses it.
+      if (key.retired_at === undefined || !existsSync(keyPath(dir, key))) return [];
+      return [{ signer: loadSigner(dir, key), until: new Date(key.retired_at) }];
+    }),
   };
 }

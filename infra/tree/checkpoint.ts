@@ -6,9 +6,11 @@ import {
   COSIGNATURE,
   ED25519,
   lineOf,
+  type Note,
   type NoteKey,
   type NoteSigner,
   parseNote,
+  type SignatureType,
   signatureLine,
 } from "./note.ts";
 
@@ -28,6 +30,9 @@ export interface Checkpoint extends TreeHead {
 export interface CheckpointTrust {
   log: NoteKey;
   witness?: NoteKey;
+  /** Further keys of the same log and the same witness: while keys are rotated, the old and the new one are believed. */
+  logs?: readonly NoteKey[];
+  witnesses?: readonly NoteKey[];
 }
 
 /** Name of the witness's key beside a log's origin. */
@@ -42,17 +47,37 @@ const bodyOf = ({ origin, size, root }: TreeHead): string => `${origin}\n${size}
 const cosigned = (text: string, seconds: number | bigint): Buffer =>
   Buffer.from(`cosignature/v1\ntime ${seconds}\n${text}`);
 
-/** The checkpoint as it is published: signed by the log, cosigned by the witness as of `at` (whole seconds). */
-export function signCheckpoint(head: TreeHead, log: NoteSigner, witness: NoteSigner, at: Date): Buffer {
-  if (log.name !== head.origin) throw new BadNote(`the log key is named ${log.name}, the origin is ${head.origin}`);
+/** Who signs beside the keys in use: keys that are being retired, until readers know the new ones. */
+export interface RetiringSigners {
+  logs: readonly NoteSigner[];
+  witnesses: readonly NoteSigner[];
+}
+
+/**
+ * The checkpoint as it is published: signed by the log, cosigned by the witness as of `at` (whole seconds).
+ * @throws BadNote when a log key has another name than the origin
+ */
+export function signCheckpoint(
+  head: TreeHead,
+  log: NoteSigner,
+  witness: NoteSigner,
+  at: Date,
+  retiring: RetiringSigners = { logs: [], witnesses: [] },
+): Buffer {
+  const logs = [log, ...retiring.logs];
+  const other = logs.find(({ name }) => name !== head.origin);
+  if (other) throw new BadNote(`the log key is named ${other.name}, the origin is ${head.origin}`);
   const text = bodyOf(head);
   const seconds = Math.floor(at.getTime() / 1000);
   const stamp = Buffer.alloc(8);
   stamp.writeBigUInt64BE(BigInt(seconds));
-  const cosignature = Buffer.concat([stamp, witness.sign(cosigned(text, seconds))]);
-  return Buffer.from(
-    `${text}\n${signatureLine(log, ED25519, log.sign(Buffer.from(text)))}${signatureLine(witness, COSIGNATURE, cosignature)}`,
-  );
+  const lines = [
+    ...logs.map((key) => signatureLine(key, ED25519, key.sign(Buffer.from(text)))),
+    ...[witness, ...retiring.witnesses].map((key) =>
+      signatureLine(key, COSIGNATURE, Buffer.concat([stamp, key.sign(cosigned(text, seconds))])),
+    ),
+  ];
+  return Buffer.from(`${text}\n${lines.join("")}`);
 }
 
 /** Origin, size and root of a note's text. Extension lines are allowed and ignored. @throws BadNote */
@@ -70,26 +95,42 @@ function parseBody(text: string): TreeHead {
 }
 
 /**
- * Read and verify a checkpoint. Lines of keys we do not know are ignored; a line of a known key must hold.
+ * Read and verify a checkpoint. Lines of keys we do not know are ignored; of the known ones at least one a role must be
+ * there, and each that is there must hold.
  * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong.
  */
 export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust): Checkpoint {
   const note = parseNote(bytes);
   const head = parseBody(note.text);
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
-  const signature = lineOf(note, trust.log, ED25519);
-  if (!signature) throw new BadNote(`not signed by ${trust.log.name}`);
-  if (!verifyBytes(trust.log.publicKey, Buffer.from(note.text), signature)) {
-    throw new BadNote(`the signature of ${trust.log.name} does not hold`);
+  const signed = linesOf(note, [trust.log, ...(trust.logs ?? [])], ED25519);
+  if (signed.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
+  for (const { key, line } of signed) {
+    if (!verifyBytes(key.publicKey, Buffer.from(note.text), line)) {
+      throw new BadNote(`the signature of ${key.name} does not hold`);
+    }
   }
-  const cosignedAt = trust.witness
-    ? cosignatureTime(note.text, lineOf(note, trust.witness, COSIGNATURE), trust.witness)
-    : null;
-  return { ...head, cosignedAt, bytes: Buffer.from(bytes) };
+  return { ...head, cosignedAt: cosignedAt(note, trust), bytes: Buffer.from(bytes) };
 }
 
-function cosignatureTime(text: string, line: Buffer | undefined, witness: NoteKey): Date {
-  if (line?.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
+/** The lines of these keys that the note has. */
+const linesOf = (note: Note, keys: readonly NoteKey[], type: SignatureType): { key: NoteKey; line: Buffer }[] =>
+  keys.flatMap((key) => {
+    const line = lineOf(note, key, type);
+    return line ? [{ key, line }] : [];
+  });
+
+/** Newest cosignature of a trusted witness; null when none is trusted. @throws BadNote when there is none of it */
+function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust): Date | null {
+  if (!witness) return null;
+  const lines = linesOf(note, [witness, ...(witnesses ?? [])], COSIGNATURE);
+  if (lines.length === 0) throw new BadNote(`not cosigned by ${witness.name}`);
+  const times = lines.map(({ key, line }) => cosignatureTime(note.text, line, key).getTime());
+  return new Date(Math.max(...times));
+}
+
+function cosignatureTime(text: string, line: Buffer, witness: NoteKey): Date {
+  if (line.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
   const seconds = line.readBigUInt64BE(0);
   if (!verifyBytes(witness.publicKey, cosigned(text, seconds), line.subarray(8))) {
     throw new BadNote(`the cosignature of ${witness.name} does not hold`);

@@ -17,7 +17,7 @@ import {
   staged,
   winGeneration,
 } from "./generation.ts";
-import { type CheckpointKeys, Fork, publishCheckpoint } from "./head.ts";
+import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./head.ts";
 import { type Hinted, writeHints } from "./hints.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
@@ -194,7 +194,7 @@ export class Committer {
     const { privateStore, publicStore, keys } = this.options;
     for (let attempt = 0; attempt < MAX_LOST; attempt++) {
       const n = await highestGeneration(privateStore, this.#known);
-      const published = await readCheckpoint(publicStore, keys);
+      const published = await readCheckpoint(publicStore, ownTrust(keys));
       if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
       if (n < 0) throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
       const generation = await readGeneration(privateStore, n);

@@ -1,5 +1,5 @@
 import type { Store } from "../../infra/store/store.ts";
-import { openCheckpoint, signCheckpoint, type TreeHead } from "../../infra/tree/checkpoint.ts";
+import { type CheckpointTrust, openCheckpoint, signCheckpoint, type TreeHead } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 import { CHECKPOINT } from "./objects.ts";
@@ -17,7 +17,19 @@ export class Fork extends Error {
 export interface CheckpointKeys {
   log: NoteSigner;
   witness: NoteSigner;
+  /** Keys that were replaced: they sign beside the new ones until they retire, and what they signed is still ours. */
+  replaced?: readonly { role: "log" | "witness"; signer: NoteSigner; until: Date }[];
 }
+
+const replacedAs = (keys: CheckpointKeys, role: "log" | "witness", at?: Date): NoteSigner[] =>
+  (keys.replaced ?? []).flatMap((one) => (one.role === role && (!at || one.until > at) ? [one.signer] : []));
+
+/** Our own checkpoints, whichever of our keys signed them. */
+export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
+  ...keys,
+  logs: replacedAs(keys, "log"),
+  witnesses: replacedAs(keys, "witness"),
+});
 
 /**
  * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
@@ -34,14 +46,16 @@ export async function publishCheckpoint(
 ): Promise<boolean> {
   let superseded = false;
   await swapPublic(store, CHECKPOINT, (object) => {
-    const theirs = object && openCheckpoint(object.bytes, keys);
+    const theirs = object && openCheckpoint(object.bytes, ownTrust(keys));
     if (theirs && theirs.size === head.size && !sameHash(theirs.root, head.root)) {
       throw new Fork(head.size, head.root, theirs.root);
     }
     superseded = theirs !== null && theirs.size > head.size;
     if (superseded) return null;
     const older = theirs && theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at));
-    return older ? null : signCheckpoint(head, keys.log, keys.witness, at);
+    if (older) return null;
+    const retiring = { logs: replacedAs(keys, "log", at), witnesses: replacedAs(keys, "witness", at) };
+    return signCheckpoint(head, keys.log, keys.witness, at, retiring);
   });
   return !superseded;
 }

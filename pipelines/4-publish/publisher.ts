@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import type { RetiredKey } from "../../infra/keys/keys.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -10,9 +11,10 @@ import type { View } from "../record/volatile.ts";
 import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
 import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
+import { type Freeze, planFreezes } from "./freezes.ts";
 import type { CheckpointKeys } from "./head.ts";
 import { writeIndex } from "./index-build.ts";
-import { writeKeys } from "./keys.ts";
+import { type KeysDocument, readKeys, writeKeys } from "./keys.ts";
 import { unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
@@ -20,12 +22,13 @@ import { sweepPartials } from "./sweep.ts";
 import type { CorrectionDraft } from "./take-lines.ts";
 import { type CorrectionsOf, type RunResult, RunTaker } from "./take-run.ts";
 import { nameHistory, readView, sweepLive, writeHistory, writeLive, writeView } from "./view.ts";
+import { putPacked } from "./writes.ts";
 
 export interface PublisherOptions {
   privateStore: Store;
   publicStore: Store;
-  /** Keys in use: cards signs cards and index lists, log and witness the checkpoint. */
-  signers: { cards: Signer; log: Signer; witness: Signer };
+  /** Keys in use: cards signs cards and index lists, log and witness the checkpoint; and those that they replaced. */
+  signers: { cards: Signer; log: Signer; witness: Signer; retired?: readonly RetiredKey[] };
   clock: Clock;
   /** Name of the log: the base address without its scheme unless configured. */
   origin: string;
@@ -88,6 +91,21 @@ export class Publisher {
     return this.#committer.fold;
   }
 
+  /** The same, recovered and caught up with what other publishers did. */
+  async current(): Promise<PublishedFold> {
+    return (await this.#committer.before()).fold;
+  }
+
+  /** Write a zstd file that a leaf is to name, or adopt the one that unpacks to the same. @returns the bytes there now */
+  putEvidence(key: string, bytes: Uint8Array): Promise<Uint8Array> {
+    return putPacked(this.#options.publicStore, key, bytes);
+  }
+
+  /** Closings of days, whole and in order; nothing when another publisher was quicker with one of them. */
+  publishFreezes(freezes: readonly Freeze[]): Promise<Committed> {
+    return this.#commit((before) => planFreezes(before, freezes));
+  }
+
   /** Leaves as they are; those that the log has already are left out. */
   publishLeaves(drafts: readonly Draft[]): Promise<Committed> {
     return this.#commit(({ fold }) => ({ groups: unknownDrafts(fold, drafts).map((draft) => [draft]) }));
@@ -108,14 +126,15 @@ export class Publisher {
 
   /**
    * The keys document, when it changed. The first leaf of every log.
-   * @param signer cards key of the document before (default: the one in use), so that documents form a chain.
+   * @param signer cards key of the document before (default: the one of ours that it names), so that documents chain.
    */
-  async publishKeys(jwks: Jwks, signer: Signer = this.#options.signers.cards): Promise<void> {
+  async publishKeys(jwks: Jwks, signer?: Signer): Promise<void> {
     const { publicStore, clock } = this.#options;
     // Twice at most: a writer that died may have left document n, and ours is n + 1 then.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
-      const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
+      const by = signer ?? vouching(await readKeys(publicStore, fold), this.#options.signers);
+      const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
     }
@@ -195,14 +214,28 @@ export class Publisher {
   }
 }
 
+/** The cards key that the newest document names and that we hold: after a rotation that is the one it replaced. */
+function vouching(before: KeysDocument | null, { cards, retired = [] }: PublisherOptions["signers"]): Signer {
+  const held = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
+  return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
+}
+
 /** The checkpoint's keys under their names: the log's is the origin, the witness's stands below it. */
-export function checkpointKeys(origin: string, signers: { log: Signer; witness: Signer }): CheckpointKeys {
+export function checkpointKeys(
+  origin: string,
+  signers: { log: Signer; witness: Signer; retired?: readonly RetiredKey[] },
+): CheckpointKeys {
   const named = (name: string, signer: Signer) => ({
     name,
     publicKey: signer.publicKey,
     sign: (message: Uint8Array) => signer.sign(message),
   });
-  return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness) };
+  const replaced = (signers.retired ?? []).flatMap(({ signer, until }) => {
+    const role = signer.purpose;
+    if (role !== "log" && role !== "witness") return [];
+    return [{ role, signer: named(role === "log" ? origin : witnessName(origin), signer), until }];
+  });
+  return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness), replaced };
 }
 
 /** @see Publisher */

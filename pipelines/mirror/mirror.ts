@@ -8,13 +8,15 @@ import { CHECKPOINT, HINT_INDEX, HINT_KEYS, segmentKey } from "../4-publish/obje
 import { packSegment } from "../4-publish/segment.ts";
 import { swapPublic } from "../4-publish/writes.ts";
 import { BundleCopier, expose, type Tally, tilesFrom } from "./copy.ts";
+import { Unproven } from "./errors.ts";
 import { openHead, refuseOlder, refuseOther, refuseStale } from "./head.ts";
 import { inLanes, range } from "./lanes.ts";
 import { MAX } from "./limits.ts";
 import { NamedObjects, type ShardLine } from "./objects.ts";
+import { followKeys, keysAhead } from "./rotation.ts";
 import type { Source } from "./source.ts";
 import { type Head, headOf, MirrorState, type Trusted } from "./state.ts";
-import { type GivenKeys, trustOf } from "./trust.ts";
+import { fromPins, type GivenKeys, trustOf } from "./trust.ts";
 import { Walk } from "./walk.ts";
 
 export interface MirrorOptions {
@@ -61,7 +63,7 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   if (trusted) await present(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
-  const head = openHead(bytes, await trustOf(source, bytes, state, options.keys ?? {}, say));
+  const head = await headOrRotated(options, bytes, state, known, say);
   refuseStale(head, clock, options.maxAgeSeconds);
   const seen = [known?.head, pending].filter((one): one is Head => !!one);
   for (const one of seen) await refuseOlder(head, one, state);
@@ -85,8 +87,30 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   const proven = { head: headOf(head), ...newest };
   await state.saveTrusted(proven);
   await present(publicStore, proven);
+  await followKeys(state, publicStore, newest.keys, head.origin, clock);
   await state.clearPending();
   return summary("synced", proven.head);
+}
+
+/** The signed head; under the keys of newer documents where the ones we know have all retired. */
+async function headOrRotated(
+  { source, publicStore, clock, keys = {} }: MirrorOptions,
+  bytes: Uint8Array,
+  state: MirrorState,
+  known: Trusted | null,
+  say: (text: string) => void,
+): Promise<Checkpoint> {
+  const trust = await trustOf(source, bytes, state, keys, say);
+  try {
+    return openHead(bytes, trust);
+  } catch (error) {
+    const pins = await state.pins();
+    if (!(error instanceof Unproven) || !known?.keys || !pins) throw error;
+    const ahead = await keysAhead(source, publicStore, pins, known.keys, trust.log.name, clock);
+    if (!ahead) throw error;
+    say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
+    return openHead(bytes, fromPins(ahead));
+  }
 }
 
 /** Copy and prove everything below the head. Every object is durable when this returns. */

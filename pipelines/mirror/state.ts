@@ -4,8 +4,17 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { MirrorBusy } from "./errors.ts";
 
-/** The verifier keys that a mirror believes, as signed-note vkeys. */
-export const Pins = z.strictObject({ log: z.string(), witness: z.string().nullable() });
+/**
+ * The verifier keys that a mirror was given or saw first, as signed-note vkeys, and those that the newest proven keys
+ * document names as valid: once there is one, these are believed, so that a rotation is followed without an operator and
+ * a retired key opens nothing any more.
+ */
+export const Pins = z.strictObject({
+  log: z.string(),
+  witness: z.string().nullable(),
+  logs: z.array(z.string()).max(64).optional(),
+  witnesses: z.array(z.string()).max(64).optional(),
+});
 export type Pins = z.infer<typeof Pins>;
 
 /** The newest leaves that name keys and an index, in the form of the hints. */

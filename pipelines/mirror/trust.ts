@@ -51,16 +51,17 @@ export async function trustOf(
   return trust;
 }
 
-/** A witness that was pinned beside this log key is not forgotten because it was not named again. */
-const withPinned = (log: string, witness: string | undefined, pinned: Pins | null): Pins => ({
-  log,
-  witness: witness ?? (pinned?.log === log ? pinned.witness : null),
-});
+/** What was learned beside this log key is not forgotten because the key was named again. */
+const withPinned = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
+  pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };
 
-const fromPins = ({ log, witness }: Pins): CheckpointTrust => ({
-  log: parseVkey(log, ED25519),
-  ...(witness ? { witness: parseVkey(witness, COSIGNATURE) } : {}),
-});
+/** @throws BadNote for a vkey that is none */
+export function fromPins({ log, witness, logs = [log], witnesses = witness ? [witness] : [] }: Pins): CheckpointTrust {
+  const [first, ...more] = logs.map((vkey) => parseVkey(vkey, ED25519));
+  const [seen, ...others] = witnesses.map((vkey) => parseVkey(vkey, COSIGNATURE));
+  // A mirror that was told of no witness asks for none, whatever the log's documents name.
+  return { log: first!, logs: more, ...(witness && seen ? { witness: seen, witnesses: others } : {}) };
+}
 
 const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
 

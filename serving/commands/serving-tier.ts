@@ -26,13 +26,18 @@ export interface ServingParts extends Pick<Parts, "config" | "publicStore" | "lo
   ring: Keyring;
 }
 
-/** Whom serving believes: the log's and the witness's keys in use. */
-function trustOf(origin: string, ring: Keyring): CheckpointTrust {
-  const inUse = (purpose: "log" | "witness", name: string) => {
-    const key = ring.keys.find((one) => one.purpose === purpose && one.retired_at === undefined)!;
-    return { name, publicKey: fromBase64url(key.x)! };
+/** Whom serving believes at `now`: the log's and the witness's keys in use, and those that are not retired yet. */
+export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
+  const believed = (purpose: "log" | "witness", name: string) => {
+    const valid = ring.keys.filter(
+      (one) => one.purpose === purpose && (!one.retired_at || new Date(one.retired_at) > now),
+    );
+    const [inUse, ...retiring] = valid.sort((a, b) => Number(!!a.retired_at) - Number(!!b.retired_at));
+    const named = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
+    return { inUse: named(inUse!), retiring: retiring.map(named) };
   };
-  return { log: inUse("log", origin), witness: inUse("witness", witnessName(origin)) };
+  const [log, witness] = [believed("log", origin), believed("witness", witnessName(origin))];
+  return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
 }
 
 /**
@@ -42,7 +47,7 @@ function trustOf(origin: string, ring: Keyring): CheckpointTrust {
 export async function openServing(parts: ServingParts, clock: Clock, lapsed: boolean): Promise<ServingTier> {
   const { config, publicStore, log, answers, ring, egress, logger, metrics } = parts;
   const origin = originOf(config.base_url);
-  const tree = new PublishedTree(publicStore, trustOf(origin, ring));
+  const tree = new PublishedTree(publicStore, trustOf(origin, ring, clock.now()));
   const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics });
   const jwks = () => keysDocument(ring);
   const app = createApp({

@@ -77,7 +77,7 @@ test("a mirror copies and proves everything through it", async () => {
   }
 });
 
-const index = () => `index/${record.committer.fold.index!.tree_size}.json`;
+const index = (): string => `index/${record.committer.fold.index!.tree_size}.json`;
 
 test.each([
   ["checkpoint", () => "checkpoint", OBJECTS.checkpoint.headers],

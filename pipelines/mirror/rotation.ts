@@ -1,0 +1,92 @@
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { witnessName } from "../../infra/tree/checkpoint.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
+import { KeysDocument } from "../4-publish/keys.ts";
+import { keysKey } from "../4-publish/objects.ts";
+import { Unproven } from "./errors.ts";
+import { MAX } from "./limits.ts";
+import { refuseUnsigned } from "./objects.ts";
+import type { Source } from "./source.ts";
+import { type MirrorState, type Newest, type Pins, parseJson } from "./state.ts";
+
+/** Keys documents that are followed ahead of the tree in one run. */
+const MAX_AHEAD = 256;
+
+const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
+
+/** The log's and the witness's keys that a document names as valid at `now`, as vkeys. */
+function namedBy(document: KeysDocument, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
+  const valid = (purpose: string) =>
+    jwksOf(document).keys.flatMap((key) => {
+      const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
+      const publicKey = key.purpose === purpose && !retired ? fromBase64url(key.x) : null;
+      return publicKey ? [publicKey] : [];
+    });
+  return {
+    logs: valid("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
+    witnesses: valid("witness").map((publicKey) => formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE)),
+  };
+}
+
+/** Our own copy of a document that was proven. */
+async function ownDocument(store: Store, keys: NonNullable<Newest["keys"]>): Promise<KeysDocument | null> {
+  const object = await store.get(keys.key);
+  if (!object || sha256hex(object.bytes) !== keys.sha256) return null;
+  return KeysDocument.safeParse(parseJson(object.bytes)).data ?? null;
+}
+
+const samePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
+
+/** After a run: believe from now on the keys that the newest proven document names as valid. */
+export async function followKeys(
+  state: MirrorState,
+  store: Store,
+  keys: Newest["keys"],
+  origin: string,
+  clock: Clock,
+): Promise<void> {
+  const pins = await state.pins();
+  const document = keys && (await ownDocument(store, keys));
+  if (!pins || !document) return;
+  const named = namedBy(document, origin, clock.now());
+  // A document without a log key would lock the mirror out: what was believed stays.
+  if (named.logs.length === 0) return;
+  const next = { log: pins.log, witness: pins.witness, ...named };
+  if (!samePins(pins, next)) await state.savePins(next);
+}
+
+/**
+ * A mirror that slept through a whole overlap knows no key of the newest checkpoint. The documents after its own say
+ * which ones it has: each names the one before it and is signed by a cards key of it. Nothing of the tree is believed by
+ * this alone: the checkpoint still has to go on from every head that was proven before.
+ * @returns the pins with the keys of the newest document, or null when there is none after ours
+ * @throws Unproven for a document that does not continue the chain
+ */
+export async function keysAhead(
+  source: Source,
+  store: Store,
+  pins: Pins,
+  known: NonNullable<Newest["keys"]>,
+  origin: string,
+  clock: Clock,
+): Promise<Pins | null> {
+  const own = await ownDocument(store, known);
+  if (!own) return null;
+  let [before, hash, ahead] = [own, known.sha256, 0];
+  for (; ahead < MAX_AHEAD; ahead++) {
+    const key = keysKey(before.n + 1);
+    const bytes = await source.get(key, MAX.keys);
+    if (!bytes) break;
+    const document = KeysDocument.safeParse(parseJson(bytes)).data;
+    if (document?.n !== before.n + 1 || document.previous !== hash) {
+      throw new Unproven(key, `document ${before.n + 1} after ${hash}`, "something else");
+    }
+    refuseUnsigned(key, jwksOf(before), document, document.computed_at);
+    [before, hash] = [document, sha256hex(bytes)];
+  }
+  const named = namedBy(before, origin, clock.now());
+  return ahead > 0 && named.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...named } : null;
+}

@@ -1,0 +1,174 @@
+import { cp, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { canonicalBytes } from "../../../infra/canonical.ts";
+import { FixedClock } from "../../../infra/clock.ts";
+import { PURPOSES } from "../../../infra/keys/jwk.ts";
+import { keysDocument } from "../../../infra/keys/keyring.ts";
+import { type Keys, keygen, loadKeys, rotate } from "../../../infra/keys/keys.ts";
+import { signObject } from "../../../infra/keys/sign.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
+import { checkpointKeys, createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { Unproven } from "../../../pipelines/mirror/errors.ts";
+import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { trustOf } from "../../../serving/commands/serving-tier.ts";
+import { ORIGIN } from "../../helpers/public-record.ts";
+import { Mirror } from "./bed.ts";
+
+const T0 = Date.parse("2026-11-21T00:00:00.000Z");
+const HOUR = 3_600_000;
+const at = (hours: number): string => new Date(T0 + hours * HOUR).toISOString();
+
+let dir: string;
+let privateStore: Store;
+let publicStore: Store;
+const clock = new FixedClock(at(0));
+const opened: Mirror[] = [];
+
+const keys = (): Keys => loadKeys(join(dir, "keys"));
+
+/** A publisher as it is after a start: with the keys that the folder holds now, which it publishes first. */
+async function started(): Promise<Publisher> {
+  const signers = keys();
+  const publisher = createPublisher({
+    ...{ privateStore, publicStore, signers, clock, origin: ORIGIN, partitions: 2 },
+    ...{ logger: createLogger("silent"), metrics: createMetrics() },
+  });
+  await publisher.start();
+  await publisher.publishKeys(keysDocument(signers.ring));
+  return publisher;
+}
+
+/** One more leaf at this hour, by a publisher that starts now. */
+async function publishAt(hours: number): Promise<void> {
+  clock.set(at(hours));
+  const publisher = await started();
+  const salt_hash = hours.toString(16).padStart(64, "0");
+  const day = new Date(T0 + hours * 24 * HOUR).toISOString().slice(0, 10);
+  await publisher.publishSchedule({ day, salt_hash, covered_root: "00".repeat(32), covered: 0 });
+  await publisher.refreshCheckpoint();
+}
+
+async function mirrorAt(hours: number, like?: Mirror): Promise<Mirror> {
+  const mirror = await Mirror.open(like);
+  opened.push(mirror);
+  mirror.clock.set(at(hours));
+  return mirror;
+}
+
+const sync = (mirror: Mirror, given = {}, from = join(dir, "public")) =>
+  mirror.run(new DirectorySource(from), { maxAgeSeconds: 0, ...given });
+
+const signatures = async (): Promise<number> =>
+  parseNote((await publicStore.get("checkpoint"))!.bytes).signatures.length;
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "rotation-"));
+  keygen(join(dir, "keys"), new Date(at(-24)));
+  privateStore = await openDirectoryStore(join(dir, "private"));
+  publicStore = await openDirectoryStore(join(dir, "public"));
+  await publishAt(0);
+});
+
+afterEach(async () => {
+  for (const mirror of opened.splice(0)) await mirror.close();
+  await privateStore.close();
+  await publicStore.close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+/** All four keys replaced at hour 1; the old ones count until hour 25. */
+function rotateAll(): void {
+  for (const purpose of PURPOSES) rotate(join(dir, "keys"), purpose, new Date(at(1)), new Date(at(25)));
+}
+
+describe("keys are rotated", () => {
+  test("old and new sign side by side until the old ones retire, and the documents chain", async () => {
+    expect(await signatures()).toBe(2);
+    rotateAll();
+    await publishAt(2);
+    expect(await signatures()).toBe(4);
+    await publishAt(26);
+    expect(await signatures()).toBe(2);
+    const fresh = await mirrorAt(26);
+    expect(await sync(fresh)).toMatchObject({ result: "synced", size: 5 });
+  });
+
+  test("a mirror that came by during the overlap goes on without an operator", async () => {
+    const mirror = await mirrorAt(0);
+    await sync(mirror);
+    rotateAll();
+    await publishAt(2);
+    mirror.clock.set(at(3));
+    expect(await sync(mirror)).toMatchObject({ result: "synced" });
+    await publishAt(26);
+    mirror.clock.set(at(26));
+    expect(await sync(mirror)).toMatchObject({ result: "synced", size: 5 });
+  });
+
+  test.each([
+    ["pinned on first use", false],
+    ["told the first key on every run", true],
+  ])("a mirror %s that slept through the overlap follows the documents", async (_, told) => {
+    const log = { name: ORIGIN, publicKey: keys().log.publicKey };
+    const given = told ? { keys: { log: formatVkey(log, ED25519) } } : {};
+    const mirror = await mirrorAt(0);
+    await sync(mirror, given);
+    rotateAll();
+    await publishAt(2);
+    await publishAt(30);
+    mirror.clock.set(at(30));
+    const said: string[] = [];
+    const done = await sync(mirror, { ...given, say: (text: string) => said.push(text) });
+    expect(done).toMatchObject({ result: "synced", size: 5 });
+    expect(said.join()).toContain("rotated");
+    expect(await sync(mirror, { ...given, say: (text: string) => said.push(text) })).toMatchObject({ result: "idle" });
+    expect(said).toHaveLength(1);
+  });
+
+  test("a retired key opens nothing any more, for mirror and serving", async () => {
+    const old = checkpointKeys(ORIGIN, keys());
+    const mirror = await mirrorAt(0);
+    await sync(mirror);
+    rotateAll();
+    await publishAt(26);
+    mirror.clock.set(at(26));
+    await sync(mirror);
+    const head = openCheckpoint((await publicStore.get("checkpoint"))!.bytes, checkpointKeys(ORIGIN, keys()));
+    const stolen = signCheckpoint(head, old.log, old.witness, new Date(at(27)));
+    const copy = join(dir, "copy");
+    await cp(join(dir, "public"), copy, { recursive: true });
+    const store = await openDirectoryStore(copy);
+    await store.swap("checkpoint", stolen, (await store.head("checkpoint"))!.etag);
+    await store.close();
+    await expect(sync(mirror, {}, copy)).rejects.toThrow(Unproven);
+    const ring = keys().ring;
+    expect(() => openCheckpoint(stolen, trustOf(ORIGIN, ring, new Date(at(24))))).not.toThrow();
+    expect(() => openCheckpoint(stolen, trustOf(ORIGIN, ring, new Date(at(25))))).toThrow("not signed by");
+  });
+
+  test("documents that another key signed lead nowhere", async () => {
+    const mirror = await mirrorAt(0);
+    await sync(mirror);
+    rotateAll();
+    await publishAt(30);
+    mirror.clock.set(at(30));
+    const copy = join(dir, "copy");
+    await cp(join(dir, "public"), copy, { recursive: true });
+    const store = await openDirectoryStore(copy);
+    const document = JSON.parse(Buffer.from((await store.get("keys/1.json"))!.bytes).toString("utf8"));
+    // Signed by the new cards key instead of the one that the mirror knows: a chain that begins with its own end.
+    const { signature, signing_key_id, canonicalization, ...unsigned } = document;
+    expect([signature, signing_key_id, canonicalization].every(Boolean)).toBe(true);
+    const forged = canonicalBytes(signObject(keys().cards, unsigned), { published: true });
+    await store.swap("keys/1.json", forged, (await store.head("keys/1.json"))!.etag);
+    await store.close();
+    await expect(sync(mirror, {}, copy)).rejects.toThrow("keys/1.json");
+    expect((await sync(mirror)).result).toBe("synced");
+  });
+});
