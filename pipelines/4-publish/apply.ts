@@ -12,7 +12,9 @@ import { putPublic } from "./writes.ts";
  * create-only, so doing it again, or after another writer died half way, changes nothing.
  */
 export async function writeTree(store: Store, { live, tiles, bundles, from }: Growth): Promise<void> {
-  const writes = tiles.map((tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes));
+  const writes: (() => Promise<unknown>)[] = tiles.map(
+    (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
+  );
   for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
   await inTurns(writes);
   const [first, end] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [number, number];
@@ -26,7 +28,7 @@ export async function writeTree(store: Store, { live, tiles, bundles, from }: Gr
 /** Writes under way at once: a large batch must not hold every file handle of the machine. */
 const WRITES_AT_ONCE = 16;
 
-async function inTurns(writes: readonly (() => Promise<void>)[]): Promise<void> {
+async function inTurns(writes: readonly (() => Promise<unknown>)[]): Promise<void> {
   for (let at = 0; at < writes.length; at += WRITES_AT_ONCE) {
     await Promise.all(writes.slice(at, at + WRITES_AT_ONCE).map((write) => write()));
   }

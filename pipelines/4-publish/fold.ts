@@ -3,6 +3,7 @@ import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/lea
 import { addDays, dayOf } from "../record/time.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { lastCounted } from "./cadence.ts";
+import { EvidenceFold } from "./evidence-fold.ts";
 
 /**
  * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
@@ -35,11 +36,16 @@ export interface RawLetter {
   leaf: number;
   day: string;
   band: Band;
+  /** The rows it stood on: observed from the start of its window on, before the moment of its run. */
+  windowStart: string;
+  computedAt: string;
 }
 
 export interface PublishedCorrection {
   leaf: number;
   kind: CorrectionLeaf["kind"];
+  /** Offset of its record in the topic `corrections`; unknown in leaves that do not say it. */
+  position: number | null;
   body: Record<string, unknown>;
 }
 
@@ -88,6 +94,7 @@ export class PublishedFold {
   readonly schedules = new Map<string, { salt_hash: string; salt: string | null }>();
   keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
   index: { tree_size: number; key: string; leaf: number } | null = null;
+  readonly evidence = new EvidenceFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
 
@@ -113,7 +120,12 @@ export class PublishedFold {
       case "correction":
       case "dispute":
       case "reinstated":
-        this.#cap(leaf.capability_id).corrections.push({ leaf: leaf.index, kind: leaf.kind, body: leaf.body });
+        this.#cap(leaf.capability_id).corrections.push({
+          leaf: leaf.index,
+          kind: leaf.kind,
+          position: leaf.position ?? null,
+          body: leaf.body,
+        });
         return;
       case "schedule":
         this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
@@ -124,6 +136,9 @@ export class PublishedFold {
         return;
       case "index":
         this.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: leaf.index };
+        return;
+      case "evidence":
+        this.evidence.evidence(leaf);
     }
   }
 
@@ -149,6 +164,7 @@ export class PublishedFold {
   }
 
   #grade(leaf: GradeLeaf): void {
+    this.evidence.grade(leaf);
     const cap = this.#cap(leaf.card.capability_id);
     const last = cap.cards.at(-1);
     // Cards of one endpoint in one run are neighbours; anything else begins a new group.
@@ -172,7 +188,8 @@ export class PublishedFold {
     cap.day = leaf.day;
     cap.positions = leaf.inputs.positions;
     if (leaf.headline) {
-      cap.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band });
+      const { window_start: windowStart, computed_at: computedAt } = leaf.card;
+      cap.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
       cap.raw = recent(cap.raw, leaf.day);
     }
   }

@@ -35,7 +35,8 @@ export const OBJECTS = {
   segment: line(String.raw`segment\/\d+\.ndjson\.zst`, ZSTD),
   archiveFile: line(String.raw`archive\/[a-z_]+\/${DAY}\.${SHA16}\.ndjson\.zst`, ZSTD),
   archiveManifest: line(String.raw`archive\/arc_${ID}\.json`, JSON_TYPE),
-  evidence: line(String.raw`evidence\/${DAY}\/\d{1,2}\.${SHA16}\.ndjson\.zst`, ZSTD),
+  /** A bucket's samples of a day, or the payee and domain tables that its cards name. */
+  evidence: line(String.raw`evidence\/${DAY}\/(?:\d{1,2}|kin)\.${SHA16}\.ndjson\.zst`, ZSTD),
   call: line(String.raw`call\/${SHA256}\.zst`, ZSTD),
   liveTable: line(String.raw`live\/\d+\.\d+\.arrow`, "application/vnd.apache.arrow.file", "public, max-age=3600"),
   historyTable: line(
@@ -82,5 +83,8 @@ export const segmentKey = (n: number): string => `segment/${n}.ndjson.zst`;
 export const keysKey = (n: number): string => `keys/${n}.json`;
 export const indexKey = (treeSize: number): string => `index/${treeSize}.json`;
 export const shardKey = (sha256: string): string => `index/shard/${sha256}.ndjson.zst`;
+/** Named by the unpacked bytes, since compressors differ between versions. */
+export const evidenceKey = (day: string, part: number | "kin", unpackedSha256: string): string =>
+  `evidence/${day}/${part}.${unpackedSha256.slice(0, 16)}.ndjson.zst`;
 export const liveKey = (partition: number, n: number): string => `live/${partition}.${n}.arrow`;
 export const historyKey = (bucket: number, n: number): string => `live/history/${bucket}.${n}.arrow`;

@@ -1,3 +1,7 @@
+import { createHash } from "node:crypto";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { DecompressStream } from "zstd-napi";
 import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
 import { headersOf } from "./objects.ts";
 
@@ -19,13 +23,33 @@ export type Same = (theirs: Uint8Array) => boolean | Promise<boolean>;
 
 /**
  * Create a public object, or adopt the one that is there when it says the same.
+ * @returns the bytes that are there now: ours, or those adopted
  * @throws NotPublic, PublicConflict, and what the store throws
  */
-export async function putPublic(store: Store, key: string, bytes: Uint8Array, same?: Same): Promise<void> {
-  if ((await store.create(key, bytes, meta(key))).result === "created") return;
+export async function putPublic(store: Store, key: string, bytes: Uint8Array, same?: Same): Promise<Uint8Array> {
+  if ((await store.create(key, bytes, meta(key))).result === "created") return bytes;
   const theirs = await store.get(key);
   const equal = theirs && (same ? await same(theirs.bytes) : Buffer.compare(theirs.bytes, bytes) === 0);
   if (!equal) throw new PublicConflict(key);
+  return theirs.bytes;
+}
+
+/** {@link putPublic} of a zstd frame: what counts is what it unpacks to, since compressors differ between versions. */
+export const putPacked = (store: Store, key: string, packed: Uint8Array): Promise<Uint8Array> =>
+  putPublic(store, key, packed, async (theirs) => {
+    const [ours, other] = await Promise.all([packed, theirs].map((frame) => contentOf(frame)));
+    return ours !== null && ours === other;
+  });
+
+/** sha256 of what a frame unpacks to, or null when it is none. */
+async function contentOf(packed: Uint8Array): Promise<string | null> {
+  const hash = createHash("sha256");
+  try {
+    await pipeline(Readable.from([packed]), new DecompressStream(), hash);
+    return hash.digest("hex");
+  } catch {
+    return null;
+  }
 }
 
 /** Races that a swap takes part in before it gives up: each lost one means that somebody else moved on. */

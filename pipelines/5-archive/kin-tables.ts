@@ -1,7 +1,9 @@
 import { z } from "zod";
 import type { Store } from "../../infra/store/store.ts";
 import { Kin, type Thief } from "../3-grade/kin.ts";
+import { EMPTY_KIN } from "../4-publish/evidence-fold.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
+import type { KinLine } from "../record/evidence.ts";
 
 /**
  * The payee and domain tables that runs graded with. A card's leaf names its table by hash alone (`inputs.kin`), and no
@@ -12,9 +14,6 @@ const Thieves = z.array(
 );
 
 const kinKey = (sha256: string): string => `kin/${sha256}.json`;
-
-/** The table of nobody: every run before the first theft. It is never written down. */
-export const EMPTY_KIN = new Kin([]).sha256;
 
 /** Keep the table of a run, once. @throws Error when the table is not the one the run names: its cards could not be proven */
 export async function keepKin(privateStore: Store, sha256: string, thieves: readonly Thief[]): Promise<void> {
@@ -31,6 +30,33 @@ export async function keptKin(privateStore: Store, sha256: string): Promise<Thie
   const { data } = Thieves.safeParse(parse(object.bytes));
   if (!data || new Kin(data).sha256 !== sha256) throw new BadPrivate(kinKey(sha256), "is not what its name says");
   return [...data].sort((a, b) => (a.cap < b.cap ? -1 : 1));
+}
+
+/**
+ * Lines of a day's file: each table as what differs from the line before it, the first from nobody.
+ * @param names hashes in the order of their first card @param missing told of each one that was never kept
+ */
+export async function kinLines(
+  privateStore: Store,
+  names: readonly string[],
+  missing: (sha256: string) => void,
+): Promise<KinLine[]> {
+  const lines: KinLine[] = [];
+  let before: readonly Thief[] = [];
+  for (const kin of names) {
+    const table = await keptKin(privateStore, kin);
+    if (!table) {
+      missing(kin);
+      continue;
+    }
+    const had = new Map(before.map((thief) => [thief.cap, thief]));
+    const has = new Set(table.map(({ cap }) => cap));
+    const same = (a: Thief, b: Thief | undefined) => b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
+    const add = table.filter((thief) => !same(thief, had.get(thief.cap))).map((thief) => ({ ...thief }));
+    lines.push({ kin, add, remove: before.flatMap(({ cap }) => (has.has(cap) ? [] : [cap])) });
+    before = table;
+  }
+  return lines;
 }
 
 function parse(bytes: Uint8Array): unknown {

@@ -49,10 +49,13 @@ export const isId = (prefix: "cap" | "rec" | "arc", text: string): boolean =>
 export const bucketOf = (key: string): number => sha256(key)[0]! >> 2;
 
 /** partition = bucket >> (6 - log2 P), P one of 1, 2, 4 .. 64. */
-export function partitionOf(key: string, partitions: number): number {
+export function partitionOfBucket(bucket: number, partitions: number): number {
   const log2 = Math.log2(partitions);
   if (!Number.isInteger(log2) || partitions < 1 || partitions > 64) {
     throw new RangeError(`partitions must be 1, 2, 4 .. 64, not ${partitions}`);
   }
-  return bucketOf(key) >> (6 - log2);
+  return bucket >> (6 - log2);
 }
+
+/** Partition of the log that a key's records lie in. @throws RangeError */
+export const partitionOf = (key: string, partitions: number): number => partitionOfBucket(bucketOf(key), partitions);

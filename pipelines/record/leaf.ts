@@ -48,6 +48,8 @@ export const CorrectionLeaf = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated"]),
   ...base,
   capability_id: z.string(),
+  /** Offset of its record in the topic `corrections` of the capability's partition: a card that read less ignores it. */
+  position: z.int().min(0).optional(),
   body: z.looseObject({}),
 });
 export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
@@ -84,6 +86,37 @@ export const IndexLeaf = z.looseObject({
   tree_size: z.int(),
 });
 
+/**
+ * One file of the evidence (records.md, Evidence), or the word that a day has none. The leaves of one freeze of a day are
+ * neighbours and count themselves, so that none can be left out unseen.
+ */
+export const EvidenceLeaf = z.looseObject({
+  kind: z.literal("evidence"),
+  ...base,
+  /** Closed UTC day. */
+  day: z.string(),
+  /** 0 the first time; what arrived after a freeze makes a further one of the same day. */
+  freeze: z.int().min(0),
+  part: z.int().min(1),
+  parts: z.int().min(1),
+  /** `rows`: one bucket's samples and amendments. `kin`: payee and domain tables. `nothing`: the day has no row. */
+  holds: z.enum(["rows", "kin", "nothing"]),
+  bucket: z.int().min(0).max(63).nullable(),
+  /** Lines of the file. */
+  rows: z.int().min(0),
+  /** {topic: next offset} of the bucket's partition: what the freeze had read. */
+  positions: z.record(z.string(), z.int()),
+  /** Of `kin`: tables that cards of this day in leaves below this position name. */
+  below: z.int().min(0).nullable(),
+  key: z.string().nullable(),
+  /** Of the packed bytes, and of what they unpack to; the key carries the first 16 of the latter. */
+  sha256: z.string().nullable(),
+  bytes: z.int().min(0),
+  unpacked_sha256: z.string().nullable(),
+  unpacked_bytes: z.int().min(0),
+});
+export type EvidenceLeaf = z.infer<typeof EvidenceLeaf>;
+
 export const Leaf = z.discriminatedUnion("kind", [
   GradeLeaf,
   ListingLeaf,
@@ -92,6 +125,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   ScheduleLeaf,
   KeysLeaf,
   IndexLeaf,
+  EvidenceLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];

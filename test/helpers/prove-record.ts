@@ -63,6 +63,8 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
       return `keys ${known.n}`;
     case "index":
       return `index ${known.tree_size}`;
+    case "evidence":
+      return `evidence ${known.day} ${known.freeze} ${known.part}`;
   }
 }
 

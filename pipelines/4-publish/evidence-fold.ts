@@ -1,0 +1,45 @@
+import { Kin } from "../3-grade/kin.ts";
+import type { EvidenceLeaf, GradeLeaf } from "../record/leaf.ts";
+
+/** The payee and domain table of nobody: every run before the first theft. No file holds it. */
+export const EMPTY_KIN = new Kin([]).sha256;
+
+/** What freezes of one UTC day have read. */
+export interface FrozenDay {
+  freezes: number;
+  /** Bucket -> {topic: next offset} of its newest file. A bucket that is not here has no file of this day. */
+  buckets: Map<number, Record<string, number>>;
+}
+
+/** What is published of the evidence, as a fold of the leaves: which days are closed, and how far each was read. */
+export class EvidenceFold {
+  readonly days = new Map<string, FrozenDay>();
+  /** Newest day that has a freeze, "" before the first. Days are closed in order and without a gap. */
+  newest = "";
+  /** Tables that cards name and no file holds yet: day -> hash of the table -> first leaf that names it. */
+  readonly kin = new Map<string, Map<string, number>>();
+
+  grade({ day, index, inputs }: Pick<GradeLeaf, "day" | "index" | "inputs">): void {
+    if (inputs.kin === EMPTY_KIN) return;
+    const tables = this.kin.get(day) ?? new Map<string, number>();
+    if (!tables.has(inputs.kin)) tables.set(inputs.kin, index);
+    this.kin.set(day, tables);
+  }
+
+  evidence(leaf: EvidenceLeaf): void {
+    const day = this.days.get(leaf.day) ?? { freezes: 0, buckets: new Map<number, Record<string, number>>() };
+    day.freezes = leaf.freeze + 1;
+    if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
+    this.days.set(leaf.day, day);
+    if (leaf.day > this.newest) this.newest = leaf.day;
+    if (leaf.holds === "kin") this.#heldBelow(leaf.day, leaf.below ?? 0);
+  }
+
+  /** A file holds the tables of this day's cards below a leaf; a table named again after it is owed again. */
+  #heldBelow(day: string, below: number): void {
+    const tables = this.kin.get(day);
+    if (!tables) return;
+    for (const [sha256, leaf] of tables) if (leaf < below) tables.delete(sha256);
+    if (tables.size === 0) this.kin.delete(day);
+  }
+}

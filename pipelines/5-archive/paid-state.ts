@@ -1,0 +1,146 @@
+import type { BodyOf } from "../record/bodies.ts";
+
+/** One record of a paid call, as the lake keeps it. */
+export interface PaidFact {
+  type: string;
+  event_id: string;
+  /** Unix ms. */
+  t: number;
+  offset: number;
+  body: unknown;
+  /** Does the file that is being made contain it? */
+  member: boolean;
+}
+
+/** How a paid call reads after some of its records: what later ones may still change. */
+export interface PaidState {
+  fault: string | null;
+  live: boolean | null;
+  honest: boolean | null;
+  settled: boolean;
+  delivered: boolean;
+  refunded: boolean;
+  delivery: number | null;
+  outcome: number | null;
+  schema_ok: boolean | null;
+  latency_ms: number | null;
+  response_sha256: string | null;
+  /** Beside the row: what it was made of. */
+  watched: boolean | null;
+  ended: string | null;
+  status: number | null;
+  checks: unknown;
+  differs: unknown;
+  control: unknown;
+  shown_again: boolean;
+  settlement: Record<string, unknown> | null;
+  refund: unknown;
+}
+
+interface Seen<T> {
+  t: number;
+  event_id: string;
+  body: T;
+}
+type Result = BodyOf<"paid.result">;
+type Again = Seen<NonNullable<BodyOf<"paid.followup">["shown_again"]>>;
+
+const DAY_MS = 86_400_000;
+/** The same proof counts when it is shown again this soon after the first try ended (grading-method.md, section 1). */
+const AGAIN_MS = 600_000;
+
+const earlier = (a: Seen<unknown>, b: Seen<unknown>): number =>
+  a.t - b.t || (a.event_id < b.event_id ? -1 : a.event_id > b.event_id ? 1 : 0);
+const orLow = (x: number | boolean | null): number => (x === null ? -1 : Number(x));
+
+const pick = <T>(facts: readonly PaidFact[], type: string): Seen<T>[] =>
+  facts.filter((fact) => fact.type === type).map((fact) => ({ ...fact, body: fact.body as T }));
+
+/** The end that somebody watched goes before a restart's guess. */
+const resultOf = (facts: readonly PaidFact[]): Seen<Result> | undefined =>
+  pick<Result>(facts, "paid.result").sort(
+    (a, b) => Number(b.body.watched) - Number(a.body.watched) || earlier(a, b),
+  )[0];
+
+/** The best that came when the same proof was shown again in time. */
+function againOf(followups: readonly Seen<BodyOf<"paid.followup">>[], result: Seen<Result>): Again | undefined {
+  const shown = followups.flatMap(({ body, ...seen }): Again[] => {
+    const inTime = body.kind === "shown_again" && seen.t <= result.t + AGAIN_MS;
+    return inTime && body.shown_again?.watched ? [{ ...seen, body: body.shown_again }] : [];
+  });
+  const rank = ({ body }: Again) => [body.delivered, body.outcome, body.delivery, body.schema_ok].map(orLow);
+  return shown.sort((a, b) => {
+    const [x, y] = [rank(a), rank(b)];
+    const at = x.findIndex((value, i) => value !== y[i]);
+    return at < 0 ? earlier(a, b) : y[at]! - x[at]!;
+  })[0];
+}
+
+/** What the chain showed: what is final goes before what was only seen. */
+function moneyOf(facts: readonly PaidFact[], finality: boolean) {
+  const seen = pick<BodyOf<"settlement">>(facts, "settlement");
+  const first = [...seen].sort((a, b) => Number(b.body.final) - Number(a.body.final) || earlier(a, b))[0];
+  if (!first) return null;
+  const { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted } = first.body;
+  const final = seen.some(({ body }) => body.final) || finality;
+  return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final };
+}
+
+/** What did not come at all is worth 0 against a known answer. */
+const outcomeOf = (input: string, ended: boolean, delivered: boolean, outcome: number | null): number | null =>
+  input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
+
+const all = (values: readonly (boolean | null | undefined)[]): boolean | null => {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length === 0 ? null : known.every(Boolean);
+};
+
+/**
+ * A paid call's row from these of its records, in any order (records.md, Evidence): what sql/22 makes in the lake,
+ * written a second time and for any moment of the log, since a card may have been graded between two of the records.
+ */
+export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {
+  // Clocks of two machines differ; a record from longer before the call is not of this call.
+  const known = facts.filter(({ t }) => t >= intent.t - DAY_MS);
+  const followups = pick<BodyOf<"paid.followup">>(known, "paid.followup");
+  const result = resultOf(known);
+  const r = result?.body;
+  const again = result && againOf(followups, result);
+  const money = moneyOf(
+    known,
+    followups.some(({ body }) => body.kind === "finality"),
+  );
+  const settled = money?.final ?? false;
+  const atOnce = r?.delivered ?? false;
+  const later = !atOnce && (again?.body.delivered ?? false);
+  const came = later && again ? again.body : r;
+  const times = (later ? [again?.body.latency_ms, r?.latency_ms] : [r?.latency_ms]).filter(
+    (ms) => typeof ms === "number",
+  );
+  // Nobody saw how it ended; or the money is gone and nobody looked a second time: no accusation.
+  const unseen = !r?.watched || (settled && !atOnce && !again);
+  const refund = followups.filter(({ body }) => body.kind === "refund").sort(earlier)[0];
+  return {
+    fault: unseen ? "ours" : (r?.fault ?? null),
+    live: r?.live ?? true,
+    honest: all([r?.honest, intent.body.first_leg.honest, money?.as_quoted]),
+    settled,
+    delivered: atOnce || later,
+    refunded: refund !== undefined,
+    delivery: came?.delivery ?? null,
+    outcome: outcomeOf(intent.body.input, r !== undefined, atOnce || later, came?.outcome ?? null),
+    schema_ok: came?.schema_ok ?? null,
+    // Failing first and answering quickly then must not look quick.
+    latency_ms: times.length === 0 ? null : Math.max(...times),
+    response_sha256: came?.response_sha256 ?? null,
+    watched: r?.watched ?? null,
+    ended: r?.ended ?? null,
+    status: came?.status ?? null,
+    checks: came?.checks ?? null,
+    differs: r?.differs ?? null,
+    control: r?.control ?? null,
+    shown_again: again !== undefined,
+    settlement: money,
+    refund: refund?.body.refund ?? null,
+  };
+}

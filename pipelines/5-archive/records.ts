@@ -1,0 +1,107 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { Positions } from "../2-ingest/load.ts";
+import type { EvidenceFold } from "../4-publish/evidence-fold.ts";
+import { partitionOfBucket } from "../record/ids.ts";
+import type { Fact } from "./lines.ts";
+
+/** Topics whose records are evidence. */
+export const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
+
+interface Row {
+  bucket: number;
+  about: string;
+  event_id: string;
+  type: string;
+  cap: string;
+  topic: string;
+  log_offset: number;
+  t: number;
+  body: string;
+  member: boolean;
+}
+
+/** Everything in the log about one thing: a sample, or a capability's corrections. */
+export interface Matter {
+  bucket: number;
+  facts: Fact[];
+}
+
+const endsText = (ends: Positions): string =>
+  JSON.stringify(
+    EVIDENCE_TOPICS.flatMap((topic) =>
+      Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next })),
+    ),
+  );
+
+/** {topic: next offset} of one bucket's partition. */
+export function positionsOfBucket(ends: Positions, bucket: number, partitions: number): Record<string, number> {
+  const part = String(partitionOfBucket(bucket, partitions));
+  return Object.fromEntries(
+    EVIDENCE_TOPICS.flatMap((topic): [string, number][] => {
+      const next = ends[topic]?.[part];
+      return next === undefined ? [] : [[topic, next]];
+    }),
+  );
+}
+
+/** How far the freezes have read each partition. */
+function readOf(fold: EvidenceFold, partitions: number): Positions {
+  const read: Positions = {};
+  for (const { buckets } of fold.days.values()) {
+    for (const [bucket, positions] of buckets) {
+      const part = String(partitionOfBucket(bucket, partitions));
+      for (const [topic, next] of Object.entries(positions)) {
+        read[topic] ??= {};
+        read[topic][part] = Math.max(read[topic][part] ?? 0, next);
+      }
+    }
+  }
+  return read;
+}
+
+/**
+ * Frozen days that got records since, and the days before `until` that have any and are not frozen. Ascending.
+ * @param ends how far the lake is loaded
+ */
+export async function daysWithNews(
+  lake: Pick<Lake, "all">,
+  fold: EvidenceFold,
+  ends: Positions,
+  until: string,
+  partitions: number,
+): Promise<string[]> {
+  const rows = await lake.all<{ day: string }>(sql("52_evidence_days"), {
+    until,
+    newest: fold.newest || "0001-01-01",
+    read: endsText(readOf(fold, partitions)),
+    ends: endsText(ends),
+  });
+  return rows.map(({ day }) => day);
+}
+
+/** What a freeze of this day has to read, bucket by bucket, things ascending by id; one thing in memory at a time. */
+export async function* mattersOf(
+  lake: Pick<Lake, "stream">,
+  fold: EvidenceFold,
+  ends: Positions,
+  day: string,
+): AsyncGenerator<Matter> {
+  const known = [...(fold.days.get(day)?.buckets ?? [])].flatMap(([bucket, positions]) =>
+    Object.entries(positions).map(([topic, next]) => ({ bucket, topic, next })),
+  );
+  const params = { day, ends: endsText(ends), known: JSON.stringify(known) };
+  let held: (Matter & { about: string; cap: string }) | null = null;
+  for await (const rows of lake.stream<Row>(sql("50_evidence"), params)) {
+    for (const { bucket, about, log_offset, body, ...rest } of rows) {
+      const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
+      if (held && held.bucket === bucket && held.about === about && held.cap === fact.cap) {
+        held.facts.push(fact);
+        continue;
+      }
+      if (held) yield held;
+      held = { bucket, about, cap: fact.cap, facts: [fact] };
+    }
+  }
+  if (held) yield held;
+}

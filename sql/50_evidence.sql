@@ -1,0 +1,36 @@
+-- The records that the evidence of one UTC day is made of, bucket by bucket: observed on that day, below $ends and not below
+-- what a freeze of that day had read before ($known), and for each paid call that one of them speaks of, its other records.
+-- grain: one record of the log; those that speak of one thing (`about`) stand together, things ascending by id
+-- reads: event, paid_intent, paid_result, settlement, paid_followup; $day, $ends (JSON array of {topic, part, next}),
+--   $known (JSON array of {bucket, topic, next})
+-- writes: nothing
+WITH ends AS (SELECT unnest(from_json($ends, '[{"topic": "VARCHAR", "part": "USMALLINT", "next": "BIGINT"}]'), recursive := true)),
+ known AS (SELECT unnest(from_json($known, '[{"bucket": "INTEGER", "topic": "VARCHAR", "next": "BIGINT"}]'), recursive := true)),
+ day_event AS (
+  SELECT e.event_id, e.type, e.cap, e.topic, e.log_offset, e.observed_at, e.body, ends.next AS until,
+    -- bucket = first 6 bits of sha256(key), as for the partitions
+    ('0x' || sha256(e.cap)[1:2])::INTEGER >> 2 AS bucket,
+    coalesce(CASE WHEN e.type IN ('paid.result', 'settlement') THEN json_extract_string(e.body, '$.intent')
+      WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(e.body, '$.of')
+      WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(e.body, '$.record_id'), e.cap) END, e.event_id) AS about
+  FROM event e JOIN ends USING (topic, part)
+  WHERE e.observed_at >= $day::DATE AND e.observed_at < $day::DATE + INTERVAL 1 DAY AND e.log_offset < ends.next),
+ member AS (
+  SELECT * EXCLUDE (until) FROM day_event d
+  WHERE log_offset >= coalesce((SELECT max(next) FROM known k WHERE k.bucket = d.bucket AND k.topic = d.topic), 0)),
+ told AS (SELECT DISTINCT about, cap, bucket FROM member WHERE topic = 'observations.paid'),
+ spoken AS (
+  SELECT i.event_id, t.* FROM paid_intent i JOIN told t ON i.event_id = t.about AND i.cap = t.cap
+  UNION SELECT r.event_id, t.* FROM paid_result r JOIN told t ON r.intent = t.about AND r.cap = t.cap
+  UNION SELECT s.event_id, t.* FROM settlement s JOIN told t ON s.intent = t.about AND s.cap = t.cap
+  UNION SELECT f.event_id, t.* FROM paid_followup f JOIN told t ON f.intent = t.about AND f.cap = t.cap),
+ other AS (
+  SELECT e.event_id, e.type, e.cap, e.topic, e.log_offset, e.observed_at, e.body, s.bucket, s.about
+  FROM event e JOIN spoken s ON e.event_id = s.event_id AND e.cap = s.cap JOIN ends USING (topic, part)
+  WHERE e.topic = 'observations.paid' AND e.log_offset < ends.next
+    AND NOT EXISTS (FROM member m WHERE m.topic = e.topic AND m.cap = e.cap AND m.log_offset = e.log_offset))
+SELECT bucket, about, event_id, type, cap, topic, log_offset::DOUBLE AS log_offset, epoch_ms(observed_at)::DOUBLE AS t, body, TRUE AS member
+FROM member
+UNION ALL
+SELECT bucket, about, event_id, type, cap, topic, log_offset::DOUBLE, epoch_ms(observed_at)::DOUBLE, body, FALSE FROM other
+ORDER BY bucket, about, cap, topic, log_offset
