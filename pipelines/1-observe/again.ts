@@ -24,7 +24,7 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   for (let n = 0; n < WAITS_MS.length; n++) {
     await clock.sleep(WAITS_MS[n]!, tools.signal);
     if (clock.now().getTime() - began >= SHOW_WITHIN_MS) break;
-    const result = await send(tools, payment);
+    const { result } = await send(tools, payment);
     const { wall, ...came } = judge(result, payment.want, tools.schemas, true);
     // A showing that we could not make says nothing about the seller: it is written, and not as watched.
     const control = came.delivered ? null : await tools.control.call(clock);

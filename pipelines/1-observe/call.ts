@@ -12,6 +12,7 @@ import type { Control } from "./control.ts";
 import type { Declared } from "./declared.ts";
 import { type ChosenInput, chooseInput, makeRequest, type Request } from "./input.ts";
 import type { Intake } from "./listings.ts";
+import { makeToolRequest } from "./mcp/tool.ts";
 import type { Recorder } from "./recorder.ts";
 import type { Schemas } from "./schema.ts";
 import type { Ledger } from "./spend.ts";
@@ -54,20 +55,31 @@ export interface Call {
 /** Attempt numbers in the id of a handshake: a cap's knock and its paid call share block and minute. */
 export const HANDSHAKE_OF = { free: 0, paid: 1, asked: 2 } as const;
 
-export const handshakeId = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string =>
-  recordId("handshake", cap, plannedSlot(call.block, call.minute), HANDSHAKE_OF[planned]);
+type KnockType = "handshake" | "mcp.probe";
+
+export const handshakeId = (
+  cap: string,
+  call: Pick<Call, "block" | "minute">,
+  planned: "free" | "paid",
+  type: KnockType = "handshake",
+): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_OF[planned]);
+
+/** A capability is a tool's or it is not, so only one of the two can ever be there. */
+const knockIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
+  handshakeId(cap, call, planned),
+  handshakeId(cap, call, planned, "mcp.probe"),
+];
 
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 
 /** Ids that a call may leave, whichever way it ends. */
-export const idsOf = (cap: string, call: Call): string[] =>
-  call.kind === "knock" ? [handshakeId(cap, call, "free")] : [intentId(cap, call), handshakeId(cap, call, "paid")];
+export const idsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
+  call.kind === "knock" ? knockIds(cap, call, "free") : [intentId(cap, call), ...knockIds(cap, call, "paid")];
 
 /** Was this call made, as far as these event ids tell? A paid call leaves an intent, or a handshake in its stead. */
 export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {
-  if (call.kind === "knock") return done.has(handshakeId(cap, call, "free"));
-  return done.has(intentId(cap, call)) || done.has(handshakeId(cap, call, "paid"));
+  return idsOf(cap, call).some((id) => done.has(id));
 }
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
@@ -107,7 +119,9 @@ export function requestOf(
     ...(declared ? [{ example: declared.example, input_schema: declared.inputSchema }] : []),
   ];
   const method = one.method as Request["method"];
-  const input = chooseInput({ own, others: [one.claims] }, hasBody(method), says.checker, seed);
+  const inBody = one.tool !== null || hasBody(method);
+  const input = chooseInput({ own, others: [one.claims] }, inBody, says.checker, seed);
+  if (one.tool !== null) return { input, request: makeToolRequest(one.url, one.tool, input) };
   return { input, request: makeRequest(one.url, method, input.example, seed === null ? null : says.mime) };
 }
 

@@ -86,8 +86,15 @@ function deliveryOf(
  * @param again true for the same proof shown again. There a broken-off answer with at least one byte is delivered (and
  * worth 0): "nothing came back" is an accusation, and it may only be said of a seller from whom nothing came.
  */
-export function judge(result: EgressResult, want: Expectation, schemas: Schemas, again = false): Judgement {
+export function judge(
+  result: EgressResult & { raw?: Uint8Array },
+  want: Expectation,
+  schemas: Schemas,
+  again = false,
+): Judgement {
   const body = result.body ?? new Uint8Array();
+  // What the record hashes is what came over the wire, also where the answer lay inside of it.
+  const bytes = result.raw ?? body;
   const judgement: Judgement = {
     status: result.status ?? null,
     delivered: false,
@@ -96,8 +103,8 @@ export function judge(result: EgressResult, want: Expectation, schemas: Schemas,
     schema_ok: null,
     latency_ms: result.outcome === "answered" ? Math.round(result.totalMs) : null,
     checks: [],
-    response_sha256: body.length > 0 ? sha256hex(body) : null,
-    response_bytes: body.length,
+    response_sha256: bytes.length > 0 ? sha256hex(bytes) : null,
+    response_bytes: bytes.length,
     wall: result.outcome === "answered" && isWall(result.status, result.headers, body),
   };
   const { checks } = judgement;

@@ -1,14 +1,18 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
-import type { Rail } from "../../infra/rails/rails.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import type { PayableEntry, Rail } from "../../infra/rails/rails.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import type { Control, ControlSeen } from "./control.ts";
+import { mergeDeclared, NOTHING } from "./declared.ts";
 import { defectsSeen } from "./defects.ts";
+import { type Exchanged, exchange } from "./exchange.ts";
 import { differences } from "./honesty.ts";
 import type { Request } from "./input.ts";
-import { clean, type Named } from "./json.ts";
+import { clean, keepable, type Named } from "./json.ts";
+import type { ToolExchange } from "./mcp/call-tool.ts";
 import { type ReadTerms, readTerms } from "./terms.ts";
 import { isWall } from "./wall.ts";
+import type { Answer402 } from "./x402.ts";
 
 type Handshake = Named<BodyOf<"handshake">>;
 
@@ -19,6 +23,8 @@ export const LIVE_MS = 10_000;
 export interface Knock {
   body: Omit<Handshake, "slot" | "planned">;
   read: ReadTerms | null;
+  /** Only of a tool: what `mcp.probe` has beside a handshake. */
+  mcp?: ToolExchange["seen"];
 }
 
 export interface KnockTools {
@@ -28,21 +34,12 @@ export interface KnockTools {
   signal?: AbortSignal | undefined;
 }
 
-async function ask(tools: KnockTools, request: Request): Promise<EgressResult> {
-  const { url, method, headers, body } = request;
-  const send = () =>
-    tools.egress.fetch({
-      url,
-      method,
-      headers,
-      ...(body ? { body } : {}),
-      profile: "handshake",
-      ...(tools.signal ? { signal: tools.signal } : {}),
-    });
+async function ask(tools: KnockTools, request: Request): Promise<Exchanged> {
+  const send = () => exchange(tools.egress, request, { profile: "handshake", signal: tools.signal });
   const first = await send();
   tools.signal?.throwIfAborted();
   // One lost packet must not read as an outage: a transport error is retried once, anything else is an answer.
-  return first.outcome === "transport" ? send() : first;
+  return first.result.outcome === "transport" ? send() : first;
 }
 
 interface Judged {
@@ -53,18 +50,28 @@ interface Judged {
   says?: string;
 }
 
-function judge(result: EgressResult, request: Request, rail: KnockTools["rail"]): Judged {
+/** Of a tool's terms: the resource is named `mcp://tool/..` there, and mpp's challenges are data, not paid. */
+function readToolTerms(mcp: ToolExchange, answer: Answer402, rail: KnockTools["rail"]): ReadTerms {
+  const canPay = (entry: PayableEntry) => mcp.payable && !entry.challenge && rail.canPay(entry);
+  const read = readTerms(answer, { network: rail.network, canPay });
+  const inputSchema = keepable(mcp.listed?.inputSchema);
+  const outputSchema = keepable(mcp.listed?.outputSchema);
+  const listed = { ...NOTHING, inputSchema, inputIn: "body" as const, outputSchema };
+  return { ...read, declared: mergeDeclared(read.declared, listed) };
+}
+
+function judge({ result, mcp }: Exchanged, request: Request, rail: KnockTools["rail"]): Judged {
   const nothing = { live: false, wall: false, read: null };
   if (result.outcome === "refused") return { ...nothing, state: "unfetchable", says: result.says };
   if (result.outcome !== "answered") return { ...nothing, state: "silent", says: `${result.outcome}: ${result.says}` };
-  const inTime = result.totalMs <= LIVE_MS;
+  const inTime = result.totalMs + (mcp?.seen.initialize_ms ?? 0) <= LIVE_MS;
   if (result.status === 402) {
-    const read = readTerms(result, rail, request.url);
+    const read = mcp ? readToolTerms(mcp, result, rail) : readTerms(result, rail, request.url);
     return { state: read.readable ? "asked" : "malformed", live: read.readable && inTime, wall: false, read };
   }
   if (isWall(result.status, result.headers, result.body)) return { ...nothing, state: "wall", wall: true };
   if (result.status >= 200 && result.status < 300) return { ...nothing, state: "free", live: inTime };
-  return { ...nothing, state: "status", says: `status ${result.status}` };
+  return { ...nothing, state: "status", says: mcp?.says ?? `status ${result.status}` };
 }
 
 /** Ours when we never asked, or when the control call failed too; `blocked` for a wall; else the seller's own doing. */
@@ -85,9 +92,10 @@ export async function knock(
   clock: Clock,
   relist?: () => Promise<Claims | null>,
 ): Promise<Knock> {
-  const result = await ask(tools, request);
+  const exchanged = await ask(tools, request);
   tools.signal?.throwIfAborted();
-  const judged = judge(result, request, tools.rail);
+  const { result, mcp } = exchanged;
+  const judged = judge(exchanged, request, tools.rail);
   const { read } = judged;
   const answered = result.outcome === "answered";
   const control = judged.live || judged.state === "unfetchable" ? null : await tools.control.call(clock);
@@ -97,6 +105,7 @@ export async function knock(
   if (read?.readable && differs.length > 0 && relist) differs = differences(await relist(), read);
   return {
     read,
+    ...(mcp ? { mcp: mcp.seen } : {}),
     body: {
       state: judged.state,
       live: judged.live,

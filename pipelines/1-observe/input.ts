@@ -2,6 +2,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import type { Claims } from "../record/bodies.ts";
 import type { Checker, Example, KnownAnswer } from "../record/classes/checker.ts";
 import { isObject, show } from "./json.ts";
+import type { ToolCall } from "./mcp/tool.ts";
 import { sample } from "./synthetic.ts";
 
 /** A request as it will be sent, without payment. */
@@ -12,6 +13,8 @@ export interface Request {
   body?: Uint8Array;
   /** sha256 of `METHOD url`, a newline and the body's bytes: what was asked, payment aside. */
   sha256: string;
+  /** A tool of an MCP server is called instead; then `body` holds its arguments alone. */
+  tool?: ToolCall;
 }
 
 export interface ChosenInput {

@@ -2,14 +2,14 @@ import type { Clock } from "../../infra/clock.ts";
 import { plannedSlot } from "../record/ids.ts";
 import type { ListedCap } from "../record/memory.ts";
 import { type Shown, showAgain } from "./again.ts";
-import { type Call, HANDSHAKE_OF, intentId, requestOf, seedOf, sellerSays, type Tools } from "./call.ts";
+import { type Call, intentId, requestOf, seedOf, sellerSays, type Tools } from "./call.ts";
 import { judge } from "./checks.ts";
 import { knock } from "./handshake.ts";
 import { clean } from "./json.ts";
 import { type Payment, send } from "./payment.ts";
 import { draft, NotRecorded, Recorder } from "./recorder.ts";
 import { passes } from "./retest.ts";
-import { lostRow, settlementRow } from "./rows.ts";
+import { knockRow, lostRow, mcpPaidRow, settlementRow } from "./rows.ts";
 import { type ChainSaid, pollSettlement } from "./settle.ts";
 import { type Prepared, sign } from "./sign.ts";
 import { resultBody } from "./verdict.ts";
@@ -27,16 +27,18 @@ export interface PaidEnd {
 
 /** The paid leg, once the intent is durable: send, judge, ask the chain, write what happened. */
 async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promise<PaidEnd> {
-  const result = await send(tools, payment);
+  const { result, mcp } = await send(tools, payment);
   const judgement = judge(result, payment.want, tools.schemas);
   const chain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
   const failed = !judgement.delivered || judgement.delivery === 0;
   const control = failed ? await tools.control.call(clock) : null;
   const body = resultBody(tools, payment, result, judgement, chain, control);
   const slot = plannedSlot(payment.call.block, payment.call.minute);
-  const row = draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body });
+  const rows = [draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
   // One append, so that a result never stands without the settlement that was seen with it.
-  await tools.recorder.append(chain.seen ? [row, settlementRow(payment, chain.seen, clock.now())] : [row]);
+  if (chain.seen) rows.push(settlementRow(payment, chain.seen, clock.now()));
+  if (mcp) rows.push(mcpPaidRow(payment, mcp.seen, clock.now()));
+  await tools.recorder.append(rows);
   const excused = body.fault === "ours";
   let shown: Shown = judgement;
   if (chain.seen && !judgement.delivered && !excused) shown = await showAgain(tools, payment, clock);
@@ -59,23 +61,10 @@ async function recordUnpaid(
   at: Date,
   says?: string,
 ): Promise<PaidEnd> {
-  const { body } = prepared.knock;
-  await tools.recorder.append([
-    draft({
-      type: "handshake",
-      cap: one.cap,
-      slot: plannedSlot(call.block, call.minute),
-      attempt: HANDSHAKE_OF.paid,
-      at,
-      // What was seen of the seller stands, good or bad: why we did not pay is our affair and excuses nothing of it.
-      body: {
-        slot: { block: call.block, minute: call.minute },
-        planned: "paid",
-        ...body,
-        ...(says === undefined ? {} : { says: clean(says, 2000) }),
-      },
-    }),
-  ]);
+  const { body, ...seen } = prepared.knock;
+  // What was seen of the seller stands, good or bad: why we did not pay is our affair and excuses nothing of it.
+  const said = { ...body, ...(says === undefined ? {} : { says: clean(says, 2000) }) };
+  await tools.recorder.append([knockRow(one.cap, call, "paid", { ...seen, body: said }, at)]);
   return { paid: false, counts: false, pass: false };
 }
 

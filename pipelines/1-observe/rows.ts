@@ -3,8 +3,13 @@ import type { BodyOf } from "../record/bodies.ts";
 import { plannedSlot } from "../record/ids.ts";
 import type { OpenIntent } from "../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { type Call, HANDSHAKE_OF } from "./call.ts";
+import type { Knock } from "./handshake.ts";
 import { hashOf } from "./json.ts";
+import type { ToolExchange } from "./mcp/call-tool.ts";
 import { type Draft, draft } from "./recorder.ts";
+
+type McpSeen = ToolExchange["seen"];
 
 /** Late facts wear the hash of their body as slot: the same fact, read twice, is one record. */
 const slotOf = (body: unknown): string => hashOf(body) ?? "";
@@ -22,6 +27,28 @@ export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boole
     seen.asset.toLowerCase() === quote.asset.toLowerCase() &&
     seen.network === quote.network
   );
+}
+
+/** What a planned knock saw, or a paid call's first leg that was not paid: of a tool it is an `mcp.probe`. */
+export function knockRow(
+  cap: string,
+  call: Pick<Call, "block" | "minute">,
+  planned: "free" | "paid",
+  { body, mcp }: Pick<Knock, "body" | "mcp">,
+  at: Date,
+): Draft {
+  const { block, minute } = call;
+  const of = { cap, slot: plannedSlot(block, minute), attempt: HANDSHAKE_OF[planned], at };
+  const seen = { slot: { block, minute }, planned, ...body };
+  return mcp
+    ? draft({ ...of, type: "mcp.probe", body: { ...seen, ...mcp } })
+    : draft({ ...of, type: "handshake", body: seen });
+}
+
+/** How the session began that a tool was paid in; its id is the intent's slot, so a copy is the same record. */
+export function mcpPaidRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, seen: McpSeen, at: Date): Draft {
+  const body = { of: of.eventId, ...seen };
+  return draft({ type: "mcp.paid", cap: of.cap, slot: slotOfIntent(of.intent), attempt: of.intent.attempt, at, body });
 }
 
 /** A Transfer as the chain told it. */

@@ -8,6 +8,7 @@ import { type Call, sellerSays, type Tools } from "./call.ts";
 import type { Knock } from "./handshake.ts";
 import type { ChosenInput, Request } from "./input.ts";
 import { hashOf } from "./json.ts";
+import { PAYMENT_KEY } from "./mcp/call-tool.ts";
 import { hostOf } from "./places.ts";
 
 /** Longest signed header that servers take; a 402 with huge extensions would make a longer one. */
@@ -108,7 +109,7 @@ export async function sign(
       terms: read.terms,
       differs: prepared.knock.body.differs,
     },
-    header_name: signed.headerName,
+    header_name: prepared.request.tool ? PAYMENT_KEY : signed.headerName,
     signed_bytes: signed.headerValue,
     nonce: signed.nonce,
     valid_before: signed.validBefore,

@@ -1,18 +1,18 @@
 import { setMaxListeners } from "node:events";
 import type { Clock } from "../../infra/clock.ts";
 import type { Claims } from "../record/bodies.ts";
-import { plannedSlot } from "../record/ids.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { blockStart } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
-import { type Call, HANDSHAKE_OF, idsOf, requestOf, sleepUntil, type Tools } from "./call.ts";
+import { type Call, idsOf, requestOf, sleepUntil, type Tools } from "./call.ts";
 import { knock } from "./handshake.ts";
 import { blocksOf, eachAtOnce, type Step, stateFromRecord, stepsOf } from "./lane.ts";
 import { paidCall } from "./paid.ts";
 import type { HostQueue } from "./queue.ts";
-import { draft, NotRecorded } from "./recorder.ts";
+import { NotRecorded } from "./recorder.ts";
 import { afterRow, type RetestState } from "./retest.ts";
+import { knockRow } from "./rows.ts";
 import { byHost, Span, type SpanReport } from "./span.ts";
 import type { Sweep } from "./sweep.ts";
 
@@ -124,19 +124,10 @@ export class Spans {
     const at = clock.now();
     const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
     const seen = await knock(this.tools, request, one.sellerClaims, clock, relist);
-    const slot = { block: call.block, minute: call.minute };
-    await this.tools.recorder.append([
-      draft({
-        type: "handshake",
-        cap: one.cap,
-        slot: plannedSlot(call.block, call.minute),
-        attempt: HANDSHAKE_OF.free,
-        at,
-        body: { slot, planned: "free", ...seen.body },
-      }),
-    ]);
+    await this.tools.recorder.append([knockRow(one.cap, call, "free", seen, at)]);
     this.tools.metrics.count("observe_handshakes_total", { state: seen.body.state });
-    if (!seen.read?.readable) return;
+    // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
+    if (!seen.read?.readable || one.tool !== null) return;
     await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
 

@@ -43,6 +43,14 @@ function faultOf(
   return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
 }
 
+const RECEIPTS = ["payment-response", "x-payment-response", "payment-receipt"];
+
+/** The seller's own word on the settlement, kept as it came. Nothing is ever concluded from it. */
+function receiptOf(result: EgressResult): { receipt?: { header: string; value: string } } {
+  const header = RECEIPTS.find((name) => result.headers?.[name] !== undefined);
+  return header === undefined ? {} : { receipt: { header, value: clean(result.headers![header]!, 4000) } };
+}
+
 /** The body of a `paid.result` from everything that was seen. */
 export function resultBody(
   tools: Tools,
@@ -71,6 +79,7 @@ export function resultBody(
     ...came,
     differs: first.differs,
     control,
+    ...receiptOf(result),
     ...(says ? { says: clean(says, 2000) } : {}),
   };
 }
