@@ -3,7 +3,7 @@ import type { BodyOf, Claims } from "../record/bodies.ts";
 import { classOf } from "../record/classes/index.ts";
 import { capId } from "../record/ids.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "./declared.ts";
-import { get, hashOf, isObject, type JsonObject, keepable, text } from "./json.ts";
+import { get, isObject, type JsonObject, keepable, text } from "./json.ts";
 import { flatEntries, movesItsPrice, pricesSaid } from "./listings/prices.ts";
 import { type Rejected, rejected } from "./listings/reasons.ts";
 import { normalOrNull } from "./places.ts";
@@ -121,7 +121,6 @@ export function claimOf(item: unknown, source: Source, rail: Pick<Rail, "canPay"
       listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) && !movesItsPrice(item),
     ...(prices.length > 0 ? { prices_said: prices } : {}),
   };
-  if (hashOf(claims) === null) return { rejected: rejected("unkeepable", item) };
   const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
   const body = {
     source: source.name.slice(0, 300),

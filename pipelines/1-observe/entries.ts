@@ -3,7 +3,7 @@ import type { Offer } from "../record/bodies.ts";
 import { atomicToMicro, formatMoney, parseAtomic } from "../record/money.ts";
 import type { DefectCode } from "../record/vocabulary.ts";
 import { get, isObject, text } from "./json.ts";
-import { decimalsOf, looksLikeAddress, type Network, readNetwork } from "./networks.ts";
+import { decimalsOf, isOtherNetworksUsdc, looksLikeAddress, type Network, readNetwork } from "./networks.ts";
 
 /** One entry of `accepts`, read by itself: a bad one beside good ones costs nobody but itself. */
 export interface ReadEntry {
@@ -51,7 +51,8 @@ function readAsset(entry: unknown, network: string): { asset: string | null; def
   const contract = network.startsWith("eip155:")
     ? /^0x[0-9a-fA-F]{40}$/.test(asset)
     : asset.length >= 20 || asset.includes(":");
-  return { asset, defects: caip19 || !contract ? ["bad_asset"] : [] };
+  const wrong = caip19 || !contract || isOtherNetworksUsdc(network, asset);
+  return { asset, defects: wrong ? ["bad_asset"] : [] };
 }
 
 function readTimeout(entry: unknown): { seconds: number | null; usable: number; defects: DefectCode[] } {

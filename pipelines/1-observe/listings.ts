@@ -167,13 +167,13 @@ export class Intake {
       else refused.push(taken.rejected);
     }
     const written = await this.#write(claims, source, document.whole, clock);
-    refused.push(...written.full);
+    refused.push(...written.unkept);
     metrics.count("observe_listings_total", { result: "refused" }, refused.length);
     return {
       items: items.length + document.rejected.length,
       appended: written.appended,
       refused: refused.length,
-      same: claims.length - written.appended - written.full.length,
+      same: claims.length - written.appended - written.unkept.length,
       delisted: written.delisted,
       rejected: refused,
       claims,
@@ -196,16 +196,19 @@ export class Intake {
     const state = await this.#standings.of(name, dayOf(clock.now()));
     const fresh = new Map<string, Fresh>();
     const named = new Set<string>();
-    const full: Rejected[] = [];
+    const unkept: Rejected[] = [];
     for (const claim of claims) {
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
-        full.push(rejected("domain_full", claim.body.claims));
+        unkept.push(rejected("domain_full", claim.body.claims));
         continue;
       }
       const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
-      if (content === null) continue;
+      if (content === null) {
+        unkept.push(rejected("unkeepable", claim.body.claims));
+        continue;
+      }
       const made = listingDraft(claim, content, state, this.#standing, clock.now());
       // The last of several items with one source id stands, as if they had been read one after the other.
       if ("standing" in made) {
@@ -225,7 +228,7 @@ export class Intake {
     }
     this.with_.metrics.count("observe_listings_total", { result: "appended" }, all.length);
     const delisted = whole && !source.byHand ? await this.#delist(name, state, named, clock) : 0;
-    return { appended: all.length, full, delisted };
+    return { appended: all.length, unkept, delisted };
   }
 
   /** Rows that the source named before and, read whole, names no longer. */

@@ -88,3 +88,9 @@ export function looksLikeAddress(network: string, text: string): boolean {
   if (network.startsWith("eip155:")) return /^0x[0-9a-fA-F]{40}$/.test(text) && !/^0x0{40}$/.test(text);
   return /^[A-Za-z0-9:._@/-]{8,200}$/.test(text) && !/address|placeholder|your|wallet/i.test(text);
 }
+
+/** Is this the USDC of another network, where this network's own is known? It pays with something else then. */
+export const isOtherNetworksUsdc = (network: string, asset: string): boolean =>
+  Object.hasOwn(USDC, network) &&
+  USDC[network] !== asset.toLowerCase() &&
+  Object.values(USDC).includes(asset.toLowerCase());

@@ -82,7 +82,9 @@ export function itemsOf(document: unknown): Items {
     if (read.items.length > 0) return withVersion(read);
     listed ||= read.listed;
   }
-  const place = isObject(document) && (document.resource ?? document.url ?? get(document.accepts, "0", "resource"));
+  const place =
+    isObject(document) &&
+    (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));
   if (isObject(document) && document.accepts !== undefined && place) {
     return withVersion({ items: [document], rejected: [], listed: true });
   }

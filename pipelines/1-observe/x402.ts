@@ -57,7 +57,8 @@ function versionOf(value: unknown, first: unknown, from: "header" | "body"): { v
   if (stated === 1 || stated === 2) return { version: stated, stated: true };
   if (stated === "1" || stated === "2") return { version: stated === "1" ? 1 : 2, stated: false };
   if (get(first, "maxAmountRequired") !== undefined) return { version: 1, stated: false };
-  const v2 = from === "header" || get(first, "amount") !== undefined;
+  const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
+  const v2 = from === "header" || get(first, "amount") !== undefined || caip2;
   return { version: v2 ? 2 : 1, stated: false };
 }
 

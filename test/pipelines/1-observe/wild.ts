@@ -5,8 +5,8 @@ const ROOT = resolve(import.meta.dirname, "../../..");
 /** The corpus is third-party data and not part of the repository: in it when somebody put it there, or beside it. */
 const PLACES = [join(ROOT, "fixtures/vectors/wild"), resolve(ROOT, "../shared/vectors/wild")];
 
-/** Lines of one file of the corpus of real listings and 402s; null, and said loudly, when it is not on this machine. */
-export function wildLines(file: string): unknown[] | null {
+/** One file of the corpus of real listings and 402s; null, and said loudly, when it is not on this machine. */
+export function wildText(file: string): string | null {
   const place = PLACES.find((one) => existsSync(join(one, file)));
   if (place === undefined) {
     console.warn(
@@ -14,8 +14,12 @@ export function wildLines(file: string): unknown[] | null {
     );
     return null;
   }
-  return readFileSync(join(place, file), "utf8")
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line));
+  return readFileSync(join(place, file), "utf8");
 }
+
+/** Its lines, parsed. */
+export const wildLines = (file: string): unknown[] | null =>
+  wildText(file)
+    ?.trim()
+    .split("\n")
+    .map((line) => JSON.parse(line)) ?? null;
