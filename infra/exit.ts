@@ -25,6 +25,12 @@ export const EXIT = {
   tampered: 11,
   /** The newest checkpoint is older than accepted. */
   stale: 12,
+  /** An endpoint, record or correction that the record does not hold. */
+  unknown: 13,
+  /** It was said before: withdrawn, taken back or disputed already. */
+  already: 14,
+  /** A signature that is not of the address it should be of. */
+  signature: 15,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -50,6 +56,10 @@ const BY_ERROR: Record<string, ExitName> = {
   Unproven: "tampered",
   Oversized: "tampered",
   Stale: "stale",
+  BadCorrection: "usage",
+  NotInRecord: "unknown",
+  AlreadySaid: "already",
+  NotThePayee: "signature",
 };
 
 /** The exit code of an error, by its name. */

@@ -15,11 +15,11 @@ import { PARAMS_SHA256 } from "./3-grade/params.ts";
 import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
-import type { CorrectionDraft } from "./4-publish/take-lines.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import type { AskLine } from "./asks.ts";
-import type { RunHeader, RunLine } from "./record/card.ts";
+import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
+import type { RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
@@ -45,14 +45,6 @@ export interface PipelineParts {
   logger: Logger;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
-}
-
-interface CorrectionRow {
-  type: CorrectionDraft["kind"];
-  cap: string;
-  body: string;
-  part: number;
-  log_offset: bigint;
 }
 
 export interface GradeReport {
@@ -163,7 +155,7 @@ export class Pipeline {
       changed: graded.lines.length,
     };
     await writeRun(privateStore, header, graded.lines);
-    const taken = await publisher.takeNewRuns((read) => this.#corrections(read));
+    const taken = await publisher.takeNewRuns(({ positions }) => correctionsBelow(lake, positions));
     this.#remember(graded.lines, graded.kinDue, now);
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
   }
@@ -205,15 +197,6 @@ export class Pipeline {
     }));
   }
 
-  /** Corrections that a run has read: a card may only be published as the consequence of one that it knew. */
-  async #corrections({ positions }: RunHeader): Promise<CorrectionDraft[]> {
-    const rows = await this.parts.lake.all<CorrectionRow>(sql("42_corrections"));
-    const read = rows.filter(
-      ({ part, log_offset }) => Number(log_offset) < (positions.corrections?.[String(part)] ?? 0),
-    );
-    return read.map(draftOf);
-  }
-
   /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
   asks(): Promise<number> {
     return this.parts.askLine.turn();
@@ -222,7 +205,10 @@ export class Pipeline {
   /** The volatile table and the view that serving follows. */
   async volatile(): Promise<void> {
     const { lake, publisher, ingest } = this.parts;
-    const rows = await volatileRows(lake, computedAt(publisher.published));
+    // A correction counts from the moment it is in the log: it shows here before a run has found its consequence.
+    await ingest.pass();
+    const said = await unpublished(lake, publisher.published);
+    const rows = await volatileRows(lake, computedAt(publisher.published), said);
     const key = await publisher.writeLive(0, encodeVolatile(rows));
     await publisher.writeView({ live: [key], positions: await ingest.positions() });
   }

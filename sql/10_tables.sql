@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, listing, correction, reinstated, dispute
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, listing, correction, reinstated, dispute, said
 
 CREATE TABLE IF NOT EXISTS loaded (topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, PRIMARY KEY (topic, part, file));
 -- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
@@ -32,3 +32,6 @@ CREATE TABLE IF NOT EXISTS correction (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);
 CREATE TABLE IF NOT EXISTS reinstated (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, correction VARCHAR);
 CREATE TABLE IF NOT EXISTS dispute (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR);
+-- All three of them as they were said, for the tree and for what serving shows before it: few, so a look at them is cheap.
+CREATE TABLE IF NOT EXISTS said (
+  event_id VARCHAR, type VARCHAR, cap VARCHAR, part USMALLINT, log_offset BIGINT, t TIMESTAMP, body VARCHAR);

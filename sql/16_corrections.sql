@@ -1,7 +1,7 @@
 -- New corrections, reinstatements and disputes with their columns.
 -- grain: one record of `corrections`
 -- reads: temp stage
--- writes: correction, reinstated, dispute
+-- writes: correction, reinstated, dispute, said
 -- A time that has the form and is none (31 February) is taken as the time of the record.
 INSERT INTO correction
 SELECT event_id, cap, observed_at, b.id, b.record_id, b.fault, coalesce(b.issued_at, observed_at)
@@ -12,3 +12,5 @@ SELECT event_id, cap, observed_at, json_extract_string(body, '$.correction') FRO
 INSERT INTO dispute
 SELECT event_id, cap, observed_at, unnest(from_json(body, '{"id": "VARCHAR", "record_id": "VARCHAR"}'))
 FROM stage WHERE type = 'dispute';
+INSERT INTO said
+SELECT event_id, type, cap, part, log_offset, observed_at, body FROM stage WHERE type IN ('correction', 'reinstated', 'dispute');

@@ -3,9 +3,9 @@ import { sql } from "../../infra/lake/sql.ts";
 import { formatMoney } from "../record/money.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
-import type { VolatileRow } from "../record/volatile.ts";
+import type { Saying, VolatileRow } from "../record/volatile.ts";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects"> {
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects" | "said"> {
   asked: number;
   price_micro: bigint | null;
   listing_defects: string | null;
@@ -19,17 +19,22 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects
  * The volatile table of everything whose address is known, ascending by capability.
  * @param published capability -> `computed_at` of its published headline card (RFC 3339); without one nothing is newer
  * than the card, and both counts are 0.
+ * @param said what was said against the record or taken back and is not in the tree yet, by capability
  */
-export async function volatileRows(lake: Lake, published: ReadonlyMap<string, string>): Promise<VolatileRow[]> {
+export async function volatileRows(
+  lake: Lake,
+  published: ReadonlyMap<string, string>,
+  said: ReadonlyMap<string, readonly Saying[]> = new Map(),
+): Promise<VolatileRow[]> {
   const cards = [...published].map(([cap, at]) => ({ cap, at: Date.parse(at) }));
   const rows: VolatileRow[] = [];
   for await (const batch of lake.stream<Row>(sql("27_volatile"), { published: JSON.stringify(cards) })) {
-    for (const row of batch) rows.push(volatileOf(row));
+    for (const row of batch) rows.push(volatileOf(row, said.get(row.capability_id) ?? []));
   }
   return rows;
 }
 
-function volatileOf(row: Row): VolatileRow {
+function volatileOf(row: Row, said: readonly Saying[]): VolatileRow {
   const { asked, price_micro, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
   const defects = new Map<string, Defect>();
   // The 402 is newer than any listing that spoke of it, so of two with one name its words stay.
@@ -45,6 +50,7 @@ function volatileOf(row: Row): VolatileRow {
     asked_for_payment: asked,
     price: price_micro === null ? null : formatMoney(price_micro),
     defects: JSON.stringify([...defects.values()]),
+    said: JSON.stringify(said),
   };
 }
 

@@ -1,26 +1,26 @@
 import { type DayLetter, type Held, publishedBand } from "../3-grade/hold.ts";
 import type { Band } from "../record/vocabulary.ts";
-import type { PublishedCap, PublishedCorrection } from "./fold.ts";
+import type { PublishedCap, PublishedCorrection, RawLetter } from "./fold.ts";
 
 /**
- * First day whose letters stood on what this correction withdrew: the day of the grade or record it names, or every day
- * when it names none. A day too many is skipped rather than one too few: our fault must not hold a seller down, and
- * what else the seller did is still in the rows of today's own letter.
+ * Did a letter stand on what this correction withdrew? On every record: yes. On one of them: when it was observed in the
+ * letter's window, before its run. A correction that says no time of its record goes by the day of the grade it names,
+ * or takes every letter: one too many is skipped rather than one too few, since our fault must not hold a seller down,
+ * and what else the seller did is still in the rows of today's own letter.
  */
-function withdrawsFrom(body: Record<string, unknown>): string {
-  const when = body.record_id === null ? null : (body.observed_at ?? body.grade_at);
-  return typeof when === "string" ? when.slice(0, 10) : "";
+function stoodOn({ day, windowStart, computedAt }: RawLetter, body: Record<string, unknown>): boolean {
+  const { record_id, observed_at, grade_at } = body;
+  if (record_id === null) return true;
+  if (typeof observed_at === "string") return windowStart <= observed_at && observed_at < computedAt;
+  return typeof grade_at !== "string" || grade_at.slice(0, 10) <= day;
 }
 
 /** Did this letter stand on records that are withdrawn now? A later reinstatement makes it count again. */
-function voided(letter: { leaf: number; day: string }, corrections: readonly PublishedCorrection[]): boolean {
+function voided(letter: RawLetter, corrections: readonly PublishedCorrection[]): boolean {
   const reinstated = new Set(corrections.filter((one) => one.kind === "reinstated").map((one) => one.body.correction));
   return corrections.some(
     (one) =>
-      one.kind === "correction" &&
-      one.leaf > letter.leaf &&
-      withdrawsFrom(one.body) <= letter.day &&
-      !reinstated.has(one.body.id),
+      one.kind === "correction" && one.leaf > letter.leaf && stoodOn(letter, one.body) && !reinstated.has(one.body.id),
   );
 }
 

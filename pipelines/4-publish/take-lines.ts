@@ -37,7 +37,7 @@ export interface TakeContext {
 
 /** A correction that is published with this group: it withdraws every letter that is in the log now. */
 const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
-  drafts.map(({ kind, body }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, body }));
+  drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
  * Groups for these lines: each endpoint's new corrections, then its cards, deepest first. An endpoint whose card says
@@ -100,10 +100,14 @@ function positionsOf(header: RunHeader, cap: string, partitions: number): Record
   return Object.fromEntries(entries);
 }
 
-/** A grader that slept must not put an old card over a new one: neither its time nor any position may lie behind. */
+/**
+ * A grader that slept must not put an old card over a new one: neither its time nor any position may lie behind, and it
+ * must have read every correction that is published already, also one that was published without a card.
+ */
 const isOlder = (header: RunHeader, positions: Record<string, number>, known: PublishedCap): boolean =>
   header.now < known.computedAt ||
-  Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next);
+  Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
+  known.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
 /** A card as it would be published: after hold and clamp, before its signature. */
 export interface NextCard {
@@ -112,9 +116,10 @@ export interface NextCard {
   why: string;
 }
 
-function cardsOf(
+/** A run's cards as they are published on this day: with the hold that the raw letters in the log put on them. */
+export function cardsOf(
   known: PublishedCap | undefined,
-  header: RunHeader,
+  header: Pick<RunHeader, "now">,
   line: RunLine,
   corrections: readonly CorrectionDraft[],
 ): NextCard[] {

@@ -65,6 +65,22 @@ export type Flag = (typeof FLAGS)[number];
 export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
 export type Fault = (typeof FAULTS)[number];
 
+/** The service's own faults, one of which every correction names. A set that grows: readers accept unknown ones. */
+export const OUR_FAULTS = {
+  our_clock: "our clock was wrong: a time, a deadline or a window was misjudged",
+  our_network: "our own connection failed, and no control call showed it",
+  our_process: "our process died or stalled in the middle of an exchange",
+  prober_bug: "our prober asked in a way that the protocol does not allow",
+  wrong_input: "we sent an input that the endpoint never promised to take",
+  wrong_checker: "our check judged an answer wrongly",
+  misread_terms: "we read the payment terms wrongly",
+  misread_chain: "we read the settlement on the chain wrongly",
+  misread_listing: "we held the endpoint against a listing that does not say what we read",
+  misfiled: "a record was filed under the wrong endpoint",
+  misgraded: "a grade was computed in another way than the method says",
+} as const;
+export type OurFault = keyof typeof OUR_FAULTS;
+
 /** What a listing or a 402 gets wrong; `says` is the same in words. A set that grows: readers accept unknown ones. */
 export const DEFECTS = {
   malformed_terms: "the 402 carries payment terms that cannot be read",

@@ -37,6 +37,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   observations_since: number,
   withdrawn_since: number,
   defects: text,
+  said: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** Columns that came later: a table without one was written before, and says nothing there. */

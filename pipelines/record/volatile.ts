@@ -31,6 +31,14 @@ export interface VolatileRow {
   withdrawn_since: number;
   /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
   defects: string;
+  /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link Saying}. */
+  said: string;
+}
+
+/** What was said against the record or taken back: the kind and the body of its record. */
+export interface Saying {
+  kind: "correction" | "dispute" | "reinstated";
+  body: Record<string, unknown>;
 }
 
 /** `live/view.json`: what serving follows. One swap moves index, delta, volatile tables and positions together. */

@@ -7,6 +7,7 @@ import type { Match } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { NO_CARD } from "./market.ts";
 import { defectsOf, handshakeCommand, observedOf } from "./observed.ts";
+import { type Said, saidOf } from "./said.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
 export const WITHDRAWN_SHARE = 0.2;
@@ -40,13 +41,19 @@ const inOrder = (flags: Iterable<string>): string[] => {
  * The grade as it stands now. From 20 % of withdrawn records on it answers UNRATED; when all are withdrawn, or the card
  * stood on nothing to begin with, there is no tier and no composite either.
  */
-function gradeOf(view: View, cap: string, entry: Entry | undefined): Grade {
+function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: Said): Grade {
   const headline = entry ? headlineOf(entry) : null;
   const { observations, withdrawn } = view.since(cap, headline?.leaf);
   if (!headline) {
     return {
       ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD, components: null, sampleCount: 0 },
-      ...{ computedAt: null, withdrawnSince: 0, observationsSince: observations, flags: [], scorecard: null },
+      ...{
+        computedAt: null,
+        withdrawnSince: 0,
+        observationsSince: observations,
+        flags: disputed ? ["disputed"] : [],
+        scorecard: null,
+      },
     };
   }
   const { card, why } = leafOf(headline);
@@ -56,6 +63,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined): Grade {
   const doubtful = gone > 0 && gone >= WITHDRAWN_SHARE * count;
   const flags = [
     ...card.flags,
+    ...(disputed ? ["disputed"] : []),
     ...(doubtful ? ["records_withdrawn"] : []),
     ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
   ];
@@ -90,7 +98,8 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
   const row = view.row(cap);
   const url = entry?.url ?? row?.url ?? null;
   const method = entry?.method ?? row?.method ?? null;
-  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry);
+  const said = saidOf(view, cap);
+  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, said);
   return {
     band,
     tier,
@@ -110,7 +119,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     observed: observedOf(row, now),
     reproduce: url === null || method === null || isTemplate(url) ? null : handshakeCommand(method, url),
     scorecard: grade.scorecard,
-    corrections: (entry?.corrections ?? []).slice(-MAX_CORRECTIONS),
+    corrections: said.corrections.slice(-MAX_CORRECTIONS),
     payee: payeeOf(view, query),
   };
 }

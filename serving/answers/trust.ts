@@ -3,17 +3,19 @@ import { Problem } from "../http/problem.ts";
 import type { TrustResponse } from "../schemas/trust.ts";
 import { cardOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { saidOf } from "./said.ts";
 
 /** GET /v1/trust/{id}. @throws Problem unknown_capability when the record has never met this id. */
 export function trustOf(view: View, cap: string): TrustResponse {
   const entry = view.entry(cap);
   if (!entry && !view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
+  const { corrections, disputes } = saidOf(view, cap);
   return {
     schema: "svc.trust.v1",
     capability_id: cap,
     scorecards: (entry?.cards ?? []).map(cardOf),
-    disputes: [...(entry?.disputes ?? [])],
-    corrections: [...(entry?.corrections ?? [])],
+    disputes: [...disputes],
+    corrections: [...corrections],
   };
 }
 

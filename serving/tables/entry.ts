@@ -57,6 +57,8 @@ export interface Entry {
   /** In the order they were published. */
   corrections: readonly Correction[];
   disputes: readonly Record<string, unknown>[];
+  /** Ids of corrections that were taken back: their records count again. */
+  takenBack: readonly string[];
 }
 
 /** The card that a check shows, or null before the first one. */

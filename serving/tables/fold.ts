@@ -1,4 +1,5 @@
-import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
+import type { GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
+import type { Saying } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
 import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
 
@@ -20,16 +21,16 @@ export function foldLeaf(before: Before, leaf: Leaf, bytes: Buffer): Entry | nul
     case "correction":
     case "dispute":
     case "reinstated":
-      return corrected(before(leaf.capability_id) ?? bare(leaf.capability_id), leaf);
+      return withSaying(before(leaf.capability_id) ?? bare(leaf.capability_id), leaf);
     default:
       return null;
   }
 }
 
 /** An endpoint of which only its id is known yet. */
-const bare = (cap: string): Entry => ({
+export const bare = (cap: string): Entry => ({
   ...{ cap, url: null, method: null, tool: null, class: "any", description: null, listed: false },
-  ...{ defects: [], cards: [], letters: [], corrections: [], disputes: [] },
+  ...{ defects: [], cards: [], letters: [], corrections: [], disputes: [], takenBack: [] },
 });
 
 const listed = (old: Entry, leaf: ListingLeaf): Entry => ({
@@ -67,10 +68,13 @@ function graded(old: Entry, leaf: GradeLeaf, bytes: Buffer): Entry {
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const textOrNull = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
-function corrected(old: Entry, leaf: CorrectionLeaf): Entry {
-  const body: Record<string, unknown> = leaf.body;
-  if (leaf.kind === "dispute") return { ...old, disputes: [...old.disputes, body] };
-  if (leaf.kind === "reinstated") return { ...old, corrections: old.corrections.map((one) => takenBack(one, body)) };
+/** The entry after a correction, a dispute or a reinstatement: its leaf, or its record before there is a leaf. */
+export function withSaying(old: Entry, { kind, body }: Saying): Entry {
+  if (kind === "dispute") return { ...old, disputes: [...old.disputes, body] };
+  if (kind === "reinstated") {
+    const corrections = old.corrections.map((one) => takenBack(one, body));
+    return { ...old, corrections, takenBack: [...old.takenBack, text(body.correction)] };
+  }
   const correction = Correction.parse({
     id: text(body.id),
     fault: text(body.fault),

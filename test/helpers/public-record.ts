@@ -106,6 +106,7 @@ export const rowOf = (spec: EndpointSpec, row: Partial<VolatileRow> = {}): Volat
   observations_since: 3,
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),
+  said: "[]",
   ...row,
 });
 

@@ -57,6 +57,7 @@ describe("volatile rows", () => {
     );
     await world.ingest.pass();
     expect(await rowOf("v")).toEqual({
+      said: "[]",
       ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
       ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
       ...{
@@ -99,17 +100,14 @@ describe("volatile rows", () => {
     expect(await since()).toBe(0);
   });
 
-  test("an url that was only asked about is known too; ours and disputed ones are marked for grading", async () => {
+  test("an url that was only asked about is known once it was knocked on; ours and disputed ones are marked for grading", async () => {
     await world.append(ask("asked", at("01:00:00")), listing("ours", at("01:00:00")), handshake("row", at("01:00:00")));
     await world.append(dispute("row", at("02:00:00")));
     await world.ingest.pass();
-    expect(await rowOf("asked")).toMatchObject({
-      probes: 0,
-      first_seen: null,
-      price: null,
-      networks: [],
-      defects: "[]",
-    });
+    expect(await rowOf("asked")).toBeUndefined();
+    await world.append(handshake("asked", at("01:30:00")));
+    await world.ingest.pass();
+    expect(await rowOf("asked")).toMatchObject({ url: urlOf("asked"), probes: 1, price: "0.020000" });
     expect(await rowOf("row")).toBeUndefined();
     const site = (name: string) =>
       world.lake.all("SELECT pay_to, domain, ours, disputed FROM site WHERE cap = $cap", { cap: capOf(name) });
@@ -125,7 +123,7 @@ describe("Arrow", () => {
   const text = fc.string({ unit: "grapheme" });
   const count = fc.maxSafeNat();
   const row: fc.Arbitrary<VolatileRow> = fc.record({
-    ...{ capability_id: text, url: text, method: text, defects: text },
+    ...{ capability_id: text, url: text, method: text, defects: text, said: text },
     ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },

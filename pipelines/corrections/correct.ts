@@ -1,0 +1,124 @@
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { type Draft, draft } from "../1-observe/recorder.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { idOf } from "../record/ids.ts";
+import { rfc3339 } from "../record/time.ts";
+import { OUR_FAULTS } from "../record/vocabulary.ts";
+import type { EndpointRecord } from "./endpoint-record.ts";
+import { AlreadySaid, BadCorrection, NotInRecord } from "./errors.ts";
+
+export interface CorrectionOrder {
+  /** Ids of records, or every record observed before this moment. */
+  records: readonly string[] | "all_before_now";
+  /** `computed_at` of the grade that was wrong, or null. */
+  gradeAt: string | null;
+  fault: string;
+  says: string;
+}
+
+/** Records that one command may name: one batch of the log, all or nothing. */
+const MAX_RECORDS = 1_000;
+const MAX_SAYS = 2_000;
+const LONE_SURROGATE = /\p{Surrogate}/u;
+const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
+
+/** Words for the public record. @throws BadCorrection */
+export function checkSays(says: string): string {
+  const text = says.trim();
+  if (text.length === 0) throw new BadCorrection("--says: say what was got wrong");
+  if (text.length > MAX_SAYS)
+    throw new BadCorrection(`--says: at most ${MAX_SAYS} characters, these are ${text.length}`);
+  if (LONE_SURROGATE.test(text)) throw new BadCorrection("--says: half a character cannot be published");
+  return text;
+}
+
+function checkTime(text: string | null, now: Date): string | null {
+  if (text === null) return null;
+  const at = RFC3339.test(text) ? new Date(text) : null;
+  if (!at || Number.isNaN(at.getTime()) || rfc3339(at).slice(0, 10) !== text.slice(0, 10)) {
+    throw new BadCorrection(
+      `--grade-at: expected a time such as 2026-11-21T06:00:00.000Z, got ${JSON.stringify(text)}`,
+    );
+  }
+  if (at > now) throw new BadCorrection(`--grade-at: ${text} is still to come`);
+  return rfc3339(at);
+}
+
+/**
+ * The corrections of one order, checked against what the record holds; nothing is written here.
+ * @throws BadCorrection, NotInRecord, AlreadySaid: then none of them may be written
+ */
+export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
+  if (!Object.hasOwn(OUR_FAULTS, order.fault)) {
+    const known = Object.keys(OUR_FAULTS).join(", ");
+    throw new BadCorrection(`--fault: ${JSON.stringify(order.fault)} is none of our faults: ${known}`);
+  }
+  const grade_at = checkTime(order.gradeAt, now);
+  const common = { grade_at, fault: order.fault, says: checkSays(order.says), issued_at: rfc3339(now) };
+  const targets =
+    order.records === "all_before_now"
+      ? [everything(record, common.issued_at)]
+      : named(record, order.records, grade_at);
+  return targets.map(({ record_id, observed_at }) => {
+    const { fault, says, issued_at } = common;
+    const id = `cor_${idOf([record.cap, record_id ?? "", grade_at ?? "", fault, says, issued_at])}`;
+    return { id, record_id, observed_at, ...common };
+  });
+}
+
+interface Target {
+  record_id: string | null;
+  /** When the withdrawn record was observed: from there on letters stood on it. null for every record. */
+  observed_at: string | null;
+}
+
+function named(record: EndpointRecord, ids: readonly string[], gradeAt: string | null): Target[] {
+  const unique = [...new Set(ids)];
+  if (unique.length === 0) throw new BadCorrection("--record: name a record, or say --all-before-now");
+  if (unique.length > MAX_RECORDS) throw new BadCorrection(`--record: at most ${MAX_RECORDS} records at once`);
+  return unique.map((id) => target(record, id, gradeAt));
+}
+
+function target({ cap, records, said }: EndpointRecord, id: string, gradeAt: string | null): Target {
+  const held = records.get(id);
+  if (!held) throw new NotInRecord(`${id} is not in the record of ${cap}`);
+  if (held.of !== null) throw new BadCorrection(`${id} is a ${held.type}: name its paid.intent, ${held.of}`);
+  const { observedAt } = held;
+  const by = said.withdrawing(id, observedAt);
+  if (by) throw new AlreadySaid(`${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
+  if (gradeAt !== null && gradeAt <= observedAt) {
+    throw new BadCorrection(`--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
+  }
+  return { record_id: id, observed_at: observedAt };
+}
+
+function everything(record: EndpointRecord, now: string): Target {
+  if (standing(record, now) === 0) throw new AlreadySaid(`${record.cap} has no record left that counts before ${now}`);
+  return { record_id: null, observed_at: null };
+}
+
+/** Samples observed before `before` that no correction withdraws. */
+export const standing = ({ records, said }: EndpointRecord, before: string): number =>
+  [...records].filter(
+    ([id, { of, observedAt }]) => of === null && observedAt < before && !said.withdrawing(id, observedAt),
+  ).length;
+
+/** The correction that a reinstatement takes back. @throws AlreadySaid */
+export function planReinstatement(
+  { corrections, reinstated }: EndpointRecord["said"],
+  id: string,
+  says: string,
+): { cap: string; body: BodyOf<"reinstated"> } {
+  const known = corrections.get(id);
+  if (!known) throw new NotInRecord(`no correction ${id} is in the record`);
+  if (reinstated.has(id)) throw new AlreadySaid(`${id} was taken back already`);
+  return { cap: known.cap, body: { correction: id, says: checkSays(says) } };
+}
+
+/** A record of the topic `corrections`; its id is the hash of its body (records.md, Envelope), so a copy is dropped. */
+export const draftOf = <T extends "correction" | "reinstated" | "dispute">(
+  type: T,
+  cap: string,
+  body: BodyOf<T>,
+  at: Date,
+): Draft => draft({ type, cap, slot: sha256hex(canonicalText(body)), at, body } as Draft<T>);

@@ -1,0 +1,98 @@
+import { isAddress, verifyMessage } from "viem";
+import { z } from "zod";
+import { canonicalText } from "../../infra/canonical.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { idOf, isId } from "../record/ids.ts";
+import { rfc3339 } from "../record/time.ts";
+import { BadDispute, NotThePayee } from "./errors.ts";
+
+/** How long after its signing a dispute is taken, and how far a seller's clock may be ahead of ours. */
+const MAX_AGE_MS = 7 * 86_400_000;
+const AHEAD_MS = 300_000;
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/** A seller's dispute as it is sent: the statement's five members, the address it is paid at, and the signature. */
+export const SignedDispute = z.strictObject({
+  capability_id: z.string().refine((id) => isId("cap", id), "is not a capability id"),
+  record_id: z
+    .string()
+    .refine((id) => isId("rec", id), "is not a record id")
+    .nullable(),
+  says: z
+    .string()
+    .min(1, "must say something")
+    .max(2_000, "must be at most 2000 characters")
+    .refine((text) => !LONE_SURROGATE.test(text), "holds half a character"),
+  at: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/, "must look like 2026-11-21T12:00:00.000Z"),
+  service: z.string().max(300),
+  pay_to: z.string().refine((text) => isAddress(text, { strict: false }), "must be 0x and 40 hex digits"),
+  signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/, "must be 0x and 65 bytes in hex"),
+});
+export type SignedDispute = z.infer<typeof SignedDispute>;
+
+/** What the seller signs with EIP-191 (personal_sign): this text, the RFC 8785 form of five members. */
+export const statementOf = ({
+  capability_id,
+  record_id,
+  says,
+  at,
+  service,
+}: Omit<SignedDispute, "pay_to" | "signature">) => canonicalText({ capability_id, record_id, says, at, service });
+
+/** Id of a dispute: of what was said and by whom. Not of the signature, which has two valid forms for one statement. */
+export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), one.pay_to.toLowerCase()])}`;
+
+/** A value as a dispute to this service, at this moment. @throws BadDispute with a pointer a fault */
+export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
+  const parsed = SignedDispute.safeParse(value);
+  if (!parsed.success) {
+    const issues = parsed.error.issues.slice(0, 20);
+    throw new BadDispute(issues.map(({ path, message }) => ({ pointer: `/${path.join("/")}`, detail: message })));
+  }
+  const wrong = [...wrongService(parsed.data, service), ...wrongTime(parsed.data, now)];
+  if (wrong.length > 0) throw new BadDispute(wrong);
+  return parsed.data;
+}
+
+const wrongService = (dispute: SignedDispute, service: string) =>
+  dispute.service === service ? [] : [{ pointer: "/service", detail: `must be ${service}` }];
+
+function wrongTime(dispute: SignedDispute, now: Date) {
+  const at = new Date(dispute.at);
+  const age = now.getTime() - at.getTime();
+  const detail =
+    Number.isNaN(at.getTime()) || rfc3339(at) !== dispute.at
+      ? "is no time"
+      : age > MAX_AGE_MS
+        ? "was signed more than 7 days ago: sign it again"
+        : age < -AHEAD_MS
+          ? "is still to come"
+          : null;
+  return detail === null ? [] : [{ pointer: "/at", detail }];
+}
+
+/**
+ * Was it signed by its payTo, and has the record seen this endpoint be paid there? Keys of wallets only: a contract's
+ * signature (ERC-1271) would need a chain. @param payTos lower-case addresses @throws NotThePayee
+ */
+export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<string>): Promise<void> {
+  const { pay_to, signature, capability_id } = dispute;
+  if (!payTos.has(pay_to.toLowerCase())) {
+    throw new NotThePayee(`no 402 of ${capability_id} in the record asked to be paid at ${pay_to}`);
+  }
+  const signed = {
+    address: pay_to as `0x${string}`,
+    message: statementOf(dispute),
+    signature: signature as `0x${string}`,
+  };
+  // A signature that is no point of the curve throws; it is as wrong as any other.
+  const valid = await verifyMessage(signed).catch(() => false);
+  if (!valid) throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
+}
+
+/** The dispute as a record of the log keeps it: with all that anybody needs to verify the signature again. */
+export const disputeBody = (dispute: SignedDispute, now: Date): BodyOf<"dispute"> => ({
+  id: disputeId(dispute),
+  ...dispute,
+  received_at: rfc3339(now),
+});

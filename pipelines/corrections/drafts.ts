@@ -1,0 +1,47 @@
+import type { Statements } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { PublishedFold } from "../4-publish/fold.ts";
+import { unknownDrafts } from "../4-publish/known.ts";
+import type { CorrectionDraft } from "../4-publish/take-lines.ts";
+import type { Saying } from "../record/volatile.ts";
+
+interface Row {
+  type: CorrectionDraft["kind"];
+  cap: string;
+  body: string;
+  part: number;
+  log_offset: bigint;
+}
+
+const draftOf = ({ type, cap, body, log_offset }: Row): CorrectionDraft => ({
+  kind: type,
+  capability_id: cap,
+  position: Number(log_offset),
+  body: JSON.parse(body) as Record<string, unknown>,
+});
+
+type Reader = Pick<Statements, "all">;
+
+/**
+ * Corrections that a run has read, as drafts of their leaves: a card may only be published as the consequence of one
+ * that it knew. @param positions {topic: {partition: next offset}} of the run
+ */
+export async function correctionsBelow(
+  lake: Reader,
+  positions: Record<string, Record<string, number>>,
+): Promise<CorrectionDraft[]> {
+  const rows = await lake.all<Row>(sql("42_corrections"));
+  const next = positions.corrections ?? {};
+  return rows.filter(({ part, log_offset }) => Number(log_offset) < (next[String(part)] ?? 0)).map(draftOf);
+}
+
+/** What the log says and the tree does not yet, by capability: serving shows it before its leaf is there. */
+export async function unpublished(lake: Reader, fold: PublishedFold): Promise<Map<string, Saying[]>> {
+  const drafts = (await lake.all<Row>(sql("42_corrections"))).map(draftOf);
+  const byCap = new Map<string, Saying[]>();
+  for (const draft of unknownDrafts(fold, drafts) as CorrectionDraft[]) {
+    const { kind, capability_id: cap, body } = draft;
+    byCap.set(cap, [...(byCap.get(cap) ?? []), { kind, body }]);
+  }
+  return byCap;
+}

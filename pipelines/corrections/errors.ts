@@ -1,0 +1,38 @@
+/** The command names something that the record does not hold: an endpoint, a record, a correction, a file. */
+export class NotInRecord extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "NotInRecord";
+  }
+}
+
+/** It was said before: the record is withdrawn, the correction taken back, the dispute there. Nothing was written. */
+export class AlreadySaid extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "AlreadySaid";
+  }
+}
+
+/** Words that cannot be used: a fault that is none of ours, a time that is none, too long a text. */
+export class BadCorrection extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "BadCorrection";
+  }
+}
+
+/** A dispute that was not signed by an address which the record has seen this endpoint be paid at. */
+export class NotThePayee extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "NotThePayee";
+  }
+}
+
+/** A dispute that is not of its shape, or speaks to another service or time. One pointer a fault. */
+export class BadDispute extends BadCorrection {
+  constructor(readonly errors: readonly { pointer: string; detail: string }[]) {
+    super(errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "));
+  }
+}

@@ -1,0 +1,119 @@
+import { randomBytes } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openChain } from "../../infra/chain/commits.ts";
+import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { readRecord } from "../record/envelope.ts";
+import { rfc3339 } from "../record/time.ts";
+
+/** One record of the log, as far as a correction asks about it. */
+export interface Fact {
+  eventId: string;
+  type: string;
+  /** The cap, for every topic that is read here. */
+  key: string;
+  observedAt: string;
+  offset: number;
+  body: Record<string, unknown>;
+}
+
+interface Row {
+  event_id: string;
+  type: string;
+  key: string;
+  observed_at: Date;
+  log_offset: bigint;
+  body: string;
+}
+
+export interface ReadingParts {
+  log: Pick<Log, "id" | "partitions" | "read">;
+  privateStore: Store;
+  lake: { memory_limit: string; threads: number };
+}
+
+/**
+ * Reads the record beside a running service: from the segments of the commit chain and the log's tail after them, never
+ * from the lake, which has one owner. A copy of a record is given once.
+ */
+export class Reading {
+  private constructor(
+    private readonly parts: ReadingParts,
+    private readonly folder: string,
+    private readonly engine: Lake,
+  ) {}
+
+  static async open(parts: ReadingParts): Promise<Reading> {
+    const folder = await mkdtemp(join(tmpdir(), "touchstone-reading-"));
+    const { memory_limit: memoryLimit, threads } = parts.lake;
+    try {
+      const engine = await openLake(join(folder, "engine"), { memoryLimit, threads, init: [], readers: 1 });
+      return new Reading(parts, folder, engine);
+    } catch (error) {
+      await rm(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.engine.close();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  get partitions(): number {
+    return this.parts.log.partitions;
+  }
+
+  /** Every record of one partition under this key, or under all keys (null), in log order. @throws DamagedChain, OffsetGone */
+  async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<Fact> {
+    const seen = new Set<string>();
+    for await (const fact of this.#all(topic, partition, key)) {
+      if (seen.has(fact.eventId)) continue;
+      seen.add(fact.eventId);
+      yield fact;
+    }
+  }
+
+  async *#all(topic: string, partition: number, key: string | null): AsyncGenerator<Fact> {
+    const { log, privateStore } = this.parts;
+    const chain = openChain(privateStore, { logId: log.id, topic, partition });
+    const head = await chain.head();
+    for (const ref of head.live) {
+      const segment = join(this.engine.workDir, `${randomBytes(8).toString("hex")}.parquet`);
+      try {
+        await writeFile(segment, await chain.readSegment(ref));
+        const rows = this.engine.stream<Row>(sql("45_endpoint_record"), { segment, key });
+        for await (const batch of rows) for (const row of batch) yield factOf(row);
+      } finally {
+        await rm(segment, { force: true });
+      }
+    }
+    for (let from = head.next; ; ) {
+      const records = await log.read(topic, partition, from);
+      if (records.length === 0) return;
+      for (const record of records) {
+        if (key !== null && record.key !== key) continue;
+        const read = readRecord(record);
+        // What no reader takes is no part of the record until a redrive.
+        if (!read.ok) continue;
+        const { type, observed_at: observedAt, body } = read.envelope;
+        yield { eventId: record.eventId, type, key: record.key, observedAt, offset: record.offset, body };
+      }
+      from = records.at(-1)!.offset + 1;
+    }
+  }
+}
+
+/** Segments hold what was validated before its commit; here it is only read again. */
+const factOf = (row: Row): Fact => ({
+  eventId: row.event_id,
+  type: row.type,
+  key: row.key,
+  observedAt: rfc3339(row.observed_at),
+  offset: Number(row.log_offset),
+  body: JSON.parse(row.body) as Record<string, unknown>,
+});

@@ -1,0 +1,6 @@
+-- What one segment of the commit chain holds under one key, or under every key.
+-- grain: one record of the log, in offset order
+-- reads: $segment (Parquet file)
+-- writes: nothing
+SELECT event_id, type, key, observed_at, "offset" AS log_offset, body FROM read_parquet($segment)
+WHERE $key IS NULL OR key = $key ORDER BY "offset"
