@@ -28,6 +28,8 @@ const Settings = z.strictObject({
   log_partitions: powerOfTwo.default(2),
   /** Development switch: strangers' addresses may be on this machine. Never in production. */
   allow_loopback: z.boolean().default(false),
+  /** Development switch, with `allow_loopback` only: every name of a stranger leads to this address, say 127.0.0.1. */
+  resolve_to: z.ipv4().nullable().default(null),
   /** An address of ours or a friend's that is known to be up: tells our own faults from a seller's. */
   control_url: z
     .url({ protocol: /^https?$/ })
@@ -56,6 +58,8 @@ const Settings = z.strictObject({
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
+      /** Who is paid first when the budget is short: host or capability id -> a whole number; 0 for all others. */
+      priority: z.record(z.string().min(1).max(300), z.int().min(-100).max(100)).default({}),
     })
     .prefault({}),
   lake: z
@@ -70,7 +74,13 @@ const Settings = z.strictObject({
   limits: z
     .strictObject({
       checks_per_minute: z.int().min(1).default(600),
+      /** Unknown urls that one client, and that all of them, may put in line in an hour. */
       asks_per_hour: z.int().min(1).default(20),
+      asks_per_hour_total: z.int().min(1).default(50_000),
+      /** Urls in line at most. */
+      asks_in_line: z.int().min(1).default(50_000),
+      /** Urls of one registrable domain that are knocked at in an hour; more wait longer. */
+      asks_per_domain_hour: z.int().min(1).default(5),
       trusted_proxies: z.array(z.string()).default([]),
     })
     .prefault({}),

@@ -14,6 +14,8 @@ import { rfc3339 } from "./record/time.ts";
 export const PER_DOMAIN_HOUR = 5;
 /** Asks under way at once; each host has one of them at a time, so more only wait in the observer. */
 const AT_ONCE = 64;
+/** Asks that are looked at in one turn; those under way and paused stand among them. */
+const HEAD = 1_000;
 /** An ask that broke off by a fault of ours is left alone for so long, ms. */
 const PAUSE_MS = 600_000;
 /** Asks of this process that are remembered: the lake may not have loaded the look yet. */
@@ -29,9 +31,9 @@ export interface OpenAsk {
   body: string;
 }
 
-/** The head of the line, the fairest first: at most `most` asks whose domain may be begun now (sql/44_open_asks.sql). */
-export const openAsks = (lake: Pick<Lake, "all">, now: Date, most = 1_000): Promise<OpenAsk[]> =>
-  lake.all<OpenAsk>(sql("44_open_asks"), { now: now.getTime(), per_domain: PER_DOMAIN_HOUR, most });
+/** The head of the line, the fairest first: asks whose domain may be begun now (sql/44_open_asks.sql). */
+export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
+  lake.all<OpenAsk>(sql("44_open_asks"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
 export interface AskLineParts {
   lake: Pick<Lake, "all">;
@@ -40,6 +42,7 @@ export interface AskLineParts {
   now: () => Date;
   logger: Pick<Logger, "error">;
   metrics: Metrics;
+  /** Default {@link PER_DOMAIN_HOUR}. */
   perDomainHour?: number;
 }
 
@@ -58,11 +61,11 @@ export class AskLine {
 
   /** Begins looks as far as there is room. @returns how many */
   async turn(): Promise<number> {
-    const { lake, now } = this.parts;
+    const { lake, now, perDomainHour } = this.parts;
     const room = AT_ONCE - this.#underway.size;
     if (room <= 0) return 0;
     const at = now();
-    const open = (await openAsks(lake, at)).filter((ask) => this.#may(ask, at.getTime())).slice(0, room);
+    const open = (await openAsks(lake, at, perDomainHour)).filter((ask) => this.#may(ask, at.getTime())).slice(0, room);
     for (const ask of open) {
       const look = this.#look(ask).finally(() => this.#underway.delete(ask.cap));
       this.#underway.set(ask.cap, look);

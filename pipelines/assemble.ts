@@ -128,7 +128,10 @@ export async function assemble(
   await publisher.start();
   // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
   await publisher.publishKeys(keysDocument(keys.ring));
-  const askLine = new AskLine({ lake, observer, log, now: () => clock.now(), logger, metrics });
+  const askLine = new AskLine({
+    ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
+    perDomainHour: config.limits.asks_per_domain_hour,
+  });
   const pipeline = new Pipeline({
     now: () => clock.now(),
     logId: log.id,

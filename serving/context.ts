@@ -9,10 +9,13 @@ import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { AskLimits } from "./answers/asks.ts";
 import { Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
+import type { Demand } from "./answers/demand.ts";
+import { Disputes } from "./answers/disputes.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
+import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
 
@@ -21,6 +24,8 @@ export interface ServingLimits {
   checksPerMinute: number;
   /** Every other request of one client in a minute: pages, cards, objects of the log. */
   readsPerMinute: number;
+  /** Disputes that one client may send in an hour. */
+  disputesPerHour: number;
   asks: Partial<AskLimits>;
   /** Addresses or CIDR blocks of proxies whose X-Forwarded-For is believed. */
   trustedProxies: readonly string[];
@@ -29,6 +34,7 @@ export interface ServingLimits {
 export const SERVING_LIMITS: ServingLimits = {
   checksPerMinute: 600,
   readsPerMinute: 6000,
+  disputesPerHour: 20,
   asks: {},
   trustedProxies: [],
 };
@@ -38,7 +44,7 @@ export interface ServingDeps {
   /** The public store. */
   store: Store;
   follower: Follower;
-  log: Pick<Log, "append" | "partitions">;
+  log: Pick<Log, "append" | "read" | "partitions">;
   answers: Signer;
   judge: Egress["judge"];
   /** The keys document as it stands now. */
@@ -50,6 +56,10 @@ export interface ServingDeps {
   baseUrl: string;
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
+  /** The line of asks, as a fold of the log; without one a replica knows only what it appended itself. */
+  askLine?: AskLine;
+  /** Counts who is asked for; without it nothing is counted. */
+  demand?: Demand;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }
@@ -62,6 +72,8 @@ export interface Service extends ServingDeps {
   docs: ReadonlyMap<string, Doc>;
   checkLimiter: Limiter;
   readLimiter: Limiter;
+  disputes: Disputes;
+  disputeLimiter: Limiter;
   /** Key of the client behind a socket address and an X-Forwarded-For header. */
   client: (peer: string | undefined, forwarded: string | null) => string;
 }
@@ -78,6 +90,7 @@ export function serviceOf(deps: ServingDeps): Service {
     logger: deps.logger,
     producer: "serving",
     limits: limits.asks,
+    ...(deps.askLine ? { line: deps.askLine } : {}),
   });
   return {
     ...deps,
@@ -85,6 +98,7 @@ export function serviceOf(deps: ServingDeps): Service {
     checks: new Checks({
       view: () => deps.follower.view,
       asks,
+      demand: deps.demand,
       judge: deps.judge,
       signer: deps.answers,
       clock: deps.clock,
@@ -95,6 +109,14 @@ export function serviceOf(deps: ServingDeps): Service {
     docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
     readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),
+    disputes: new Disputes({
+      log: deps.log,
+      view: () => deps.follower.view,
+      clock: deps.clock,
+      logger: deps.logger,
+      service: new URL(deps.baseUrl).origin,
+    }),
+    disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }

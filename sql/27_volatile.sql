@@ -27,4 +27,6 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM endpoint e LEFT JOIN seen s USING (cap) LEFT JOIN later l USING (cap) LEFT JOIN taken w USING (cap)
   LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
+-- An url that is only in line is not in the record yet: it is answered as unknown and queued until it was knocked on.
+WHERE s.cap IS NOT NULL OR said.cap IS NOT NULL
 ORDER BY e.cap

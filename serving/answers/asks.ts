@@ -5,9 +5,9 @@ import type { Logger } from "../../infra/telemetry.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
+import { AskLine } from "../tables/ask-line.ts";
 
 export interface AskLimits {
   /** New urls one client may put in line in an hour. */
@@ -16,13 +16,21 @@ export interface AskLimits {
   perDomainHour: number;
   /** New urls in an hour from all clients together. */
   totalHour: number;
+  /** Urls in line. */
+  inLine: number;
 }
 
-export const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000 };
+/** egress.md, Limits. */
+export const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000, inLine: 50_000 };
 
-const HOUR_MS = 3_600_000;
-/** Urls asked in this hour and domains counted in it that are remembered. */
-const MAX_REMEMBERED = 100_000;
+/** Seconds after which a client may try again when the whole line is full. */
+const FULL_RETRY_S = 600;
+
+/** The line as serving folds it, for these limits. */
+export const askLineOf = (limits: Partial<AskLimits> = {}): AskLine => {
+  const { inLine, perDomainHour } = { ...ASK_LIMITS, ...limits };
+  return new AskLine({ max: inLine, perDomainHour });
+};
 
 export interface Ask {
   /** As asked, without user info and fragment. */
@@ -37,6 +45,8 @@ export interface AskDeps {
   logger: Pick<Logger, "error">;
   producer: string;
   limits?: Partial<AskLimits>;
+  /** The line as the log tells it; without one, what this replica itself appended. */
+  line?: AskLine;
 }
 
 /** Urls that nobody knew, put in line for a free handshake by one record of the log. */
@@ -44,29 +54,45 @@ export class Asks {
   readonly #limits: AskLimits;
   readonly #clients: Limiter;
   readonly #total: Limiter;
-  #hour = -1;
-  /** This hour's urls and how long each was told to wait, in hours. */
-  readonly #asked = new Map<string, number>();
-  readonly #domains = new Map<string, number>();
+  readonly #line: AskLine;
 
   constructor(private readonly deps: AskDeps) {
     this.#limits = { ...ASK_LIMITS, ...deps.limits };
+    this.#line = deps.line ?? askLineOf(this.#limits);
     const steady = () => deps.clock.monotonic();
     this.#clients = new Limiter({ name: "asks", quota: this.#limits.perClientHour, windowS: 3600 }, steady);
     this.#total = new Limiter({ name: "asks-total", quota: this.#limits.totalHour, windowS: 3600 }, steady, 1);
   }
 
   /**
-   * Append the ask; resolves once it is durable, with the hours until an answer can be expected. A url that this
-   * replica appended in the same hour is in line already and costs nobody anything.
+   * Append the ask; resolves once it is durable, with the hours until an answer can be expected. A url that stands in
+   * line already, or was looked at within a day, costs nobody anything.
    * @throws Problem too_many_asks past the limits of the client or in total; log_unavailable when nothing was stored.
    */
   async put(ask: Ask, client: string): Promise<number> {
     const now = this.deps.clock.now();
-    this.#turn(Math.floor(now.getTime() / HOUR_MS));
-    const key = `${ask.method ?? ""} ${ask.normalised}`;
-    const known = this.#asked.get(key);
-    if (known !== undefined) return known;
+    const cap = capId(ask.method ?? "GET", ask.normalised);
+    if (this.#line.knows(cap, now.getTime())) return this.#line.hours(cap, now.getTime());
+    this.#admit(client);
+    try {
+      await this.deps.log.append([this.#record(ask, now)]);
+    } catch (error) {
+      this.deps.logger.error({ err: error }, "an ask could not be appended");
+      throw new Problem("log_unavailable", "the url could not be put in line; ask again", {
+        headers: { "retry-after": "5" },
+      });
+    }
+    // Not waited for from the log: what was appended stands there, and the fold takes it once.
+    this.#line.ask(cap, ask.normalised, now.getTime());
+    return this.#line.hours(cap, now.getTime());
+  }
+
+  /** @throws Problem too_many_asks */
+  #admit(client: string): void {
+    if (this.#line.full) {
+      const detail = `${this.#limits.inLine} unknown urls are in line; try again in a while`;
+      throw new Problem("too_many_asks", detail, { headers: { "retry-after": String(FULL_RETRY_S) } });
+    }
     for (const [limiter, who] of [
       [this.#clients, client],
       [this.#total, "all"],
@@ -76,30 +102,6 @@ export class Asks {
       const detail = `at most ${limiter.limit.quota} unknown urls an hour ${who === "all" ? "in total" : "for one client"}`;
       throw new Problem("too_many_asks", detail, { headers: limiter.headers(taken) });
     }
-    try {
-      await this.deps.log.append([this.#record(ask, now)]);
-    } catch (error) {
-      this.deps.logger.error({ err: error }, "an ask could not be appended");
-      throw new Problem("log_unavailable", "the url could not be put in line; ask again", {
-        headers: { "retry-after": "5" },
-      });
-    }
-    const hours = this.#wait(registrableDomain(ask.normalised));
-    if (this.#asked.size < MAX_REMEMBERED) this.#asked.set(key, hours);
-    return hours;
-  }
-
-  #turn(hour: number): void {
-    if (hour === this.#hour) return;
-    this.#hour = hour;
-    this.#asked.clear();
-    this.#domains.clear();
-  }
-
-  #wait(domain: string): number {
-    const place = (this.#domains.get(domain) ?? 0) + 1;
-    if (place > 1 || this.#domains.size < MAX_REMEMBERED) this.#domains.set(domain, place);
-    return Math.max(1, Math.ceil(place / this.#limits.perDomainHour));
   }
 
   /**

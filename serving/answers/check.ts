@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { isId } from "../../pipelines/record/ids.ts";
-import { rfc3339 } from "../../pipelines/record/time.ts";
+import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
@@ -11,6 +11,7 @@ import type { CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
+import type { Demand } from "./demand.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
 import { signedText } from "./sign.ts";
 
@@ -21,6 +22,8 @@ export interface CheckDeps {
   /** The view of this moment. */
   view: () => View;
   asks: Pick<Asks, "put">;
+  /** Who is asked for most; not counted when absent. */
+  demand?: Pick<Demand, "count"> | undefined;
   /** Would this url be fetched at all? */
   judge: Egress["judge"];
   /** The answers key. */
@@ -46,10 +49,15 @@ export class Checks {
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
     // A space can stand in none of the parts but the url, which comes last.
     const key = `${query.method ?? ""} ${query.pay_to ?? ""} ${query.url}`;
-    const cached = this.#cache.get(key) ?? this.#underway.get(key);
+    const kept = this.#cache.get(key);
+    if (kept?.cap !== undefined) this.deps.demand?.count(kept.cap, client);
+    const cached = kept ?? this.#underway.get(key);
     if (cached) return cached;
     const facts = this.#facts(query, client);
-    if (!(facts instanceof Promise)) return this.#sign(key, facts);
+    if (!(facts instanceof Promise)) {
+      if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
+      return this.#sign(key, facts);
+    }
     const made = facts.then((known) => this.#sign(key, known)).finally(() => this.#underway.delete(key));
     this.#underway.set(key, made);
     return made;
@@ -69,7 +77,11 @@ export class Checks {
     }
     const normalised = normaliseAsked(query.url);
     const match = matchUrl(view, normalised, query.method);
-    if (match) return knownFacts(view, query, match, now);
+    if (match) {
+      const known = knownFacts(view, query, match, now);
+      const again = match.matched === "exact" && foundWanting(view, match.cap, now) && !this.#refused(normalised);
+      return again ? this.#askAgain(known, query, normalised, client) : known;
+    }
     const refused = this.#refused(normalised);
     if (refused)
       return unknownFacts(view, query, { queued: false, next: `We never knock at this address: ${refused}.` });
@@ -90,12 +102,36 @@ export class Checks {
     return unknownFacts(view, query, { queued: true, next: `In line for a free handshake. Ask again ${when}.` });
   }
 
+  /** Somebody asks again for what had nothing to buy a day ago: it is put in line again. Known, so no limit refuses it. */
+  async #askAgain(known: CheckFacts, query: CheckQuery, normalised: string, client: string): Promise<CheckFacts> {
+    const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
+    try {
+      await this.deps.asks.put(ask, client);
+    } catch (error) {
+      if (error instanceof Problem) return known;
+      throw error;
+    }
+    return { ...known, queued: true, next: "It asked for no payment a day ago. In line for another free handshake." };
+  }
+
   #sign(key: string, facts: CheckFacts): CachedAnswer {
     const text = signedText(this.deps.signer, { ...facts, answered_at: rfc3339(this.deps.clock.now()) });
-    const made = { text, etag: `"${sha256hex(text).slice(0, 32)}"`, madeAt: this.deps.clock.monotonic() };
+    const made: CachedAnswer = {
+      text,
+      cap: facts.capabilityId,
+      etag: `"${sha256hex(text).slice(0, 32)}"`,
+      madeAt: this.deps.clock.monotonic(),
+    };
     this.#cache.set(key, made);
     return made;
   }
+}
+
+/** Was it knocked at because somebody asked, with nothing to pay for and in no listing, a day ago or longer? */
+function foundWanting(view: View, cap: string, now: Date): boolean {
+  const row = view.row(cap);
+  if (!row || row.last_seen === null || view.entry(cap)?.listed) return false;
+  return row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
 }
 
 function normaliseAsked(url: string): string {

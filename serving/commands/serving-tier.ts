@@ -6,8 +6,11 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import { type CheckpointTrust, witnessName } from "../../infra/tree/checkpoint.ts";
 import { originOf } from "../../pipelines/assemble.ts";
 import type { Parts } from "../../pipelines/parts.ts";
+import { askLineOf } from "../answers/asks.ts";
+import { Demand } from "../answers/demand.ts";
 import { createApp } from "../app.ts";
 import { serve } from "../main.ts";
+import { followAsks } from "../tables/ask-line.ts";
 import { Follower } from "../tables/follower.ts";
 import { PublishedTree } from "../tables/tree.ts";
 
@@ -50,7 +53,17 @@ export async function openServing(parts: ServingParts, clock: Clock, lapsed: boo
   const tree = new PublishedTree(publicStore, trustOf(origin, ring, clock.now()));
   const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics });
   const jwks = () => keysDocument(ring);
+  const askLimits = {
+    perClientHour: config.limits.asks_per_hour,
+    perDomainHour: config.limits.asks_per_domain_hour,
+    totalHour: config.limits.asks_per_hour_total,
+    inLine: config.limits.asks_in_line,
+  };
+  const askLine = askLineOf(askLimits);
+  const demand = new Demand({ log, clock, logger });
   const app = createApp({
+    askLine,
+    demand,
     store: publicStore,
     follower,
     log,
@@ -70,18 +83,22 @@ export async function openServing(parts: ServingParts, clock: Clock, lapsed: boo
     baseUrl: config.base_url,
     limits: {
       checksPerMinute: config.limits.checks_per_minute,
-      asks: { perClientHour: config.limits.asks_per_hour },
+      asks: askLimits,
       trustedProxies: config.limits.trusted_proxies,
     },
   });
   const listening = await serve({ app, port: config.port, host: config.host });
   follower.start();
+  const asks = followAsks(log, askLine, logger);
+  demand.start();
   return {
     app,
     url: listening.url,
     refresh: async () => void (await follower.refresh()),
     close: async () => {
       await listening.close();
+      await asks.stop();
+      await demand.stop();
       await follower.stop();
     },
   };

@@ -3,6 +3,8 @@ export interface CachedAnswer {
   /** JSON text as it is sent: signed once, so everybody who asks within the minute gets the same bytes. */
   text: string;
   etag: string;
+  /** The endpoint that it speaks of, when it is one of the record. */
+  cap?: string | undefined;
   /** Steady ms when it was made. */
   madeAt: number;
 }
