@@ -106,17 +106,23 @@ export function dueAt(sums: Sums, now: Date): Date {
   return new Date(Math.min(...ahead));
 }
 
+/** A line of a run before its rows are digested. */
+export type Undigested = Omit<RunLine, "inputs_digest">;
+
 /** What a run says of one endpoint: one card per tier with a sample, deepest first. */
-export function lineOf(sums: Sums, kin: KinFlags, digest: string, now: Date): RunLine {
+export function undigestedOf(sums: Sums, kin: KinFlags, now: Date): Undigested {
   const figures = figuresOf(sums);
   const tiers = tiersOf(sums, figures);
-  if (tiers.length === 0) {
-    return { cap: sums.cap, cards: [emptyCard(sums, kin, now)], inputs_digest: digest, due_at: null };
-  }
+  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, kin, now)], due_at: null };
   return {
     cap: sums.cap,
     cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, kin, now)),
-    inputs_digest: digest,
     due_at: rfc3339(dueAt(sums, now)),
   };
 }
+
+/** The same with the digest of its rows. */
+export const lineOf = (sums: Sums, kin: KinFlags, digest: string, now: Date): RunLine => ({
+  ...undigestedOf(sums, kin, now),
+  inputs_digest: digest,
+});

@@ -1,11 +1,10 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { sha256hex } from "../../infra/canonical.ts";
 import type { Params, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
-import { lineOf } from "./cards.ts";
+import { type Undigested, undigestedOf } from "./cards.ts";
+import { digestIn, digestsOf } from "./digests.ts";
 import { Kin, type Thief } from "./kin.ts";
-import { inputsDigest, type Sample } from "./sample.ts";
 import { type SumsRow, sumsOfRow } from "./sums-row.ts";
 import { BATCH_CAPS, variablesOf } from "./variables.ts";
 
@@ -16,13 +15,18 @@ export interface GradeOptions {
   caps: "all" | readonly string[];
   /** Rows in the engine's hands at once, about (default 4,000,000): bounds its memory. */
   chunkRows?: number;
+  /**
+   * Lines that need not be in the run, since nothing of them would be published: they are graded all the same, but their
+   * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
+   */
+  leaveOut?: (line: Undigested) => boolean;
 }
 
 export interface GradeSummary {
   /** Of the payee and domain table that the kin flags were made from. */
   kinSha256: string;
-  /** Endpoints graded, and rows of their window that no correction withdrew. */
-  read: { caps: number; rows: number };
+  /** Endpoints graded, rows of their window that no correction withdrew, and lines that were left out. */
+  read: { caps: number; rows: number; leftOut: number };
   /** Endpoints outside this run whose kin flags change by it: they are due as well. */
   kinDue: string[];
 }
@@ -32,7 +36,6 @@ const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latenc
 const CHUNK_TABLES = "chunk rows blocks paid walls parts buyers strata crowded tail latency quoted price facts newest";
 const TABLES = `${CHUNK_TABLES} evidence course counts emptied sums digest due kin_due`.split(" ");
 const CLEAR = `DROP VIEW IF EXISTS grade_own; ${TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`).join(" ")}`;
-const EMPTY_DIGEST = sha256hex("");
 
 /** A lake (or an open transaction of one) as it is; a bare connection in the same clothes. */
 function statementsOf(conn: DuckDBConnection | Statements): Statements {
@@ -52,47 +55,62 @@ async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void
     await db.run(`INSERT INTO due_caps SELECT unnest(from_json($caps, '["VARCHAR"]'))`, { caps: JSON.stringify(caps) });
 }
 
-/** Where SQL would print a value unlike RFC 8785, the digest is made here, from the rows. */
-async function slowDigest(db: Statements, ep: number): Promise<string> {
-  return inputsDigest(
-    await db.all<Sample>("SELECT * EXCLUDE (ep, b, blocked, counted) FROM grade_rows WHERE ep = $ep", { ep }),
-  );
-}
-
-/** Make the sums of one chunk. @returns endpoints in it */
-async function sumChunk(db: Statements, chunk: number): Promise<number> {
+/** Make the sums of one chunk. */
+async function sumChunk(db: Statements, chunk: number): Promise<void> {
   await db.run(`SET VARIABLE chunk = ${chunk};
     SET VARIABLE chunk_first = (SELECT min(cap) FROM grade_due WHERE chunk = ${chunk});
     SET VARIABLE chunk_last = (SELECT max(cap) FROM grade_due WHERE chunk = ${chunk});`);
   for (const file of CHUNK_FILES) await db.run(sql(file));
-  const [found] = await db.all<{ caps: number }>("SELECT count(*)::INTEGER AS caps FROM grade_chunk");
-  return found?.caps ?? 0;
 }
 
-/** Lines of some endpoints of the chunk, in order of cap. */
-async function readBatch(
-  db: Statements,
-  first: number,
-  kin: Kin,
-  now: Date,
-): Promise<{ lines: RunLine[]; rows: number }> {
-  await db.run(`SET VARIABLE ep_first = ${first}; SET VARIABLE ep_last = ${first + BATCH_CAPS - 1};`);
-  await db.run(sql("39_digest"));
-  const found = await db.all<{ sums: string; digest: string | null }>(
-    `SELECT to_json(s)::VARCHAR AS sums, digest FROM grade_sums s LEFT JOIN grade_digest USING (ep)
-    WHERE ep BETWEEN getvariable('ep_first') AND getvariable('ep_last') ORDER BY ep`,
-  );
-  const lines: RunLine[] = [];
-  let rows = 0;
-  for (const { sums: json, digest: fast } of found) {
-    const row = JSON.parse(json) as SumsRow;
-    const sums = sumsOfRow(row);
-    const digest = fast ?? (row.read === 0 ? EMPTY_DIGEST : await slowDigest(db, row.ep));
-    lines.push(lineOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), digest, now));
-    rows += row.read;
-  }
-  return { lines, rows };
+/** Some endpoints of a chunk, how many rows were read for them, and the lines that go into the run. */
+interface Batch {
+  caps: number;
+  rows: number;
+  lines: { ep: number; line: Undigested }[];
 }
+
+/** The chunk's sums, in order of cap. They are small beside the rows that they were made from. */
+const readSums = (db: Statements): Promise<{ sums: string }[]> =>
+  db.all("SELECT to_json(s)::VARCHAR AS sums FROM grade_sums s ORDER BY ep");
+
+/** Cards of the chunk, batch by batch; each is made when it is asked for. */
+function* batchesOf(
+  found: readonly { sums: string }[],
+  kin: Kin,
+  { now, leaveOut = () => false }: GradeOptions,
+): Generator<Batch> {
+  for (let first = 0; first < found.length; first += BATCH_CAPS) {
+    const batch: Batch = { caps: 0, rows: 0, lines: [] };
+    for (const { sums: json } of found.slice(first, first + BATCH_CAPS)) {
+      const row = JSON.parse(json) as SumsRow;
+      const sums = sumsOfRow(row);
+      const line = undigestedOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
+      batch.caps++;
+      batch.rows += row.read;
+      if (!leaveOut(line)) batch.lines.push({ ep: row.ep, line });
+    }
+    yield batch;
+  }
+}
+
+/** Batches with their digests. While the engine makes those of one batch, the cards of the next are made here. */
+async function* digested(db: Statements, batches: Generator<Batch>): AsyncGenerator<Batch & { digests: Digests }> {
+  let batch: Batch | undefined = batches.next().value;
+  while (batch) {
+    const coming = digestsOf(
+      db,
+      batch.lines.map(({ ep }) => ep),
+    );
+    // It is awaited below; until then a failure must not count as unhandled.
+    coming.catch(() => {});
+    const following: Batch | undefined = batches.next().value;
+    yield { ...batch, digests: await coming };
+    batch = following;
+  }
+}
+
+type Digests = Awaited<ReturnType<typeof digestsOf>>;
 
 /**
  * Grade endpoints batch by batch, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
@@ -103,8 +121,9 @@ async function readBatch(
  */
 export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
-  { now, caps, chunkRows }: GradeOptions,
+  options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
+  const { now, caps, chunkRows } = options;
   const db = statementsOf(conn);
   await db.run(variablesOf(now, chunkRows));
   await db.run(sql("30_macros"));
@@ -113,13 +132,14 @@ export async function* gradeChunks(
   const kin = new Kin(await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts"));
   const kinDue = await db.all<{ cap: string }>("SELECT cap FROM grade_kin_due ORDER BY cap");
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
-  const read = { caps: 0, rows: 0 };
+  const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
-    const endpoints = await sumChunk(db, chunk);
-    for (let first = 1; first <= endpoints; first += BATCH_CAPS) {
-      const { lines, rows } = await readBatch(db, first, kin, now);
-      read.caps += lines.length;
-      read.rows += rows;
+    await sumChunk(db, chunk);
+    for await (const batch of digested(db, batchesOf(await readSums(db), kin, options))) {
+      const lines = batch.lines.map(({ ep, line }) => ({ ...line, inputs_digest: digestIn(batch.digests, ep) }));
+      read.caps += batch.caps;
+      read.rows += batch.rows;
+      read.leftOut += batch.caps - lines.length;
       yield lines;
     }
   }

@@ -6,8 +6,8 @@ import { windowStart } from "./window.ts";
 
 /** Rows that are worked on at once, about: 1 GB of the engine's memory, and as much again while it works. */
 export const CHUNK_ROWS = 4_000_000;
-/** Endpoints whose rows are printed at once, and whose cards are in hand at once. */
-export const BATCH_CAPS = 4_096;
+/** Endpoints whose rows are printed at once (about 80 KB each), and whose cards are in hand at once. */
+export const BATCH_CAPS = 1_024;
 
 /** Latencies above this quantile are sorted first; the method's order statistics nearly always lie there. */
 const TAIL_QUANTILE = 0.75;

@@ -56,10 +56,29 @@ describe("a run", () => {
       batches.push(lines.map(({ cap }) => cap));
       whole.push(...lines);
     }
-    expect(batches.map((batch) => batch.length)).toEqual([4_096, 4]);
+    expect(batches.map((batch) => batch.length)).toEqual([1_024, 1_024, 1_024, 1_024, 4]);
     expect(batches.flat()).toEqual(caps);
     const chunked = await gradeRun(lake.conn, { now: NOW, caps, chunkRows: 81 });
     expect(chunked.lines).toEqual(whole);
+  });
+
+  it("leaves out the lines it is told to leave out, after their card is made; the others are the same", async () => {
+    for (const cap of ["a", "b", "c"]) await lake.add(cap, good());
+    const all = await run("all");
+    const seen: string[] = [];
+    const some = await gradeRun(lake.conn, {
+      now: NOW,
+      caps: "all",
+      leaveOut: (line) => {
+        expect(line).toEqual({ cap: line.cap, cards: ofCap(all.lines, line.cap).cards, due_at: all.lines[0]!.due_at });
+        seen.push(line.cap);
+        return line.cap !== "b";
+      },
+    });
+    expect(seen).toEqual(["a", "b", "c"]);
+    expect(some.lines).toEqual([ofCap(all.lines, "b")]);
+    expect(some.read).toEqual({ ...all.read, leftOut: 2 });
+    expect(some.kinSha256).toBe(all.kinSha256);
   });
 
   it("does not grade our own endpoints, and signs an empty card for one without a row", async () => {
