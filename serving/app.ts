@@ -6,7 +6,8 @@ import { type Call, OPERATIONS, type Operation } from "./operations.ts";
 import { errorPage } from "./pages/error.ts";
 import { PAGE_HEADERS } from "./pages/layout.ts";
 
-const ALLOW = "GET, HEAD";
+/** Methods of an operation, as `Allow` names them. */
+const allowed = ({ method }: Operation): string => method ?? "GET, HEAD";
 
 /** Socket address of the other end; undefined without a socket (tests that call the app directly). */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
@@ -14,10 +15,9 @@ const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.
 /** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests */
 function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
-  if (method !== "GET" && method !== "HEAD") {
-    throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${ALLOW}`, {
-      headers: { allow: ALLOW },
-    });
+  const allow = allowed(operation);
+  if (!allow.split(", ").includes(method)) {
+    throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
   const client = service.client(peerOf(event), headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
@@ -30,7 +30,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { pathname, searchParams } = event.url;
   return {
     service,
-    request: { method, headers },
+    request: { method, headers, body: operation.method === "POST" ? event.req.body : null },
     path: pathname,
     query: searchParams,
     params: event.context.params ?? {},

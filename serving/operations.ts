@@ -4,6 +4,7 @@ import type { Service } from "./context.ts";
 import type { Limiter } from "./http/limits.ts";
 import { check } from "./operations/check.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { disputes } from "./operations/disputes.ts";
 import { OBJECTS } from "./operations/objects.ts";
 import { PAGES } from "./operations/pages.ts";
 import { PROCESS } from "./operations/process.ts";
@@ -12,7 +13,7 @@ import { TRUST } from "./operations/trust.ts";
 /** One request, as far as an operation sees it. */
 export interface Call {
   service: Service;
-  request: { method: string; headers: Headers };
+  request: { method: string; headers: Headers; body: ReadableStream<Uint8Array> | null };
   /** Path as sent, percent-encoded. */
   path: string;
   query: URLSearchParams;
@@ -23,11 +24,14 @@ export interface Call {
 }
 
 /**
- * One row of the table that drives the routes; descriptions of the API are made of the same rows. Every operation is a
- * GET, which answers HEAD too.
+ * One row of the table that drives the routes; descriptions of the API are made of the same rows. An operation is a GET,
+ * which answers HEAD too, unless it says that it is a POST.
  */
 export interface Operation {
   id: string;
+  method?: "POST";
+  /** What a POST takes. */
+  body?: z.ZodType;
   /** Pattern of h3: `:name` is one segment, `**` the rest. */
   path: string;
   summary: string;
@@ -42,4 +46,12 @@ export interface Operation {
 }
 
 /** All operations, in the order of the interface. */
-export const OPERATIONS: readonly Operation[] = [check, ...TRUST, ...DISCOVERY, ...PAGES, ...OBJECTS, ...PROCESS];
+export const OPERATIONS: readonly Operation[] = [
+  check,
+  ...TRUST,
+  disputes,
+  ...DISCOVERY,
+  ...PAGES,
+  ...OBJECTS,
+  ...PROCESS,
+];

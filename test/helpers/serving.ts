@@ -29,14 +29,18 @@ export class TwoHands implements Clock {
 }
 
 /** A log of which only `append` is asked; `down` makes it refuse. */
-export class AppendOnly implements Pick<Log, "append" | "partitions"> {
+export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
   readonly partitions = 4;
   readonly records: NewRecord[] = [];
   down = false;
   async append(records: readonly NewRecord[]) {
     if (this.down) throw new Error("disk full at /secret/path");
+    const first = this.records.length;
     this.records.push(...records);
-    return records.map(({ topic, partition, eventId }, i) => ({ topic, partition, eventId, offset: i }));
+    return records.map(({ topic, partition, eventId }, i) => ({ topic, partition, eventId, offset: first + i }));
+  }
+  async read(_topic: string, _partition: number, from: number) {
+    return this.records.slice(from, from + 1).map((record) => ({ ...record, offset: from, appendedAt: new Date(0) }));
   }
 }
 

@@ -1,0 +1,127 @@
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import type { Appended, Log } from "../../infra/log/log.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import {
+  checkPayee,
+  disputeBody,
+  disputeId,
+  readDispute,
+  type SignedDispute,
+} from "../../pipelines/corrections/dispute.ts";
+import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
+import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { recordId } from "../../pipelines/record/ids.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { Problem } from "../http/problem.ts";
+import type { View } from "../tables/view.ts";
+import { saidOf } from "./said.ts";
+
+export interface DisputeDeps {
+  log: Pick<Log, "append" | "read" | "partitions">;
+  view: () => View;
+  clock: Clock;
+  logger: Pick<Logger, "error">;
+  /** Origin of this service: what a statement must name, so that it says nothing anywhere else. */
+  service: string;
+}
+
+/** Disputes of one endpoint that come in by HTTP; more is for an operator to read. */
+export const MAX_OF_ENDPOINT = 50;
+/** Disputes that this replica appended and that its view may not show yet. */
+const MAX_REMEMBERED = 10_000;
+const READ_BACK_MS = 2_000;
+
+/** The record that a dispute became. */
+export interface Receipt {
+  dispute: ReturnType<typeof disputeBody>;
+  event_id: string;
+  partition: number;
+  offset: number;
+}
+
+/** Sellers' disputes: judged by what the public record says of their payTo, appended, and read back. */
+export class Disputes {
+  /** id -> capability, oldest first. */
+  readonly #recent = new Map<string, string>();
+
+  constructor(private readonly deps: DisputeDeps) {}
+
+  /**
+   * Take a dispute about this endpoint; resolves once its record was read back from the log.
+   * @throws Problem unknown_capability, bad_request with pointers, not_the_payee, already_there, too_many_disputes,
+   * log_unavailable (it may or may not be in the record: send it again)
+   */
+  async put(cap: string, value: unknown): Promise<Receipt> {
+    const view = this.deps.view();
+    if (!view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
+    const now = this.deps.clock.now();
+    const signed = read(value, cap, this.deps.service, now);
+    await believed(signed, view);
+    this.#refuseCopies(view, cap, disputeId(signed));
+    const id = disputeId(signed);
+    this.#remember(id, cap);
+    try {
+      return await this.#append(cap, signed, now);
+    } catch (error) {
+      this.#recent.delete(id);
+      this.deps.logger.error({ err: error }, "a dispute could not be appended");
+      throw new Problem("log_unavailable", "the dispute could not be recorded; send it again", {
+        headers: { "retry-after": "5" },
+      });
+    }
+  }
+
+  #refuseCopies(view: View, cap: string, id: string): void {
+    const known = new Set(saidOf(view, cap).disputes.map((one) => String(one.id)));
+    for (const [recent, of] of this.#recent) if (of === cap) known.add(recent);
+    if (known.has(id)) throw new Problem("already_there", `dispute ${id} is in the record already`);
+    if (known.size < MAX_OF_ENDPOINT) return;
+    throw new Problem("too_many_disputes", `${cap} has ${known.size} disputes: write to the operator`);
+  }
+
+  #remember(id: string, cap: string): void {
+    if (this.#recent.size >= MAX_REMEMBERED) this.#recent.delete(this.#recent.keys().next().value!);
+    this.#recent.set(id, cap);
+  }
+
+  async #append(cap: string, signed: SignedDispute, now: Date): Promise<Receipt> {
+    const { log } = this.deps;
+    const body = disputeBody(signed, now);
+    const event_id = recordId("dispute", cap, sha256hex(canonicalText(body)));
+    const envelope = { v: ENVELOPE_VERSION, type: "dispute" as const, event_id, cap, key: cap, body };
+    const record = sealEnvelope({ ...envelope, observed_at: rfc3339(now), producer: "serving" }, log.partitions);
+    const [place] = (await log.append([record])) as [Appended];
+    const { topic, partition, offset } = place;
+    const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
+    if (found?.eventId !== event_id)
+      throw new Error(`${event_id} was not read back at ${topic}/${partition}/${offset}`);
+    return { dispute: body, event_id, partition, offset };
+  }
+}
+
+function read(value: unknown, cap: string, service: string, now: Date): SignedDispute {
+  try {
+    const signed = readDispute(value, service, now);
+    if (signed.capability_id === cap) return signed;
+    throw new BadDispute([{ pointer: "/capability_id", detail: `must be ${cap}, the endpoint of this address` }]);
+  } catch (error) {
+    if (!(error instanceof BadDispute)) throw error;
+    throw new Problem("bad_request", error.message, { errors: [...error.errors] });
+  }
+}
+
+/** Serving has no lake: of the payTos that were ever seen it knows the one that the newest 402 named. */
+async function believed(signed: SignedDispute, view: View): Promise<void> {
+  const payTo = view.row(signed.capability_id)?.pay_to?.toLowerCase();
+  try {
+    await checkPayee(signed, new Set(payTo === undefined ? [] : [payTo]));
+  } catch (error) {
+    if (!(error instanceof NotThePayee)) throw error;
+    const pointer = signed.pay_to.toLowerCase() === payTo ? "/signature" : "/pay_to";
+    throw new Problem("not_the_payee", error.message, {
+      errors: [{ pointer, detail: error.message }],
+      headers: { "www-authenticate": "EIP-191" },
+    });
+  }
+}
