@@ -38,3 +38,21 @@ export class KeyConflict extends Error {
 export function isErrno(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code);
 }
+
+/** The store does not do what the contract rests on (create-only, compare-and-swap), or keeps us out: never used. */
+export class StoreUnfit extends Error {
+  constructor(says: string, cause?: unknown) {
+    super(`store: ${says}`, { cause });
+    this.name = "StoreUnfit";
+  }
+}
+
+/** The store did not answer, or not as a store does, after every try. Whether the last write holds is not known. */
+export class StoreDown extends Error {
+  constructor(doing: string, tries: number, cause?: unknown) {
+    super(`store: ${doing} failed ${tries} times: ${(cause as Error | undefined)?.message ?? String(cause)}`, {
+      cause,
+    });
+    this.name = "StoreDown";
+  }
+}

@@ -1,5 +1,5 @@
 /**
- * An object store. Adapters: `directory.ts` (one machine), `s3.ts`. Keys are relative POSIX paths of
+ * An object store. Adapters: `directory.ts` (one machine), `s3/s3.ts`. Keys are relative POSIX paths of
  * `[A-Za-z0-9._=-]` segments: no empty, `.` or `..` segment, at most 512 bytes; anything else is refused.
  *
  * Durability: when `create` or `swap` resolves, the object survives kill -9 and power loss; a directory store has then
@@ -28,6 +28,8 @@ export type SwapResult = { result: "swapped"; etag: string } | { result: "lost" 
 export interface ObjectMeta {
   contentType?: string;
   cacheControl?: string;
+  /** Of an object that is stored packed and handed out so (entry bundles). */
+  contentEncoding?: string;
 }
 
 export interface ObjectInfo {

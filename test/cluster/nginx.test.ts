@@ -1,15 +1,15 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FixedClock } from "../../infra/clock.ts";
-import { OBJECTS } from "../../pipelines/4-publish/objects.ts";
+import { OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.ts";
 import { HttpSource } from "../../pipelines/mirror/http-source.ts";
 import { DirectorySource } from "../../pipelines/mirror/source.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+import { freePort } from "./ports.ts";
 
 /** A mirror's folder handed on by plain nginx with the settings of infra/deploy/nginx-mirror.conf. */
 let record: PublicRecord;
@@ -17,15 +17,6 @@ let mirror: Mirror;
 let dir: string;
 let nginx: ChildProcess;
 let url: string;
-
-const freePort = (): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const server = createServer().once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve((address as { port: number }).port));
-    });
-  });
 
 async function untilUp(): Promise<void> {
   for (let tries = 0; tries < 100; tries++) {
@@ -77,20 +68,24 @@ test("a mirror copies and proves everything through it", async () => {
   }
 });
 
-const index = (): string => `index/${record.committer.fold.index!.tree_size}.json`;
+function newestIndex(): string {
+  return `index/${record.committer.fold.index?.tree_size}.json`;
+}
 
-test.each([
+const SERVED: [string, () => string, ObjectHeaders][] = [
   ["checkpoint", () => "checkpoint", OBJECTS.checkpoint.headers],
   ["a tile", () => "tile/0/000", OBJECTS.tile.headers],
   ["an entry bundle", () => "tile/entries/000", OBJECTS.entries.headers],
-  ["the list of shards", index, OBJECTS.indexList.headers],
+  ["the list of shards", newestIndex, OBJECTS.indexList.headers],
   ["a hint", () => "hint/index.json", OBJECTS.hint.headers],
-] as const)("%s has the headers of the service itself", async (_, key, headers) => {
+];
+
+test.each(SERVED)("%s has the headers of the service itself", async (_, key, headers) => {
   const answer = await fetch(`${url}/${key()}`, { method: "HEAD" });
   expect(answer.status).toBe(200);
   expect(answer.headers.get("content-type")).toBe(headers.contentType);
   expect(answer.headers.get("cache-control")).toBe(headers.cacheControl);
-  expect(answer.headers.get("content-encoding")).toBe("contentEncoding" in headers ? headers.contentEncoding : null);
+  expect(answer.headers.get("content-encoding")).toBe(headers.contentEncoding ?? null);
   expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
 });
 

@@ -9,11 +9,13 @@ const args = process.argv.slice(2);
 const skip = args.includes("--skip-missing");
 const missing = Object.entries(TOOLS).filter(([, tool]) => !isThere(tool));
 for (const [name, { install, needs }] of missing) {
-  process.stderr.write(`${skip ? "LEFT OUT" : "missing"}: ${name} for test/cluster/${needs} (${install})\n`);
+  process.stderr.write(
+    `${skip ? "LEFT OUT" : "missing"}: ${name} (${install}) for ${needs.join(", ")} of test/cluster\n`,
+  );
 }
 if (missing.length && !skip) process.exit(1);
 const path = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`;
-const exclude = missing.flatMap(([, { needs }]) => ["--exclude", `test/cluster/${needs}`]);
+const exclude = missing.flatMap(([, { needs }]) => needs.flatMap((file) => ["--exclude", `test/cluster/${file}`]));
 const rest = args.filter((arg) => arg !== "--skip-missing");
 const vitest = ["vitest", "run", "--config", "test/cluster/vitest.config.ts", ...exclude, ...rest];
 process.exit(spawnSync("npx", vitest, { stdio: "inherit", env: { ...process.env, PATH: path } }).status ?? 1);

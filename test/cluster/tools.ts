@@ -6,13 +6,13 @@ export interface Tool {
   /** Debian's package, or where it comes from. */
   install: string;
   /** Test files that need it. */
-  needs: string;
+  needs: readonly string[];
 }
 
 /** Tools of this suite beyond Node. */
 export const TOOLS: Record<string, Tool> = {
-  nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: "nginx.test.ts" },
-  go: { command: ["go", "version"], install: "Go 1.23 or newer (apt-get install golang)", needs: "go.test.ts" },
+  nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: ["nginx.test.ts"] },
+  go: { command: ["go", "version"], install: "Go 1.26 or newer", needs: ["go.test.ts", "s3.test.ts"] },
 };
 
 /** Is it there and does it start? Debian puts daemons where a user's PATH may not look. */
