@@ -67,8 +67,30 @@ program
   .command("observe")
   .description("knock, pay and check by the plan of the day")
   .option("--once", "catch up with what is due by now, then stop")
+  .option(
+    "--listings <file|url>",
+    "with --once: take these listings in and knock once at each, for free, without a plan",
+  )
+  .option("--rejected <file>", "with --listings: rows that are no listing, as NDJSON")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).observe(settings(), options));
+  .action(async ({ listings, ...options }) => {
+    if (listings === undefined) return (await import("./serving/commands/roles.ts")).observe(settings(), options);
+    if (!options.once) throw new InvalidArgumentError("--listings knocks once: say --once too");
+    return (await import("./serving/commands/listings.ts")).knockListings(settings(), listings, options);
+  });
+
+program
+  .command("listings")
+  .description("what is listed: docs/listings.md")
+  .command("add <file|url>")
+  .description(
+    "take in a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
+  )
+  .option("--rejected <file>", "rows that are no listing, as NDJSON (default: a new file in the data folder)")
+  .addOption(json)
+  .action(async (source, options) =>
+    (await import("./serving/commands/listings.ts")).addListings(settings(), source, options),
+  );
 
 program
   .command("ingest")

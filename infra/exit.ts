@@ -31,6 +31,10 @@ export const EXIT = {
   already: 14,
   /** A signature that is not of the address it should be of. */
   signature: 15,
+  /** A file or an answer that is nothing of what is read here, or names nothing that can be taken. */
+  unreadable: 16,
+  /** An address that was named on the command line does not answer, or may not be fetched. */
+  unreachable: 17,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -60,6 +64,9 @@ const BY_ERROR: Record<string, ExitName> = {
   NotInRecord: "unknown",
   AlreadySaid: "already",
   NotThePayee: "signature",
+  InvalidArgumentError: "usage",
+  ListingsUnreadable: "unreadable",
+  ListingsUnreachable: "unreachable",
 };
 
 /** The exit code of an error, by its name. */

@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import type { Clock } from "../infra/clock.ts";
-import type { Config } from "../infra/config.ts";
+import { type Config, ConfigError } from "../infra/config.ts";
 import { createEgress } from "../infra/egress/create.ts";
 import type { Egress } from "../infra/egress/egress.ts";
+import { resolveTo } from "../infra/egress/resolve.ts";
 import { readRing } from "../infra/keys/keyring.ts";
 import { hasKeys, type Keys, keygen, loadKeys, loadSigner } from "../infra/keys/keys.ts";
 import { createSecret, loadSecret } from "../infra/keys/secret.ts";
@@ -80,8 +81,12 @@ interface Closable {
   close(): Promise<void>;
 }
 
-const egressOf = (config: Config): Egress =>
-  createEgress({ allowLoopback: config.allow_loopback, userAgent: `touchstone (+${config.base_url})` });
+function egressOf(config: Config): Egress {
+  const { allow_loopback: allowLoopback, resolve_to: address } = config;
+  if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
+  const resolve = address === null ? {} : { resolve: resolveTo(address) };
+  return createEgress({ allowLoopback, userAgent: `touchstone (+${config.base_url})`, ...resolve });
+}
 
 /**
  * Open what the roles of the pipeline share.

@@ -20,3 +20,8 @@ export function systemResolve(servers?: readonly string[]): Resolve {
     return found;
   };
 }
+
+/** For development: every name is at this one address, so that a stand-in on this machine answers for all of them. */
+export const resolveTo =
+  (address: string): Resolve =>
+  async () => [address];

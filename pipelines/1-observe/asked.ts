@@ -5,7 +5,7 @@ import type { ListedCap } from "../record/memory.ts";
 import { blockOf, blockStart } from "../record/time.ts";
 import { HANDSHAKE_OF, requestOf, type Tools } from "./call.ts";
 import type { ListedClaim } from "./claims.ts";
-import { type Knock, knock } from "./handshake.ts";
+import { type Knock, type KnockTools, knock } from "./handshake.ts";
 import { originOf, samePlace } from "./places.ts";
 import { draft } from "./recorder.ts";
 
@@ -28,7 +28,7 @@ const blank = (url: string, method: Claims["method"]): Claims => ({
   output_mime: null,
 });
 
-function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
+export function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
   return {
     cap,
     url,
@@ -60,13 +60,17 @@ function listedTargets(ask: BodyOf<"ask">, claims: readonly ListedClaim[]): List
   });
 }
 
-async function knockAsked(tools: Tools, one: ListedCap, clock: Clock): Promise<Knock> {
+/** What a knock outside every plan needs. */
+export type KnockOnce = KnockTools & Pick<Tools, "recorder" | "intake">;
+
+/** Knocks once outside every plan and records it under the moment's slot; `eventId` is the handshake's. */
+export async function knockAsked(tools: KnockOnce, one: ListedCap, clock: Clock): Promise<Knock & { eventId: string }> {
   const seen = await knock(tools, requestOf(one, null, null).request, one.sellerClaims, clock);
   const at = clock.now();
   const block = blockOf(at);
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
   const slot = { block, minute };
-  await tools.recorder.append([
+  const [eventId] = await tools.recorder.append([
     draft({
       type: "handshake",
       cap: one.cap,
@@ -80,7 +84,7 @@ async function knockAsked(tools: Tools, one: ListedCap, clock: Clock): Promise<K
   if (seen.read?.readable && !one.sellerClaims) {
     await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
-  return seen;
+  return { ...seen, eventId: eventId! };
 }
 
 /** Listed places that one ask may knock at: verbs of one url. */

@@ -42,7 +42,7 @@ export interface Source {
   ownOrigin?: string;
   /** What relative addresses are relative to; default: the own origin. */
   base?: string;
-  /** Set for what an operator hands in: no limit per domain, and what is gone from a file stays listed. */
+  /** Set for what an operator hands in: no limit per domain. */
   byHand?: boolean;
   /** Would this address be fetched at all? Default: every http address. */
   judge?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
+import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
@@ -125,13 +126,8 @@ describe("a catalogue", () => {
   });
 
   test("an operator's file adds and never takes away", async () => {
-    const source = { name: "operator:list.ndjson", byHand: true };
-    const list = (...paths: string[]) => ({
-      items: paths.map((path) => ({ url: `${seller}${path}`, method: "GET" })),
-      rejected: [],
-      whole: true,
-    });
-    expect(await take.take(list("/a", "/b"), source, clock)).toMatchObject({ appended: 2 });
-    expect(await take.take(list("/a"), source, clock)).toMatchObject({ appended: 0, same: 1, delisted: 0 });
+    const file = (...paths: string[]) => Buffer.from(paths.map((path) => `GET ${seller}${path}\n`).join(""));
+    expect(await takeFile(take, "list.txt", file("/a", "/b"), clock)).toMatchObject({ form: "lines", appended: 2 });
+    expect(await takeFile(take, "list.txt", file("/a"), clock)).toMatchObject({ appended: 0, same: 1, delisted: 0 });
   });
 });
