@@ -190,6 +190,18 @@ program
     (await import("./serving/commands/corrections.ts")).dispute(settings(), file, options),
   );
 
+program
+  .command("recompute <endpoint>")
+  .description("make published cards again from public files and compare every byte; docs/evidence.md")
+  .requiredOption("--from <source>", "folder or address of a public store")
+  .option("--log-key <vkey>", "the log's verifier key; without it the one that the source shows is believed")
+  .option("--witness-key <vkey>", "the witness's verifier key")
+  .addOption(json)
+  .addHelpText("after", "\n<endpoint> is a capability id (cap_…), a url, or all.")
+  .action(async (endpoint, options) =>
+    (await import("./serving/commands/recompute.ts")).recomputeCommand(endpoint, options),
+  );
+
 const gap = program.command("gap").description("holes in the record");
 gap
   .command("accept")

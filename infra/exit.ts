@@ -35,6 +35,10 @@ export const EXIT = {
   unreadable: 16,
   /** An address that was named on the command line does not answer, or may not be fetched. */
   unreachable: 17,
+  /** A published card that does not follow from the published evidence. */
+  differs: 18,
+  /** No card that could be recomputed by now. */
+  nothing: 19,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -53,6 +57,7 @@ const BY_ERROR: Record<string, ExitName> = {
   RecordsLost: "record",
   LakeBusy: "busy",
   MirrorUsage: "usage",
+  BadUrl: "usage",
   MirrorBusy: "busy",
   Rollback: "rollback",
   Forked: "fork",
@@ -67,6 +72,8 @@ const BY_ERROR: Record<string, ExitName> = {
   InvalidArgumentError: "usage",
   ListingsUnreadable: "unreadable",
   ListingsUnreachable: "unreachable",
+  CardDiffers: "differs",
+  NothingToRecompute: "nothing",
 };
 
 /** The exit code of an error, by its name. */

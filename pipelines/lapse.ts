@@ -86,6 +86,7 @@ export async function lapse(
     await graded;
     clock.use(new LapsedClock(end));
     graded = pipeline.grade(end).then(async ({ cards }) => {
+      await pipeline.evidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });
     });

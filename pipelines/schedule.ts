@@ -64,6 +64,12 @@ export const JOBS: readonly Job[] = [
   },
   { name: "index", cadence: "0 3 * * * *", lane: "record", run: ({ pipeline }) => pipeline.index() },
   {
+    name: "evidence",
+    cadence: "0 7 * * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
+  },
+  {
     name: "history",
     cadence: "0 4 * * * *",
     lane: "record",

@@ -44,8 +44,12 @@ export class RecordReader {
   ) {}
 
   /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
-  static async open(store: Store, head: { size: number; root: Buffer }): Promise<RecordReader> {
-    const fetch = fetchFrom(store);
+  static open(store: Store, head: { size: number; root: Buffer }): Promise<RecordReader> {
+    return RecordReader.over(fetchFrom(store), head);
+  }
+
+  /** The same over any place that has the log's objects; `fetch` bounds what it reads. */
+  static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
 

@@ -33,6 +33,8 @@ const CLOSED_AFTER_MS = 6 * 3_600_000;
 /** Days that go into one publication, and publications in one call: after a long pause the next call goes on. */
 const DAYS_AT_ONCE = 7;
 const MAX_PUBLICATIONS = 64;
+/** Files on their way to the store at once. */
+const PUTS_AT_ONCE = 8;
 
 /**
  * Publish the evidence of every closed UTC day that has none yet, and of records that came late (records.md, Evidence).
@@ -95,27 +97,36 @@ async function freezeOf(parts: EvidenceParts, day: string, ends: Positions): Pro
   return { day, freeze, drafts: drafts.map((draft, i) => ({ ...draft, freeze, part: i + 1, parts: drafts.length })) };
 }
 
-/** One file for each bucket with a line, ascending; one thing, and the packed bytes of one bucket, in memory at a time. */
+/**
+ * One file for each bucket with a line, ascending. One thing of the bucket that is being read is in memory at a time, and
+ * the packed bytes of the few files that are being put.
+ */
 async function bucketFiles(parts: EvidenceParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
-  const drafts: EvidenceDraft[] = [];
-  let open: { bucket: number; file: PackedLines } | null = null;
+  const puts: Promise<EvidenceDraft>[] = [];
+  let bucket = -1;
+  let file: PackedLines | null = null;
   const close = async () => {
-    if (!open) return;
-    const { bucket, file } = open;
+    if (!file) return;
     const positions = positionsOfBucket(ends, bucket, parts.partitions);
-    drafts.push(await put(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null }));
-    open = null;
+    const putting = put(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null });
+    // Awaited below; until then its failure is not an unhandled one.
+    putting.catch(() => undefined);
+    puts.push(putting);
+    if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
   };
-  for await (const { bucket, facts } of mattersOf(parts.lake, evidence, ends, day)) {
-    const lines = linesOf(facts);
+  for await (const matter of mattersOf(parts.lake, evidence, ends, day)) {
+    const lines = linesOf(matter.facts);
     if (lines.length === 0) continue;
-    if (open && (open as { bucket: number }).bucket !== bucket) await close();
-    open ??= { bucket, file: new PackedLines() };
-    await open.file.add(lines);
+    if (matter.bucket !== bucket) {
+      await close();
+      bucket = matter.bucket;
+      file = new PackedLines();
+    }
+    await file!.add(lines);
   }
   await close();
-  return drafts;
+  return Promise.all(puts);
 }
 
 type Held = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;

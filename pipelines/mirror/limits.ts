@@ -12,6 +12,10 @@ export const MAX = {
   keys: 4 * 1024 * 1024,
   /** An object that a leaf names, whatever the leaf says of its size. */
   named: 256 * 1024 * 1024,
+  /** A segment, unpacked: 65,536 leaves of a few kilobytes. */
+  segment: 1024 * 1024 * 1024,
+  /** An evidence file, unpacked: it is only ever read through, never held. */
+  unpacked: 8 * 1024 * 1024 * 1024,
 } as const;
 
 /** Longest zstd frame over `bytes` bytes that cannot be packed. */

@@ -43,7 +43,7 @@ export interface MirrorSummary {
   size: number;
   root: string;
   cosigned_at: string | null;
-  /** Bundles, keys documents, index lists and shards: from the source, and found here from an earlier run. */
+  /** Bundles, keys documents, index lists, shards and evidence files: from the source, and found here from an earlier run. */
   fetched: number;
   adopted: number;
 }
@@ -141,6 +141,11 @@ async function copyTree(
   await inLanes(width, shards.values(), async (shard) => {
     await objects.shard(shard);
     onProgress({ done: ++done, of: shards.size, what: "objects" });
+  });
+  done = 0;
+  await inLanes(width, walk.evidence, async (leaf) => {
+    await objects.evidence(leaf);
+    onProgress({ done: ++done, of: walk.evidence.length, what: "objects" });
   });
   for (const n of range(firstSegment, Math.floor(head.size / SEGMENT_LEAVES))) {
     await expose(publicStore, segmentKey(n), await packSegment(publicStore, n));

@@ -7,9 +7,10 @@ import type { Store } from "../../infra/store/store.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { kindOfKey, type ObjectKind, shardKey } from "../4-publish/objects.ts";
-import type { Leaf } from "../record/leaf.ts";
+import type { EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { expose, type Tally } from "./copy.ts";
 import { Unproven } from "./errors.ts";
+import { evidenceFileOf, fetchEvidence, readEvidence } from "./evidence.ts";
 import { MAX, packedBound } from "./limits.ts";
 import type { Source } from "./source.ts";
 import { parseJson } from "./state.ts";
@@ -42,19 +43,12 @@ export class NamedObjects {
     private readonly tally: Tally,
   ) {}
 
-  /** The next keys document: it names the one before it and is signed by a key of it; the first one by its own. */
+  /** The next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#named(leaf, "keys");
-    const { data: document } = KeysDocument.safeParse(parseJson(bytes));
-    if (!document) throw new Unproven(leaf.key, "a keys document", "something else");
-    if (document.n !== leaf.n || document.previous !== (before?.sha256 ?? null)) {
-      const want = `document ${leaf.n} after ${before?.sha256 ?? "none"}`;
-      throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
-    }
-    const own = { keys: document.keys as unknown as Jwks["keys"] };
-    refuseUnsigned(leaf.key, before?.jwks ?? own, document, document.computed_at);
+    const chain = chainOf(leaf, bytes, before);
     await expose(this.store, leaf.key, bytes);
-    return { jwks: own, sha256: leaf.sha256 };
+    return chain;
   }
 
   /** A signed list of shards. @returns the shards that it names */
@@ -68,6 +62,18 @@ export class NamedObjects {
     refuseUnsigned(leaf.key, jwks, list, list.computed_at);
     await expose(this.store, leaf.key, bytes);
     return list.shards;
+  }
+
+  /** One evidence file, as the leaf names it packed and unpacked; nothing for a day that has none. */
+  async evidence(leaf: EvidenceLeaf): Promise<void> {
+    const file = evidenceFileOf(leaf);
+    if (!file) return;
+    const held = await this.store.get(file.key);
+    const adopted = held !== null && sha256hex(held.bytes) === file.sha256;
+    const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file);
+    await readEvidence(bytes, file);
+    if (!adopted) await expose(this.store, file.key, bytes);
+    this.tally[adopted ? "adopted" : "fetched"]++;
   }
 
   /** One shard, by the hash, length and lines of its unpacked bytes. It is packed again here, as bundles are. */
@@ -88,25 +94,42 @@ export class NamedObjects {
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
   async #named(leaf: NamingLeaf, kind: ObjectKind): Promise<Uint8Array> {
-    const { key } = leaf;
-    if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
-    if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
-      throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
-    }
-    const held = await this.store.get(key);
+    const held = kindOfKey(leaf.key) === kind ? await this.store.get(leaf.key) : null;
     if (held && sha256hex(held.bytes) === leaf.sha256) {
       this.tally.adopted++;
       return held.bytes;
     }
-    const bytes = await this.source.get(key, leaf.bytes);
-    if (!bytes) throw new MissingObject(key);
-    const got = sha256hex(bytes);
-    if (got !== leaf.sha256 || bytes.length !== leaf.bytes) {
-      throw new Unproven(key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
-    }
+    const bytes = await fetchNamed(this.source, leaf, kind);
     this.tally.fetched++;
     return bytes;
   }
+}
+
+/** Bytes of what a leaf names, by length and hash. @throws MissingObject, Unproven, Oversized, SourceDown */
+export async function fetchNamed(source: Source, leaf: NamingLeaf, kind: ObjectKind): Promise<Uint8Array> {
+  const { key } = leaf;
+  if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
+  if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
+    throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
+  }
+  const bytes = await source.get(key, leaf.bytes);
+  if (!bytes) throw new MissingObject(key);
+  const got = sha256hex(bytes);
+  if (got === leaf.sha256 && bytes.length === leaf.bytes) return bytes;
+  throw new Unproven(key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
+}
+
+/** A keys document names the one before it and is signed by a key of it; the first one by its own. @throws Unproven */
+export function chainOf(leaf: KeysLeaf, bytes: Uint8Array, before: KeyChain | null): KeyChain {
+  const { data: document } = KeysDocument.safeParse(parseJson(bytes));
+  if (!document) throw new Unproven(leaf.key, "a keys document", "something else");
+  if (document.n !== leaf.n || document.previous !== (before?.sha256 ?? null)) {
+    const want = `document ${leaf.n} after ${before?.sha256 ?? "none"}`;
+    throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
+  }
+  const own = { keys: document.keys as unknown as Jwks["keys"] };
+  refuseUnsigned(leaf.key, before?.jwks ?? own, document, document.computed_at);
+  return { jwks: own, sha256: leaf.sha256 };
 }
 
 /** @throws Unproven unless a cards key that was valid at `at` signed the object. */

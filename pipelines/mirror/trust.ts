@@ -66,7 +66,7 @@ export function fromPins({ log, witness, logs = [log], witnesses = witness ? [wi
 const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
 
 /** The keys in the source's newest keys document that signed this checkpoint. */
-async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins> {
+export async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins> {
   const origin = originOf(bytes);
   const hint = await source.get(HINT_KEYS, MAX.hint);
   const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;

@@ -11,14 +11,20 @@ export class BadFrame extends Error {
   }
 }
 
-/** Unpack a stranger's zstd bytes, whatever they claim of their size. @throws BadFrame past `maxBytes` bytes */
-export async function unpackFrame(packed: Uint8Array, maxBytes: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
+/**
+ * Unpack a stranger's zstd bytes slice by slice, whatever they claim of their size; nothing but `onChunk` keeps them.
+ * @returns how many bytes came @throws BadFrame past `maxBytes` bytes
+ */
+export async function streamFrame(
+  packed: Uint8Array,
+  maxBytes: number,
+  onChunk: (chunk: Buffer) => void,
+): Promise<number> {
   let size = 0;
   const frame = new DecompressStream();
   frame.on("data", (chunk: Buffer) => {
     size += chunk.length;
-    if (size <= maxBytes) chunks.push(chunk);
+    if (size <= maxBytes) onChunk(chunk);
   });
   const ended = new Promise<void>((resolve, reject) => frame.once("end", resolve).once("error", reject));
   // Looked at below; an error that comes while nobody waits must not end the process.
@@ -36,5 +42,12 @@ export async function unpackFrame(packed: Uint8Array, maxBytes: number): Promise
   await ended.catch((error: Error) => {
     throw new BadFrame(error.message);
   });
+  return size;
+}
+
+/** The same, in one piece. @throws BadFrame past `maxBytes` bytes */
+export async function unpackFrame(packed: Uint8Array, maxBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  const size = await streamFrame(packed, maxBytes, (chunk) => chunks.push(chunk));
   return Buffer.concat(chunks, size);
 }

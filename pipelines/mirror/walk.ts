@@ -8,7 +8,7 @@ import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { fetchFrom } from "../4-publish/read.ts";
-import type { Leaf } from "../record/leaf.ts";
+import { EvidenceLeaf, type Leaf } from "../record/leaf.ts";
 import { expose } from "./copy.ts";
 import { Unproven } from "./errors.ts";
 import { type IndexLeaf, type KeyChain, type NamedObjects, refuseUnsigned } from "./objects.ts";
@@ -22,10 +22,11 @@ export interface IndexAt {
 
 /**
  * Reads the copied bundles in order: hashes leaves into tiles, follows the chain of keys documents, verifies every card
- * under the keys of its place, and gathers the index leaves. Memory is one bundle and the right edge of the tree.
+ * under the keys of its place, and gathers the index and evidence leaves. Memory is one bundle and the right edge of the tree.
  */
 export class Walk {
   readonly indexes: IndexAt[] = [];
+  readonly evidence: EvidenceLeaf[] = [];
   readonly newest: Newest;
   /** The newest partial tile of each level; written at the end, since most are completed on the way. */
   readonly #partial = new Map<number, Tile>();
@@ -106,6 +107,10 @@ export class Walk {
     } else if (leaf.kind === "index") {
       this.indexes.push({ leaf, jwks: this.chain?.jwks ?? null });
       this.newest.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: index };
+    } else if (leaf.kind === "evidence") {
+      const { data: evidence, error } = EvidenceLeaf.safeParse(leaf);
+      if (!evidence) throw new Unproven(`leaf ${index}`, "an evidence leaf", error.issues[0]!.message);
+      this.evidence.push(evidence);
     }
   }
 }

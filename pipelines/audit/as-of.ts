@@ -1,0 +1,91 @@
+import type { Endpoint } from "../3-grade/pure.ts";
+import type { Sample } from "../3-grade/sample.ts";
+import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
+import { CORRECTION_FIELDS } from "../record/evidence.ts";
+
+/** What the evidence says of one endpoint, in the order of the files. */
+export class EndpointEvidence {
+  readonly samples = new Map<string, SampleLine>();
+  /** Later facts by sample, and what was said against the record or taken back. */
+  readonly #amendments = new Map<string, AmendmentLine[]>();
+  readonly #corrections: AmendmentLine[] = [];
+
+  add(line: EvidenceLine): void {
+    if ("obs_id" in line) {
+      this.samples.set((line as SampleLine).obs_id, line as SampleLine);
+      return;
+    }
+    const amendment = line as AmendmentLine;
+    if ((CORRECTION_FIELDS as readonly string[]).includes(amendment.field)) this.#corrections.push(amendment);
+    else this.#amendments.set(amendment.of, [...(this.#amendments.get(amendment.of) ?? []), amendment]);
+  }
+
+  /**
+   * The endpoint as a card with these positions knew it.
+   * @param positions {topic: next offset} of the card's leaf @param domain registrable domain of its url, null unknown
+   */
+  asOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
+    const rows = [...this.samples.values()].flatMap((line): Row[] => {
+      const row = this.#rowAsOf(line, positions[line.topic] ?? 0);
+      return row ? [row] : [];
+    });
+    const said = this.#corrections.filter((line) => line.position < (positions[line.topic] ?? 0));
+    const { pay_to } = newestTerms(rows);
+    return { cap, pay_to, domain, disputed: isDisputed(said), rows, withdrawn: withdrawnOf(rows, said) };
+  }
+
+  #rowAsOf(line: SampleLine, next: number): Row | null {
+    if (line.first >= next) return null;
+    const earlier = next <= line.position ? line.before?.find(({ upto }) => next <= upto) : undefined;
+    const row: SampleLine = { ...line, ...earlier };
+    const later = (this.#amendments.get(line.obs_id) ?? [])
+      .filter(({ topic, position }) => topic === line.topic && position < next)
+      .sort((a, b) => a.position - b.position);
+    for (const { field, value } of later) (row as Record<string, unknown>)[field] = value;
+    return { ...row, t: new Date(line.t) };
+  }
+}
+
+type Row = Sample & Pick<SampleLine, "state">;
+
+/** The newest 402 of an endpoint, free or paid: its payTo is the endpoint's. */
+function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
+  let newest: Row | null = null;
+  for (const row of rows) {
+    if (row.kind !== 1 && row.state !== "asked" && row.state !== "malformed") continue;
+    const later = !newest || row.t > newest.t || (row.t.getTime() === newest.t.getTime() && row.obs_id > newest.obs_id);
+    if (later) newest = row;
+  }
+  return { pay_to: newest?.pay_to ?? null };
+}
+
+const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
+
+/** A time that has the form and is none is taken as the time of the record (sql/16). */
+function issuedAt(line: AmendmentLine): number {
+  const issued = Date.parse(String(bodyOf(line).issued_at));
+  return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
+}
+
+/** Rows that corrections in force withdraw; one without a record id takes every record observed before it was issued. */
+function withdrawnOf(rows: readonly Row[], said: readonly AmendmentLine[]): Set<string> {
+  const back = new Set(said.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
+  const inForce = said
+    .filter((line) => line.field === "correction" && !back.has(bodyOf(line).id))
+    .map((line) => ({ record: bodyOf(line).record_id ?? null, before: issuedAt(line) }));
+  const takes = ({ obs_id, t }: Row) =>
+    inForce.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
+  return new Set(rows.filter(takes).map(({ obs_id }) => obs_id));
+}
+
+/** A dispute is open until a correction of the same record, or of all before it, follows. */
+const isDisputed = (said: readonly AmendmentLine[]): boolean =>
+  said.some(
+    (dispute) =>
+      dispute.field === "dispute" &&
+      !said.some((line) => {
+        const { record_id } = bodyOf(line);
+        const same = record_id === null || record_id === (bodyOf(dispute).record_id ?? null);
+        return line.field === "correction" && line.observed_at >= dispute.observed_at && same;
+      }),
+  );

@@ -1,0 +1,160 @@
+import { EvidenceFold } from "../4-publish/evidence-fold.ts";
+import type { PublishedCap } from "../4-publish/fold.ts";
+import { Unproven } from "../mirror/errors.ts";
+import { type EvidenceFile, evidenceFileOf } from "../mirror/evidence.ts";
+import { chainOf, fetchNamed, type KeyChain, refuseUnsigned } from "../mirror/objects.ts";
+import type { Source } from "../mirror/source.ts";
+import { capId } from "../record/ids.ts";
+import { EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { normaliseUrl } from "../record/url.ts";
+import { METHODS } from "../record/vocabulary.ts";
+import { provenLeaves } from "./leaves.ts";
+
+/** Which endpoints are looked at: one by its id, those at one url, or all. */
+export type Wanted = { cap: string } | { url: string } | "all";
+
+/** Cards that one run published of an endpoint, and what was in the log of it before them. */
+export interface CardGroup {
+  leaves: GradeLeaf[];
+  before: Pick<PublishedCap, "raw" | "corrections">;
+}
+
+export interface Gathered {
+  /** Capability -> its groups of cards in log order; an endpoint that is listed and has no card yet has none. */
+  groups: Map<string, CardGroup[]>;
+  /** Where the capabilities live, as their listings say. */
+  urls: Map<string, string>;
+  evidence: EvidenceFold;
+  /** Files by bucket, oldest first, and those with payee and domain tables. */
+  rows: Map<number, EvidenceFile[]>;
+  kin: EvidenceFile[];
+  size: number;
+}
+
+interface Known {
+  raw: PublishedCap["raw"];
+  corrections: PublishedCap["corrections"];
+}
+
+/** Capability ids that a url may have, whatever its method; those with an MCP tool are found by their listing. */
+function capsAt(url: string): Set<string> {
+  const normal = normaliseUrl(url);
+  return new Set(METHODS.map((method) => capId(method, normal)));
+}
+
+/**
+ * One pass over the log: the cards of the wanted endpoints with every signature verified, the history that their hold
+ * follows from, and the evidence that is named. Days must close in order and each freeze be there whole.
+ * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
+ */
+export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: Wanted): Promise<Gathered> {
+  const gathering = new Gathering(source, wanted, head.size);
+  for await (const { leaf } of provenLeaves(source, head)) await gathering.add(leaf);
+  return gathering.found();
+}
+
+class Gathering {
+  readonly #found: Gathered;
+  readonly #known = new Map<string, Known>();
+  readonly #caps: Set<string>;
+  readonly #url: string | null;
+  #chain: KeyChain | null = null;
+  /** Leaf of the open freeze that was read last, until its last part came. */
+  #open: EvidenceLeaf | null = null;
+
+  constructor(
+    private readonly source: Source,
+    private readonly wanted: Wanted,
+    size: number,
+  ) {
+    this.#found = { groups: new Map(), urls: new Map(), evidence: new EvidenceFold(), rows: new Map(), kin: [], size };
+    this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
+    this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsAt(wanted.url);
+  }
+
+  found(): Gathered {
+    if (this.#open)
+      throw new Unproven(`leaf ${this.#open.index}`, `${this.#open.parts} parts`, String(this.#open.part));
+    return this.#found;
+  }
+
+  async add(leaf: Leaf): Promise<void> {
+    switch (leaf.kind) {
+      case "keys":
+        this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
+        return;
+      case "listing":
+        if (leaf.url === this.#url) this.#caps.add(leaf.capability_id);
+        if (this.#isWanted(leaf.capability_id)) this.#listed(leaf.capability_id, leaf.url);
+        return;
+      case "correction":
+      case "dispute":
+      case "reinstated": {
+        const { index, kind, body, position = null } = leaf;
+        if (this.#isWanted(leaf.capability_id))
+          this.#of(leaf.capability_id).corrections.push({ leaf: index, kind, position, body });
+        return;
+      }
+      case "grade":
+        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsed(GradeLeaf, leaf));
+        return;
+      case "evidence":
+        this.#evidence(parsed(EvidenceLeaf, leaf));
+    }
+  }
+
+  #isWanted = (cap: string): boolean => this.wanted === "all" || this.#caps.has(cap);
+
+  #of(cap: string): Known {
+    const known = this.#known.get(cap) ?? { raw: [], corrections: [] };
+    this.#known.set(cap, known);
+    return known;
+  }
+
+  #listed(cap: string, url: string): void {
+    this.#found.urls.set(cap, url);
+    if (!this.#found.groups.has(cap)) this.#found.groups.set(cap, []);
+  }
+
+  #grade(leaf: GradeLeaf): void {
+    const { card } = leaf;
+    refuseUnsigned(`card of leaf ${leaf.index}`, this.#chain?.jwks ?? null, card, card.computed_at);
+    const groups = this.#found.groups.get(card.capability_id) ?? [];
+    this.#found.groups.set(card.capability_id, groups);
+    const known = this.#of(card.capability_id);
+    const last = groups.at(-1)?.leaves.at(-1);
+    // Cards of one endpoint in one run are neighbours.
+    if (last?.index === leaf.index - 1 && last.card.computed_at === card.computed_at) groups.at(-1)!.leaves.push(leaf);
+    else groups.push({ leaves: [leaf], before: { raw: [...known.raw], corrections: [...known.corrections] } });
+    if (!leaf.headline) return;
+    const { window_start: windowStart, computed_at: computedAt } = card;
+    known.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
+  }
+
+  #evidence(leaf: EvidenceLeaf): void {
+    const { evidence, rows, kin } = this.#found;
+    const { index, day, freeze, part, parts } = leaf;
+    const before = this.#open;
+    const follows = before
+      ? before.index === index - 1 && before.day === day && before.freeze === freeze && before.parts === parts
+      : (evidence.days.get(day)?.freezes ?? 0) === freeze && (freeze > 0 || day > evidence.newest);
+    if (!follows || part !== (before?.part ?? 0) + 1 || part > parts) {
+      throw new Unproven(
+        `leaf ${index}`,
+        "the next part of a freeze of the next day",
+        `${day} ${freeze} ${part}/${parts}`,
+      );
+    }
+    this.#open = part < parts ? leaf : null;
+    evidence.evidence(leaf);
+    const file = evidenceFileOf(leaf);
+    if (file?.holds === "kin") kin.push(file);
+    else if (file) rows.set(file.bucket!, [...(rows.get(file.bucket!) ?? []), file]);
+  }
+}
+
+function parsed<T>(schema: { safeParse(value: unknown): { data?: T; error?: Error } }, leaf: Leaf): T {
+  const { data, error } = schema.safeParse(leaf);
+  if (!data) throw new Unproven(`leaf ${leaf.index}`, `a ${leaf.kind} leaf`, error?.message.slice(0, 200) ?? "none");
+  return data;
+}

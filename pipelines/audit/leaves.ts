@@ -1,0 +1,55 @@
+import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
+import { Tampered, TileReader } from "../../infra/tree/tiles.ts";
+import { segmentKey } from "../4-publish/objects.ts";
+import { type ReadLeaf, RecordReader } from "../4-publish/read.ts";
+import { MAX } from "../mirror/limits.ts";
+import type { Source } from "../mirror/source.ts";
+import { BadFrame, unpackFrame } from "../mirror/unpack.ts";
+import type { Leaf } from "../record/leaf.ts";
+
+const fetchFrom = (source: Source) => (path: string) =>
+  source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+
+/**
+ * Every leaf below a checkpoint in order, each proven under its root before it is given out: from segments where they
+ * are, else from entry bundles. One segment or bundle in memory at a time.
+ * @throws MissingObject, Tampered, Oversized, SourceDown
+ */
+export async function* provenLeaves(source: Source, head: { size: number; root: Buffer }): AsyncGenerator<ReadLeaf> {
+  const fetch = fetchFrom(source);
+  const reader = await RecordReader.over(fetch, head);
+  const tiles = await TileReader.open(head.size, head.root, fetch);
+  let at = 0;
+  for (; at + SEGMENT_LEAVES <= head.size; at += SEGMENT_LEAVES) {
+    const entries = await segmentOf(source, tiles, at / SEGMENT_LEAVES);
+    if (!entries) break;
+    for (const [i, bytes] of entries.entries())
+      yield { index: at + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
+  }
+  yield* reader.leaves(at);
+}
+
+/** Lines of segment n, or null where there is none. @throws Tampered */
+async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
+  const key = segmentKey(n);
+  const packed = await source.get(key, MAX.named);
+  if (!packed) return null;
+  const want = await tiles.rootOfTile(1, n);
+  let text: Buffer;
+  try {
+    text = await unpackFrame(packed, MAX.segment);
+  } catch (error) {
+    if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
+    throw error;
+  }
+  const entries: Buffer[] = [];
+  let from = 0;
+  for (let end = text.indexOf(0x0a); end >= 0; end = text.indexOf(0x0a, from)) {
+    entries.push(text.subarray(from, end));
+    from = end + 1;
+  }
+  const got = entries.length === SEGMENT_LEAVES ? rootOf(entries.map(leafHash)) : null;
+  if (got && from === text.length && sameHash(got, want)) return entries;
+  throw new Tampered(key, want.toString("hex"), got?.toString("hex") ?? `${entries.length} lines`);
+}
