@@ -10,6 +10,8 @@ export interface WorldInfo {
   chainId: number;
   asset: string;
   catalogue: string;
+  /** Catalogues that are first read so many days before the present. */
+  newcomers: { url: string; days: number }[];
   control: string;
   lease: string;
   sellers: { name: string; origin: string; payTo: string; urls: string[]; ledger: string }[];

@@ -9,6 +9,8 @@ export interface LapseOptions {
   days: number;
   /** Catalogues that are read at the start of every day. */
   catalogues: readonly string[];
+  /** Catalogues that are read on the last days only, today included: who is in them has joined late. */
+  newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
   onDay?: (progress: LapseProgress) => void;
 }
@@ -54,6 +56,12 @@ export async function lapseDone(privateStore: Store): Promise<boolean> {
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
 
+/** Which catalogues are read `left` days before the end of today. */
+const cataloguesOn = ({ catalogues, newcomers = [] }: LapseOptions, left: number): string[] => [
+  ...catalogues,
+  ...newcomers.flatMap(({ url, days }) => (left <= days ? [url] : [])),
+];
+
 /**
  * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish. The record's clock is
  * lapsed; chain time is real. A day that was cut off is done again from its beginning: slots that are in the log
@@ -77,7 +85,7 @@ export async function lapse(
     if (await privateStore.head(doneKey(day))) continue;
     const end = day === last ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
     clock.use(new LapsedClock(dayStart(day)));
-    await pipeline.intake(options.catalogues);
+    await pipeline.intake(cataloguesOn(options, total - n));
     const plan = await pipeline.plan(day);
     const until = day === last ? new Date(end.getTime() - LEEWAY_MS) : end;
     const seen = await pipeline.observe(plan, dayStart(day), until);

@@ -11,6 +11,8 @@ export interface SellerLetter {
   composite: number | null;
   why: string;
   flags: string[];
+  /** Codes of what its listing or its 402 gets wrong. */
+  defects: string[];
   samples: number;
 }
 
@@ -43,6 +45,7 @@ export async function lettersOf(
         composite: answer.composite,
         why: answer.why,
         flags: answer.flags ?? [],
+        defects: answer.defects.map(({ defect }) => defect),
         samples: answer.sampleCount ?? 0,
       });
     }

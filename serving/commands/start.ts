@@ -31,7 +31,7 @@ const forMarket = (config: Config, world: World): Config => ({
   ...config,
   allow_loopback: true,
   control_url: world.control,
-  catalogues: [world.catalogue],
+  catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
   chain: { ...config.chain, rpc_url: world.rpcUrl, network: `eip155:${world.chainId}`, asset: world.asset },
 });
 
@@ -63,7 +63,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const days = options.days ?? LAPSE_DAYS;
   const real = systemClock;
   makeKeys(given.data_dir, dayStart(addDays(dayOf(real.now()), -(days + 1))));
-  progress.say("booting the market: a local chain and eight sellers");
+  progress.say("booting the market: a local chain and its sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);
   const clock = new SwitchedClock(new LapsedClock(new Date(real.now().getTime() - days * DAY_MS)));
@@ -97,7 +97,8 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     closing.push(() => roles.close());
     stopped.signal.addEventListener("abort", () => roles.observer.stop());
     progress.say(`lapsing ${days} days from the past to now (record time is made up, chain time is real)`);
-    const past = { days, catalogues: config.catalogues, signal: stopped.signal, onDay: progress.day.bind(progress) };
+    const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
+    const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const lapsed = await lapse(roles.pipeline, parts.privateStore, clock, real, past);
     const found = await liveFrom(real, clock, { roles, serving, world });
     const result: MarketLetters = { lapsed, took_s: Math.round((performance.now() - began) / 100) / 10, ...found };

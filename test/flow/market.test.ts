@@ -5,21 +5,123 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
+import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import { FLAGS } from "../../pipelines/record/vocabulary.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
 
-/** Letter and reason that each seller's behaviour earns under unchanged parameters. */
-const EXPECTED: Record<string, { band: string; why: RegExp; flag?: string }> = {
-  "honest-v2": { band: "A", why: /^A on OUTCOME_VERIFIED, composite 0\.9\d\d; at least 9\d\.\d % correct/ },
-  "honest-v1": { band: "B", why: /no better than B because answers were delivered but not checked against truth/ },
-  slow: { band: "A", why: /^A on OUTCOME_VERIFIED/ },
-  flaky: { band: "D", why: /no better than D because that bound is below 0\.60/ },
-  liar: { band: "F", why: /no better than F because at most \d+\.\d % are correct/, flag: "early_fail" },
-  thief: { band: "F", why: /a paid call settled and nothing came back on/, flag: "took_the_money" },
-  "price-mover": { band: "C", why: /no better than C because its price moves too much/ },
-  dead: { band: "UNRATED", why: /^UNRATED: 0 of 30 paid calls so far; unknown, not bad/ },
+interface Deserved {
+  band: string;
+  tier: "OUTCOME" | "DELIVERY" | "LIVENESS";
+  why: RegExp;
+  /** Flags that must be there, and flags that must not. */
+  flags?: readonly string[];
+  without?: readonly string[];
+  defects?: readonly string[];
+}
+
+/**
+ * Letter, tier, flags and reason that each seller's behaviour earns under unchanged parameters. From v2-in-body on they
+ * have joined late; the dishonest ones are the attacks of the method's text on the wire.
+ */
+const EXPECTED: Record<string, Deserved> = {
+  "honest-v2": {
+    band: "A",
+    tier: "OUTCOME",
+    why: /^A on OUTCOME_VERIFIED, composite 0\.9\d\d; at least 9\d\.\d % correct/,
+    without: FLAGS,
+  },
+  "honest-v1": {
+    band: "B",
+    tier: "DELIVERY",
+    why: /no better than B because answers were delivered but not checked against truth/,
+    flags: ["capped_by_tier"],
+  },
+  slow: { band: "A", tier: "OUTCOME", why: /^A on OUTCOME_VERIFIED/, without: FLAGS },
+  flaky: { band: "D", tier: "OUTCOME", why: /no better than D because that bound is below 0\.60/ },
+  liar: {
+    band: "F",
+    tier: "OUTCOME",
+    why: /no better than F because at most \d+\.\d % are correct/,
+    flags: ["early_fail"],
+  },
+  thief: {
+    band: "F",
+    tier: "OUTCOME",
+    why: /a paid call settled and nothing came back on/,
+    flags: ["took_the_money"],
+    without: ["refunded"],
+  },
+  "price-mover": { band: "C", tier: "OUTCOME", why: /no better than C because its price moves too much/ },
+  dead: {
+    band: "UNRATED",
+    tier: "LIVENESS",
+    why: /^UNRATED: 0 of 30 paid calls so far; unknown, not bad/,
+    flags: ["dark"],
+    without: ["refuses_payment"],
+  },
+  "v2-in-body": {
+    band: "B",
+    tier: "OUTCOME",
+    why: /^B on OUTCOME_VERIFIED.*no better than B because the composite is/,
+    defects: ["terms_in_body"],
+    without: ["no_schema_advertised", "no_example", "pay_to_changed"],
+  },
+  "schema-breaker": {
+    band: "C",
+    tier: "OUTCOME",
+    why: /at least 8\d\.\d % correct .*no better than C because the composite is 0\.7/,
+    without: ["no_schema_advertised", "recent_failures"],
+  },
+  "pay-to-changer": {
+    band: "C",
+    tier: "OUTCOME",
+    why: /no better than C because honesty is only shown to be at least/,
+    flags: ["pay_to_changed"],
+    without: ["blocks_prober"],
+  },
+  wildcard: {
+    band: "F",
+    tier: "DELIVERY",
+    why: /no better than F because at most \d+\.\d % are correct/,
+    flags: ["early_fail", "no_example", "no_schema_advertised"],
+    without: ["took_the_money"],
+  },
+  "wall-when-down": {
+    band: "C",
+    tier: "OUTCOME",
+    why: /no better than C because it is only shown to answer at least [67]\d\.\d % of the time/,
+    flags: ["blocks_prober"],
+    without: ["recent_failures"],
+  },
+  "regulars-only": {
+    band: "F",
+    tier: "OUTCOME",
+    why: /no better than F because that bound is below 0\.40/,
+    flags: ["recent_failures"],
+    without: ["took_the_money"],
+  },
+  "price-creeper": {
+    band: "C",
+    tier: "OUTCOME",
+    why: /no better than C because its price moves too much/,
+    without: ["listing_mismatch", "dynamic_price", "recent_failures"],
+  },
+  "free-for-all": {
+    band: "C",
+    tier: "DELIVERY",
+    why: /^C on DELIVERY_VERIFIED.*no better than C because the composite is/,
+    flags: ["no_example", "no_schema_advertised"],
+  },
+  refunder: {
+    band: "C",
+    tier: "OUTCOME",
+    why: /no better than C because that bound is below 0\.75/,
+    flags: ["refunded"],
+    without: ["took_the_money"],
+  },
 };
 
 const BASE = "http://touchstone.test";
@@ -51,25 +153,58 @@ const headlines = (seller: string): GradeLeaf[] =>
   );
 
 describe("the demo market", () => {
-  test("has the eight sellers, and every letter there is", () => {
-    expect(result.market.map((one) => one.seller).sort()).toEqual(Object.keys(EXPECTED).sort());
+  test("has its sellers, and every letter there is", () => {
+    expect(result.market.map((one) => one.seller)).toEqual(expect.arrayContaining(Object.keys(EXPECTED)));
+    expect(result.market).toHaveLength(SELLERS.length);
     expect(new Set(result.market.map((one) => one.band))).toEqual(new Set(["A", "B", "C", "D", "F", "UNRATED"]));
   });
 
-  test.each(Object.entries(EXPECTED))("%s gets what it deserves", (seller, { band, why, flag }) => {
+  test.each(Object.entries(EXPECTED))("%s gets what it deserves", (seller, deserved) => {
+    const { band, tier, why, flags = [], without = [], defects = [] } = deserved;
     const found = result.market.find((one) => one.seller === seller)!;
-    expect(found, JSON.stringify(found)).toMatchObject({ band });
+    expect(found, JSON.stringify(found)).toMatchObject({ band, tier: `${tier}_VERIFIED` });
     expect(found.why).toMatch(why);
-    if (flag) expect(found.flags).toContain(flag);
+    expect(found.flags).toEqual(expect.arrayContaining([...flags]));
+    expect(without.filter((flag) => found.flags.includes(flag))).toEqual([]);
+    expect(found.defects).toEqual(expect.arrayContaining([...defects]));
   });
 
-  test("nobody but the thief is ever said to have taken money, not even pending", () => {
-    for (const seller of Object.keys(EXPECTED)) {
-      const accused = headlines(seller).some(({ card }) =>
-        card.flags.some((flag) => flag === "took_the_money" || flag === "money_pending"),
-      );
-      expect([seller, accused]).toEqual([seller, seller === "thief"]);
+  test("nobody ever had a better letter than its behaviour allows, on no day", () => {
+    const best = { "free-for-all": "B", "schema-breaker": "B", "pay-to-changer": "C", "regulars-only": "D" };
+    for (const [seller, band] of Object.entries(best)) {
+      const better = headlines(seller).filter(({ card }) => card.band !== "UNRATED" && card.band < band);
+      expect([seller, better.map(({ card }) => card.band)]).toEqual([seller, []]);
     }
+  });
+
+  test("who serves known wallets only is never shown to be correct for more than known wallets", () => {
+    const lowers = headlines("regulars-only").flatMap(({ card }) => card.components?.correctness.lower ?? []);
+    expect(lowers.length).toBeGreaterThan(0);
+    for (const lower of lowers) expect(lower).toBeLessThanOrEqual(0.75);
+  });
+
+  test("a flood of one host's addresses takes 200 places and no letter", () => {
+    const { origin } = record.world.sellers.find((one) => one.name === "wildcard")!;
+    const listed = record.leaves.flatMap((leaf) =>
+      leaf.kind === "listing" && leaf.url.startsWith(origin) ? [leaf] : [],
+    );
+    expect(new Set(listed.map((leaf) => leaf.capability_id)).size).toBe(200);
+  });
+
+  test("nobody but the thief is ever said to have taken money; pending only who pays it back", () => {
+    for (const seller of Object.keys(EXPECTED)) {
+      const said = new Set(headlines(seller).flatMap(({ card }) => card.flags));
+      expect([seller, said.has("took_the_money")]).toEqual([seller, seller === "thief"]);
+      if (seller !== "refunder") expect([seller, said.has("money_pending")]).toEqual([seller, seller === "thief"]);
+    }
+  });
+
+  test("every refund of the refunder's book is in the record, each once, and nobody else's", () => {
+    const back = ledgerOf("refunder").filter((line) => line.kind === "refund");
+    const found = record.facts("paid.followup").filter((fact) => fact.body.kind === "refund");
+    expect(back.length).toBeGreaterThan(2);
+    expect(found.map((fact) => fact.body.refund!.tx).sort()).toEqual(back.map((line) => line.refundTx).sort());
+    expect(new Set(found.map((fact) => fact.cap))).toEqual(new Set([capOf("refunder")]));
   });
 
   test("the slow seller's latency shows in its card", () => {

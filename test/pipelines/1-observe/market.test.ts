@@ -44,7 +44,7 @@ let report: SpanReport;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "observe-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
-  const { rpcUrl, asset, chainId, control, catalogue } = world.info;
+  const { rpcUrl, asset, chainId, control, catalogue, newcomers } = world.info;
   real = await openEmbeddedLog(join(dir, "log"), { partitions: 1 });
   log = new Tee(real);
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
@@ -63,13 +63,14 @@ beforeAll(async () => {
       controlUrl: control,
       caps: CAPS,
       spentBefore: 0n,
-      hostsAtOnce: 8,
+      hostsAtOnce: 24,
       secret: Buffer.alloc(32, 1),
       settlePollMs: [20],
     },
   });
   await observer.recover();
   await observer.intakeCatalogue(catalogue);
+  for (const { url, days } of newcomers) if (days > 1) await observer.intakeCatalogue(url);
   plan = planDay({ day: DAY, salt, listed: await memory.listed(), caps: CAPS, now: START });
   report = await observer.observeSpan(plan, START, END);
 });
@@ -92,6 +93,7 @@ function of(name: string) {
   const bodies = <T extends "handshake" | "paid.intent" | "paid.result" | "settlement" | "paid.followup">(type: T) =>
     mine.flatMap((one) => (one.type === type && one.cap === listing.cap ? [one.body as BodyOf<T>] : []));
   return {
+    cap: listing.cap!,
     knocks: bodies("handshake").filter((one) => one.planned === "free"),
     unpaid: bodies("handshake").filter((one) => one.planned === "paid"),
     intents: bodies("paid.intent"),
@@ -181,6 +183,75 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     for (const one of [...knocks, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
   });
 
+  test("v2-in-body: read and paid all the same, and the defect is on the record", () => {
+    const { knocks, results, settlements } = of("v2-in-body");
+    for (const one of knocks) {
+      expect(one).toMatchObject({ state: "asked", live: true, honest: true });
+      expect(one.terms!.defects.map(({ defect }) => defect)).toContain("terms_in_body");
+    }
+    expect(results).toMatchObject(all(4, { delivered: true, outcome: 1, schema_ok: true, honest: true }));
+    expect(settlements).toHaveLength(4);
+  });
+
+  test("schema-breaker: right, and not as advertised", () => {
+    const { results } = of("schema-breaker");
+    expect(results).toMatchObject(all(4, { delivered: true, delivery: 1, outcome: 1, honest: true }));
+    expect(results.map((one) => one.schema_ok)).toEqual([true, false, false, true]);
+  });
+
+  test("pay-to-changer: the askings that name another payee are the dishonest ones, and no other", () => {
+    const { knocks, intents, results, payTo, settlements } = of("pay-to-changer");
+    const dishonest = [...knocks, ...results].filter((one) => one.honest === false);
+    expect(dishonest).toHaveLength(2);
+    for (const one of dishonest) expect(one.differs).toMatchObject([{ defect: "pay_to_differs" }]);
+    const elsewhere = (to: string) => to.toLowerCase() !== payTo;
+    expect(
+      knocks.filter((one) => elsewhere(one.pay_to!)).length +
+        intents.filter((one) => elsewhere(one.quote.pay_to)).length,
+    ).toBe(2);
+    expect(settlements).toMatchObject(all(4, { as_quoted: true }));
+  });
+
+  test("wall-when-down: a wall is a wall, for the knock and for the paid call of that block", () => {
+    const { knocks, unpaid, results } = of("wall-when-down");
+    const walls = [...knocks, ...unpaid].filter((one) => one.wall);
+    expect(walls.length).toBe(of("wall-when-down").ledger.filter((line) => line.kind === "wall").length);
+    for (const one of walls) expect(one).toMatchObject({ state: "wall", live: false, fault: "blocked", honest: null });
+    expect(results.every((one) => one.outcome === 1)).toBe(true);
+  });
+
+  test("regulars-only: who pays from the known wallet is served, a blind wallet is not", () => {
+    const { intents, results } = of("regulars-only");
+    const outcomes = new Map(results.map((one) => [one.intent, one]));
+    const seen = log.envelopes().filter((one) => one.type === "paid.intent" && one.cap === of("regulars-only").cap);
+    expect(seen).toHaveLength(intents.length);
+    for (const { event_id, body } of seen) {
+      const { blind } = body as BodyOf<"paid.intent">;
+      if (blind) expect(outcomes.get(event_id)).toMatchObject({ status: 500, delivery: 0, outcome: 0, fault: null });
+    }
+    expect(results.some((one) => one.outcome === 1)).toBe(true);
+  });
+
+  test("price-creeper: its listing is read again when the price has moved, so no quote is dishonest", () => {
+    const { knocks, intents, results } = of("price-creeper");
+    const prices = [...knocks.map((one) => one.price), ...intents.map((one) => one.quote.price)];
+    expect(new Set(prices)).toEqual(new Set(["0.010000", "0.010800"]));
+    for (const one of [...knocks, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
+  });
+
+  test("free-for-all: paid with nothing, delivered, no schema and no truth", () => {
+    const { intents, results } = of("free-for-all");
+    expect(intents).toMatchObject(all(4, { input: "synthetic", schema_sha256: null }));
+    expect(results).toMatchObject(all(4, { delivered: true, delivery: 1, outcome: null, schema_ok: null }));
+  });
+
+  test("wildcard: takes the money for an error message; nothing of its own to be held to", () => {
+    const { results, settlements, intents } = of("wildcard");
+    expect(results).toMatchObject(all(4, { fault: null, delivered: true, delivery: 0, schema_ok: null, honest: true }));
+    expect(settlements).toHaveLength(4);
+    expect(intents).toMatchObject(all(4, { listing_record: null, input: "synthetic" }));
+  });
+
   test("dead: nobody there, nothing signed, no fault of ours", () => {
     const { knocks, unpaid, intents } = of("dead");
     expect(knocks).toMatchObject(
@@ -198,7 +269,8 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
       expect(settlements.map((one) => one.tx).sort()).toEqual(
         ledger.flatMap((line) => (line.tx ? [line.tx] : [])).sort(),
       );
-      for (const one of settlements) expect(one.to).toBe(payTo);
+      const payees = new Set([payTo, ...ledger.flatMap((line) => (line.payTo ? [line.payTo] : []))]);
+      for (const one of settlements) expect(payees).toContain(one.to);
       const answers = new Set(ledger.map((line) => line.sha256));
       for (const one of of(name).results) if (one.response_sha256) expect(answers.has(one.response_sha256)).toBe(true);
     }
@@ -211,5 +283,15 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(log.records.length).toBe(before);
     const swept = await observer.awaitSettlements();
     expect(swept).toMatchObject({ settled: 0, down: null });
+  });
+
+  test("a flood of one domain's addresses fills its own share of the index and nothing else", async () => {
+    const flood = world.info.newcomers.find((one) => one.days === 1)!;
+    const report = await observer.intakeCatalogue(flood.url);
+    expect(report.items).toBeGreaterThanOrEqual(300);
+    const lines = (await new LogMemory(log).listed()).map((one) => new URL(one.url).origin);
+    const wildcard = world.info.sellers.find((one) => one.name === "wildcard")!;
+    expect(lines.filter((origin) => origin === wildcard.origin)).toHaveLength(200);
+    expect(lines.filter((origin) => origin !== wildcard.origin)).toHaveLength(world.info.sellers.length - 1);
   });
 });
