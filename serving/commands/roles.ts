@@ -3,6 +3,7 @@ import { type Config, ConfigError } from "../../infra/config.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
+import { correctionsBelow } from "../../pipelines/corrections/drafts.ts";
 import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
@@ -151,7 +152,7 @@ export const grade = (config: Config, options: RoleOptions): Promise<void> =>
 export const publish = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, ({ parts, roles }) =>
     repeat(options, 10, async () => {
-      const runs = await roles.publisher.takeNewRuns();
+      const runs = await roles.publisher.takeNewRuns(({ positions }) => correctionsBelow(roles.lake, positions));
       await roles.pipeline.index();
       await roles.pipeline.volatile();
       await roles.publisher.refreshCheckpoint();
