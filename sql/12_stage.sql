@@ -5,7 +5,7 @@
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT event_id, type, key, CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
   -- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
-  CASE WHEN type IN ('handshake', 'paid.intent') THEN DATE '1970-01-01' ELSE observed_at::DATE END AS scope,
+  CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE observed_at::DATE END AS scope,
   observed_at, appended_at, producer, v, body, extra
 FROM read_parquet(getvariable('segment'));
 

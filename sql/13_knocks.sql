@@ -1,5 +1,5 @@
--- New handshakes with their columns, and what they add to what is known of an endpoint.
--- grain: knock = one handshake; seen_new = one capability
+-- New handshakes, and probes of MCP tools, with their columns, and what they add to what is known of an endpoint.
+-- grain: knock = one handshake or probe; seen_new = one capability
 -- reads: temp stage
 -- writes: temp knock, temp seen_new, temp quoted_new
 -- Money has six decimals, always: without the dot it is micro-units.
@@ -8,7 +8,7 @@ SELECT event_id, cap, t, b.state, b.live, b.honest, b.wall, b.fault, b.latency_m
 FROM (SELECT event_id, cap, observed_at AS t, from_json(body, '{
   "state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
   "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR"}') AS b
-FROM stage WHERE type = 'handshake');
+FROM stage WHERE type IN ('handshake', 'mcp.probe'));
 
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM knock WHERE price_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE seen_new AS

@@ -9,6 +9,7 @@ export const INGEST_TABLES: readonly string[] = ["00_settings", "10_tables", "20
 const STEPS: Record<string, readonly string[]> = {
   listings: ["15_listings"],
   "observations.free": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
+  "observations.mcp": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
   "observations.paid": ["14_paid", "22_paid_samples", "24_seen", "23_withdrawn"],
   asks: ["46_asks"],
   corrections: ["16_corrections", "23_withdrawn"],

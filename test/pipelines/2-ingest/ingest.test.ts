@@ -130,9 +130,9 @@ describe("the lake is a cache", () => {
 const MOMENTS = ["before", "after"] as const;
 /** Writes of a pass over `batch()`: segment and commit of three topics in two partitions. */
 const WRITES = 12;
-/** Its transactions: five topics in two partitions are looked at first, then six segments are loaded. */
-const LOOKS = 10;
-const TRANSACTIONS = 16;
+/** Its transactions: six topics in two partitions are looked at first, then six segments are loaded. */
+const LOOKS = 12;
+const TRANSACTIONS = 18;
 const each = (n: number) =>
   Array.from({ length: n }, (_, i) => i).flatMap((i) => MOMENTS.map((when) => [i, when] as const));
 
