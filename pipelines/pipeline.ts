@@ -5,6 +5,7 @@ import type { Logger } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
+import { delisted } from "./2-ingest/delisted.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { lakePositions } from "./2-ingest/load.ts";
@@ -132,7 +133,7 @@ export class Pipeline {
   async #grade(now: Date): Promise<GradeReport> {
     const { ingest, lake, publisher, privateStore, logId } = this.parts;
     await ingest.pass();
-    await publisher.publishListings(await this.#listings());
+    await publisher.publishListings(await this.#listings(), await delisted(lake));
     const due = await this.#due(now);
     // One transaction: rows, positions and what is dirty are of one moment, whatever is ingested meanwhile.
     const { graded, thieves, positions } = await lake.transaction(async (tx) => {

@@ -4,6 +4,7 @@ import { createMetrics } from "../../../../infra/telemetry.ts";
 import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
+import { delisted } from "../../../../pipelines/2-ingest/delisted.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { openTestWorld, type World } from "../../2-ingest/world.ts";
@@ -53,9 +54,11 @@ describe("a seller's listing that was read whole", () => {
     for (let round = 0; round < 3; round++) {
       expect(await read("/a")).toMatchObject({ appended: 0, same: 1, delisted: 1 });
       expect([await isListed("/a"), await isListed("/b")]).toEqual([true, false]);
+      expect(await delisted(world.lake)).toContain(capOf("/b"));
       expect(await read("/a")).toMatchObject({ appended: 0, delisted: 0 });
       expect(await read("/a", "/b")).toMatchObject({ appended: 1, same: 1, delisted: 0 });
       expect(await isListed("/b")).toBe(true);
+      expect(await delisted(world.lake)).not.toContain(capOf("/b"));
     }
   });
 
