@@ -1,6 +1,7 @@
 import { addDays } from "../record/time.ts";
 import { headlineOf, type PublishedCap, type PublishedFold } from "./fold.ts";
 import { holdOf } from "./letters.ts";
+import { Moments } from "./moments.ts";
 
 /** Days after which a card is signed again although nothing changed (grading-method.md section 6). */
 const WEEKLY_DAYS = 7;
@@ -13,18 +14,55 @@ export function heldUntil(cap: PublishedCap, today: string): string | null {
   return holdOf(cap, cap.corrections, today, headline.raw_band).heldUntil ?? today;
 }
 
+/** Is the endpoint to be looked at on this UTC day although no record came in? */
+function isDue(cap: PublishedCap, today: string): boolean {
+  if (cap.cards.length === 0) return false;
+  if (addDays(cap.day, WEEKLY_DAYS) <= today) return true;
+  const until = heldUntil(cap, today);
+  return until !== null && until <= today;
+}
+
+/** First day, from `today` on, on which that will be so if nothing is published of it before; null without a card. */
+function nextLook(cap: PublishedCap, today: string): string | null {
+  if (cap.cards.length === 0) return null;
+  const weekly = addDays(cap.day, WEEKLY_DAYS);
+  const until = heldUntil(cap, today);
+  return until !== null && until < weekly ? until : weekly;
+}
+
 /**
- * Endpoints to look at on this UTC day although no record came in: the weekly card, the end of a hold, and changes that
- * had to wait because a card was published that day. `due_at` moments of the runs themselves are the grader's.
+ * Endpoints to look at on a UTC day although no record came in: the weekly card, the end of a hold, and changes that had
+ * to wait because a card was published that day. `due_at` moments of the runs themselves are the grader's. Follows one
+ * fold, so that a day costs by what is due and by what was published since it was last asked, not by what there is.
  */
-export function dueCaps(fold: PublishedFold, today: string, deferred: ReadonlySet<string>): string[] {
-  const due: string[] = [];
-  for (const cap of fold.caps.values()) {
-    if (cap.cards.length === 0) continue;
-    const waited = deferred.has(cap.cap) && cap.day < today;
-    const weekly = addDays(cap.day, WEEKLY_DAYS) <= today;
-    const until = waited || weekly ? today : heldUntil(cap, today);
-    if (until !== null && until <= today) due.push(cap.cap);
+export class DueDays {
+  readonly #fold: PublishedFold;
+  readonly #days = new Moments();
+  #changed: Set<string>;
+
+  constructor(fold: PublishedFold) {
+    this.#fold = fold;
+    this.#changed = new Set(fold.caps.keys());
+    fold.onChange = (cap) => this.#changed.add(cap);
   }
-  return due;
+
+  due(today: string, deferred: ReadonlySet<string>): string[] {
+    for (const name of this.#changed) {
+      const cap = this.#fold.caps.get(name)!;
+      // From its own day on: the clock may be asked for a day before one that was asked for already.
+      this.#days.set(name, nextLook(cap, cap.day));
+    }
+    this.#changed.clear();
+    const due = new Set<string>();
+    for (const name of this.#days.due(today)) {
+      const cap = this.#fold.caps.get(name)!;
+      if (isDue(cap, today)) due.add(name);
+      else this.#days.set(name, nextLook(cap, today));
+    }
+    for (const name of deferred) {
+      const cap = this.#fold.caps.get(name);
+      if (cap && cap.cards.length > 0 && cap.day < today) due.add(name);
+    }
+    return [...due];
+  }
 }

@@ -97,6 +97,8 @@ export class PublishedFold {
   readonly evidence = new EvidenceFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
+  /** Told of each endpoint that a leaf changes, before it does. */
+  onChange: ((cap: string) => void) | null = null;
 
   /** @throws Error when a leaf is not the next one: its index or its seq leaves a gap. */
   apply(leaf: Leaf): void {
@@ -143,6 +145,7 @@ export class PublishedFold {
   }
 
   #cap(cap: string): PublishedCap {
+    this.onChange?.(cap);
     let known = this.caps.get(cap);
     if (!known) {
       known = {

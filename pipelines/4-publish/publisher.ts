@@ -6,6 +6,7 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
+import type { RunLine } from "../record/card.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
 import type { ChainTime } from "./clocks.ts";
@@ -157,6 +158,14 @@ export class Publisher {
   async due(today: string): Promise<string[]> {
     const { fold } = await this.#committer.before();
     return this.#runs.due(fold, today);
+  }
+
+  /**
+   * Would a run's line change nothing that is published? The grader leaves it out then, and digests none of its rows.
+   * Not to be asked of an endpoint that has a correction which is not published yet.
+   */
+  saysNothing(now: string, line: Pick<RunLine, "cap" | "cards">): boolean {
+    return this.#runs.saysNothing(this.published, now, line);
   }
 
   /** Write the market index of what is published now; its leaf rides along with the next publication. */

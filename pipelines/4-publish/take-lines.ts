@@ -1,6 +1,6 @@
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
-import { type CardFacts, mustPublish, type PublishedFacts } from "../3-grade/changed.ts";
+import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
 import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
@@ -61,9 +61,7 @@ export function takeLines(
       if (own.length) taken.groups.push(own);
       continue;
     }
-    const cards = cardsOf(known, header, line, own);
-    const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
-    const verdict = mustPublish(factsOf(known), cards.map(nextFacts), new Date(header.now), corrected);
+    const { cards, verdict } = judge(known, header.now, line, own);
     if (verdict.publish === "later") taken.deferred.push(line.cap);
     const now = verdict.publish === "now" ? cards : [];
     const drafts = now.map((card) => draftOf(card, header, line, positions, context));
@@ -72,6 +70,25 @@ export function takeLines(
   }
   return taken;
 }
+
+/** The cards of a line as they would be published, and whether they are. */
+function judge(
+  known: PublishedCap | undefined,
+  now: string,
+  line: Pick<RunLine, "cards">,
+  own: readonly CorrectionDraft[],
+): { cards: NextCard[]; verdict: Verdict } {
+  const cards = cardsOf(known, { now }, line, own);
+  const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
+  return { cards, verdict: mustPublish(factsOf(known), cards.map(nextFacts), new Date(now), corrected) };
+}
+
+/**
+ * Would nothing of this line be published, held against what is published now? A grader beside the publisher leaves it
+ * out of its run. Not to be asked of an endpoint with a correction that is not published yet.
+ */
+export const saysNothingNew = (known: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
+  known !== undefined && now >= known.computedAt && judge(known, now, line, []).verdict.publish === "no";
 
 /** Was a correction published alone after the newest cards? Their consequence is due then. */
 const correctedSinceCards = (known: PublishedCap | undefined): boolean =>
@@ -120,7 +137,7 @@ export interface NextCard {
 export function cardsOf(
   known: PublishedCap | undefined,
   header: Pick<RunHeader, "now">,
-  line: RunLine,
+  line: Pick<RunLine, "cards">,
   corrections: readonly CorrectionDraft[],
 ): NextCard[] {
   const { raw_band } = line.cards.find((card) => card.headline)!;

@@ -3,12 +3,12 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Plan, Taken } from "./committer.ts";
-import { dueCaps } from "./due.ts";
+import { DueDays } from "./due.ts";
 import type { PublishedFold } from "./fold.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
 import { unknownDrafts } from "./known.ts";
 import { type Run, readRun } from "./runs.ts";
-import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
+import { type CorrectionDraft, saysNothingNew, type TakenLines, takeLines } from "./take-lines.ts";
 
 /** The corrections below a run's positions, from the event log. */
 export type CorrectionsOf = (header: RunHeader) => Promise<readonly CorrectionDraft[]>;
@@ -47,6 +47,7 @@ export class RunTaker {
   /** Next number to look at: past runs that were refused or unreadable, too. */
   #next = 0;
   readonly #deferred = new Set<string>();
+  #due: DueDays | null = null;
 
   constructor(private readonly options: RunTakerOptions) {}
 
@@ -118,7 +119,13 @@ export class RunTaker {
   }
 
   due(fold: PublishedFold, today: string): string[] {
-    return dueCaps(fold, today, this.#deferred);
+    this.#due ??= new DueDays(fold);
+    return this.#due.due(today, this.#deferred);
+  }
+
+  /** Would nothing of this line be published? One that waits for its day goes into the run, which settles it. */
+  saysNothing(fold: PublishedFold, now: string, line: Pick<RunLine, "cap" | "cards">): boolean {
+    return !this.#deferred.has(line.cap) && saysNothingNew(fold.caps.get(line.cap), now, line);
   }
 
   /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
