@@ -25,6 +25,10 @@ export class BoundedMap<K, V> {
     return [...this.#map.keys()];
   }
 
+  entries(): [K, V][] {
+    return [...this.#map];
+  }
+
   get size(): number {
     return this.#map.size;
   }

@@ -1,3 +1,4 @@
+import type { Clock } from "../../infra/clock.ts";
 import type { Settlement } from "../../infra/rails/rails.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { plannedSlot } from "../record/ids.ts";
@@ -17,6 +18,10 @@ const slotOf = (body: unknown): string => hashOf(body) ?? "";
 /** Slot of everything that belongs to one planned call. */
 export const slotOfIntent = (intent: BodyOf<"paid.intent">): string =>
   plannedSlot(intent.slot.block, intent.slot.minute);
+
+/** A fact about a call is never older than the call, also where one lane's lapsed clock is ahead of ours. */
+export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>
+  new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
 
 /** Does the chain's Transfer keep to the quote: not more, same payee, asset and network? */
 export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boolean {

@@ -3,11 +3,13 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { BoundedMap } from "./bounded.ts";
 import { hashOf, isObject } from "./json.ts";
-import { timed } from "./timed.ts";
+import { OutOfTime, timed } from "./timed.ts";
 
 /** Compiling and validating are each cut off after this long: a stranger's schema may not hold up the others. */
 const COMPILE_MS = 250;
 const VALIDATE_MS = 250;
+/** What was cut off by time is tried again at once: one time may be our own machine's load, three times is the schema. */
+const TRIES = 3;
 const MAX_NODES = 5_000;
 const MAX_COMPILED = 256;
 
@@ -66,7 +68,8 @@ function compile(schema: unknown): ValidateFunction | null {
       formats.default(ajv);
       return ajv.compile(safe as object);
     });
-  } catch {
+  } catch (error) {
+    if (error instanceof OutOfTime) throw error;
     return null;
   }
 }
@@ -81,20 +84,27 @@ export class Schemas {
   check(schema: unknown, value: unknown): SchemaVerdict {
     const key = hashOf(schema);
     if (key === null) return null;
-    let validate = this.#compiled.get(key);
-    if (validate === undefined) {
-      validate = compile(schema);
-      this.#compiled.set(key, validate);
-    }
-    if (validate === null) return null;
     try {
-      const run = validate;
-      if (timed(VALIDATE_MS, () => run(value))) return { ok: true };
+      const known = this.#compiled.get(key);
+      const validate = known === undefined ? patiently(() => compile(schema)) : known;
+      this.#compiled.set(key, validate);
+      if (validate === null) return null;
+      if (patiently(() => timed(VALIDATE_MS, () => validate(value)))) return { ok: true };
+      const error = validate.errors?.[0];
+      return { ok: false, says: `${error?.instancePath || "/"} ${error?.message ?? "does not fit"}` };
     } catch {
       this.#compiled.set(key, null);
       return null;
     }
-    const error = validate.errors?.[0];
-    return { ok: false, says: `${error?.instancePath || "/"} ${error?.message ?? "does not fit"}` };
+  }
+}
+
+function patiently<T>(work: () => T): T {
+  for (let n = 1; ; n++) {
+    try {
+      return work();
+    } catch (error) {
+      if (!(error instanceof OutOfTime) || n >= TRIES) throw error;
+    }
   }
 }

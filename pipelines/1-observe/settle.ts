@@ -10,6 +10,19 @@ export interface ChainSaid {
 
 type Payment = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block">;
 
+/** A Transfer as the record has it. */
+export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
+  tx: row.tx,
+  blockNumber: row.block_number,
+  blockTime: row.block_time,
+  from: row.from,
+  to: row.to,
+  amountAtomic: BigInt(row.amount_atomic),
+  asset: row.asset,
+  network: row.network,
+  final: row.final,
+});
+
 /** Asks the chain once for the Transfer of one authorization. */
 export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Payment): Promise<ChainSaid> {
   try {

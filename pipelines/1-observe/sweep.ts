@@ -1,15 +1,15 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Rail, Settlement } from "../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../record/memory.ts";
-import { DAY_MS } from "../record/time.ts";
 import { showAgain } from "./again.ts";
 import { BoundedMap } from "./bounded.ts";
 import type { Tools } from "./call.ts";
+import { Debts } from "./debts.ts";
 import type { PaidEnd } from "./paid.ts";
 import type { Payment } from "./payment.ts";
 import type { Draft } from "./recorder.ts";
-import { followupRow, lostRow, settlementRow } from "./rows.ts";
-import { lookUp } from "./settle.ts";
+import { factTime, followupRow, lostRow, settlementRow } from "./rows.ts";
+import { lookUp, settlementOf } from "./settle.ts";
 
 /** A payment that the chain may still have something to say about. */
 interface Waiting {
@@ -20,26 +20,16 @@ interface Waiting {
   payment: Payment | null;
 }
 
-/** Money that went for nothing: a Transfer back is looked for until a day has passed (real ms). */
-interface Owed {
-  of: Waiting["of"];
-  seen: Settlement;
-  until: number;
-}
-
 /** Chain seconds after `valid_before` in which a Transfer in an older block may still become visible to us. */
 const MARGIN_S = 60;
 const MAX_WAITING = 10_000;
-/** Intents and debts looked up in one sweep; the others wait for the next. */
+/** Intents looked up in one sweep; the others wait for the next. */
 const PER_SWEEP = 500;
-const DEBTS_PER_SWEEP = 100;
-
-/** A fact about a call is never older than the call, also where one lane's lapsed clock is ahead of ours. */
-const factTime = (of: Waiting["of"], clock: Clock): Date =>
-  new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
 
 export interface SweepReport {
   settled: number;
+  /** Payments that brought nothing and were paid back. */
+  refunded: number;
   /** Still open after this sweep. */
   waiting: number;
   /** Why the chain could not be asked; the sweep ends there and nothing is lost. */
@@ -53,15 +43,16 @@ export interface SweepReport {
  */
 export class Sweep {
   readonly #waiting = new BoundedMap<string, Waiting>(MAX_WAITING);
-  readonly #owed = new BoundedMap<string, Owed>(MAX_WAITING);
   readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
   #running: Promise<SweepReport> | null = null;
-  readonly #refunds = new BoundedMap<string, true>(MAX_WAITING);
+  readonly #debts: Debts;
 
   constructor(
     private readonly tools: Tools,
-    private readonly memory: Pick<Memory, "openIntents" | "awaitingSettlement">,
-  ) {}
+    private readonly memory: Pick<Memory, "openIntents" | "awaitingSettlement" | "debts">,
+  ) {
+    this.#debts = new Debts(tools, memory);
+  }
 
   /** Takes over a paid call that has ended. */
   take(open: NonNullable<PaidEnd["open"]>): void {
@@ -69,11 +60,7 @@ export class Sweep {
     const payable = delivered || excused ? null : payment;
     if (!chain.seen?.final) this.#waiting.set(payment.eventId, { of: payment, seen: chain.seen, payment: payable });
     else this.#closed.set(payment.eventId, true);
-    if (chain.seen && payable) this.#owe(payment, chain.seen);
-  }
-
-  #owe(of: Waiting["of"], seen: Settlement): void {
-    this.#owed.set(of.eventId, { of, seen, until: performance.now() + DAY_MS });
+    if (chain.seen && payable) this.#debts.owe(payment, chain.seen);
   }
 
   /**
@@ -112,24 +99,25 @@ export class Sweep {
     try {
       head = await rail.head();
     } catch (error) {
-      return { settled: 0, waiting: this.#waiting.size, down: (error as Error).message ?? String(error) };
+      const down = (error as Error).message ?? String(error);
+      return { settled: 0, refunded: 0, waiting: this.#waiting.size, down };
     }
-    for (const of of await this.memory.awaitingSettlement()) {
+    for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
       const known =
         this.#closed.has(of.eventId) || this.#waiting.has(of.eventId) || this.tools.inFlight.has(of.eventId);
-      if (!known) this.#waiting.set(of.eventId, { of, seen: null, payment: null });
+      if (!known) this.#waiting.set(of.eventId, { of, seen: seen && settlementOf(seen), payment: null });
     }
     let settled = 0;
     for (const one of this.#waiting.values().slice(0, PER_SWEEP)) {
       const { seen, down } = await lookUp(rail, one.of.intent);
-      if (down !== null) return { settled, waiting: this.#waiting.size, down };
+      if (down !== null) return { settled, refunded: 0, waiting: this.#waiting.size, down };
       if (seen) settled += await this.#book(one, seen, clock);
       else if (head.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
       // To the end of the line: those past this sweep's share come first in the next.
       else this.#waiting.set(one.of.eventId, one);
     }
-    await this.#lookForRefunds(clock);
-    return { settled, waiting: this.#waiting.size, down: null };
+    const refunded = await this.#debts.look(clock, head);
+    return { settled, refunded, waiting: this.#waiting.size, down: null };
   }
 
   #close(one: Waiting): void {
@@ -153,27 +141,8 @@ export class Sweep {
     // It settled behind our back and nothing had come: the proof is shown now, as it would have been then.
     if (first && payment) {
       const shown = await showAgain(this.tools, payment, clock);
-      if (!shown.delivered) this.#owe(one.of, seen);
+      if (!shown.delivered) this.#debts.owe(one.of, seen);
     }
     return first ? 1 : 0;
-  }
-
-  /** A Transfer back of at least what was paid. One Transfer pays one debt back. */
-  async #lookForRefunds(clock: Clock): Promise<void> {
-    for (const debt of this.#owed.values().slice(0, DEBTS_PER_SWEEP)) {
-      const { of, seen, until } = debt;
-      this.#owed.delete(of.eventId);
-      if (performance.now() > until) continue;
-      this.#owed.set(of.eventId, debt);
-      const query = { from: seen.to, to: seen.from, sinceBlock: seen.blockNumber };
-      const back = await this.tools.rail.transfers(query).catch(() => []);
-      const refund = back.find((one) => one.amountAtomic >= seen.amountAtomic && !this.#refunds.has(one.tx));
-      if (!refund) continue;
-      const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
-      const body = { of: of.eventId, kind: "refund" as const, refund: what };
-      await this.tools.recorder.append([followupRow(of.cap, body, factTime(of, clock))]);
-      this.#refunds.set(refund.tx, true);
-      this.#owed.delete(of.eventId);
-    }
   }
 }

@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
-import type { ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
+import type { AwaitedIntent, ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { rfc3339 } from "../record/time.ts";
 import { placeOf } from "./endpoints.ts";
@@ -23,7 +23,14 @@ export function createMemory(lake: Lake): Memory {
       return done;
     },
     openIntents: () => intents("26_open_intents"),
-    awaitingSettlement: () => intents("26_awaiting_settlement"),
+    awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("26_awaiting_settlement"))).map(awaitedOf),
+    async debts() {
+      const owed = (await lake.all<AwaitedRow & { settlement: string }>(sql("26_debts"))).map((row) => ({
+        ...intentOf(row),
+        seen: JSON.parse(row.settlement) as BodyOf<"settlement">,
+      }));
+      return { owed, refunds: await lake.all<{ intent: string; tx: string }>(sql("26_refunds")) };
+    },
     async spentOn(day) {
       const byCap = new Map<string, bigint>();
       const byHost = new Map<string, bigint>();
@@ -61,6 +68,9 @@ interface IntentRow {
   observed_at: Date;
   body: string;
 }
+interface AwaitedRow extends IntentRow {
+  settlement: string | null;
+}
 interface SpentRow {
   cap: string;
   url: string;
@@ -87,6 +97,11 @@ function listedOf(row: ListedRow): ListedCap {
     lastPayTo: row.pay_to,
   };
 }
+
+const awaitedOf = (row: AwaitedRow): AwaitedIntent => ({
+  ...intentOf(row),
+  seen: row.settlement === null ? null : (JSON.parse(row.settlement) as BodyOf<"settlement">),
+});
 
 const intentOf = (row: IntentRow): OpenIntent => ({
   eventId: row.event_id,

@@ -13,8 +13,10 @@ export interface Memory {
   doneOn(day: string): Promise<Set<string>>;
   /** Intents without a result: a process died between them. */
   openIntents(): Promise<OpenIntent[]>;
-  /** Intents with a result whose Transfer was not seen yet and may still come. */
-  awaitingSettlement(): Promise<OpenIntent[]>;
+  /** Intents with a result whose Transfer was not seen yet and may still come, or was seen and is not final yet. */
+  awaitingSettlement(): Promise<AwaitedIntent[]>;
+  /** Payments of the last 90 days that settled, brought nothing and were not paid back; and what was paid back. */
+  debts(): Promise<DebtsKnown>;
   /** Micro-units of every intent of that UTC day, whether it settled or not: by cap, by host and in total. */
   spentOn(day: string): Promise<{ byCap: Map<string, bigint>; byHost: Map<string, bigint>; total: bigint }>;
 }
@@ -58,4 +60,15 @@ export interface StandingListing {
   gone: boolean;
   /** Is it the newest of its source id? */
   newest: boolean;
+}
+
+/** An intent, and its Transfer as far as the record has seen it. */
+export interface AwaitedIntent extends OpenIntent {
+  seen: BodyOf<"settlement"> | null;
+}
+
+export interface DebtsKnown {
+  owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
+  /** Which Transfer paid which intent back: it pays no other. */
+  refunds: { intent: string; tx: string }[];
 }

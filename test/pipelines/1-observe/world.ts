@@ -8,7 +8,14 @@ import { createObserver, type Observer, type ObserverConfig } from "../../../pip
 import { passes } from "../../../pipelines/1-observe/retest.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
-import type { ListedCap, Memory, OpenIntent, StandingListing } from "../../../pipelines/record/memory.ts";
+import type {
+  AwaitedIntent,
+  DebtsKnown,
+  ListedCap,
+  Memory,
+  OpenIntent,
+  StandingListing,
+} from "../../../pipelines/record/memory.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { BLOCK_MS, dayOf } from "../../../pipelines/record/time.ts";
 
@@ -141,10 +148,30 @@ export class LogMemory implements Memory {
     return this.#intents().filter((one) => !closed.has(one.eventId));
   }
 
-  async awaitingSettlement(): Promise<OpenIntent[]> {
+  async awaitingSettlement(): Promise<AwaitedIntent[]> {
     const closed = new Set(this.log.bodies("paid.result").map((one) => one.intent));
-    const settled = new Set(this.log.bodies("settlement").map((one) => one.intent));
-    return this.#intents().filter((one) => closed.has(one.eventId) && !settled.has(one.eventId));
+    const seen = new Map(this.log.bodies("settlement").map((one) => [one.intent, one]));
+    const final = new Set(this.log.bodies("paid.followup").flatMap((one) => (one.kind === "finality" ? [one.of] : [])));
+    return this.#intents()
+      .filter(({ eventId }) => closed.has(eventId) && !final.has(eventId) && !seen.get(eventId)?.final)
+      .map((one) => ({ ...one, seen: seen.get(one.eventId) ?? null }));
+  }
+
+  async debts(): Promise<DebtsKnown> {
+    const results = new Map(this.log.bodies("paid.result").map((one) => [one.intent, one]));
+    const seen = new Map(this.log.bodies("settlement").map((one) => [one.intent, one]));
+    const later = this.log.bodies("paid.followup");
+    const refunds = later.flatMap((one) => (one.refund ? [{ intent: one.of, tx: one.refund.tx }] : []));
+    const owed = this.#intents().flatMap((one) => {
+      const [result, transfer] = [results.get(one.eventId), seen.get(one.eventId)];
+      const shown = later.filter((row) => row.of === one.eventId && row.kind === "shown_again");
+      const came = result?.delivered || shown.some((row) => row.shown_again?.delivered);
+      const back = refunds.some((row) => row.intent === one.eventId);
+      return result && transfer && result.fault !== "ours" && shown.length > 0 && !came && !back
+        ? [{ ...one, seen: transfer }]
+        : [];
+    });
+    return { owed, refunds };
   }
 
   async spentOn(day: string) {
