@@ -37,3 +37,11 @@ export class LogRefused extends Error {
     this.name = "LogRefused";
   }
 }
+
+/** The brokers did not do it after every try. Of an append any prefix may have been stored; append again. */
+export class LogDown extends Error {
+  constructor(doing: string, cause?: unknown) {
+    super(`log: ${doing} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
+    this.name = "LogDown";
+  }
+}

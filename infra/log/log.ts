@@ -1,6 +1,6 @@
 /**
  * The event log: every fact that arrives is appended once. Technology only: values are opaque bytes, and the caller
- * picks the partition. Adapters: `embedded.ts` (SQLite, one machine), `kafka.ts` (a cluster).
+ * picks the partition. Adapters: `embedded.ts` (SQLite, one machine), `kafka/kafka.ts` (a cluster).
  *
  * Durability: when `append` resolves, every record of the batch survives kill -9 and power loss (embedded) or the loss
  * of a minority of brokers (Kafka). When it rejects, any prefix or nothing may have been stored: append again with the

@@ -1,0 +1,67 @@
+import kafkajs from "kafkajs";
+import Cluster from "kafkajs/src/cluster/index.js";
+import loggers from "kafkajs/src/loggers/index.js";
+import socketFactory from "kafkajs/src/network/socketFactory.js";
+import { compress, decompress } from "zstd-napi";
+import type { Logger } from "../../telemetry.ts";
+import type { KafkaPlace } from "./address.ts";
+
+const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
+
+/** zstd is what the topics are declared with; kafkajs ships without it. */
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async (encoder: { buffer: Buffer }) => compress(encoder.buffer, { compressionLevel: 3 }),
+  decompress: async (buffer: Buffer) => decompress(buffer),
+});
+
+/** Waits and tries of one request, ms. What fails for longer is told to the caller, who tries by its own rule. */
+const CONNECT_MS = 3_000;
+const REQUEST_MS = 10_000;
+const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
+/** How old what we know of leaders may get. */
+const METADATA_MS = 60_000;
+
+interface Entry {
+  namespace: string;
+  level: number;
+  log: { message: string; [more: string]: unknown };
+}
+
+/** kafkajs' own words, as debug lines: what matters of them reaches the caller as an error. */
+const creator = (logger: Logger) => () => (entry: unknown) => {
+  const { namespace, log } = entry as Entry;
+  logger.debug({ kafka: namespace, ...log }, log.message);
+};
+
+const common = (place: KafkaPlace) => ({
+  clientId: "touchstone",
+  brokers: [...place.brokers],
+  connectionTimeout: CONNECT_MS,
+  requestTimeout: REQUEST_MS,
+  ...(place.ssl ? { ssl: true } : {}),
+});
+
+/** The public client: producer, admin and consumer groups. */
+export const createKafka = (place: KafkaPlace, logger: Logger) =>
+  new Kafka({
+    ...common(place),
+    ...(place.sasl ? { sasl: place.sasl as never } : {}),
+    retry: RETRY,
+    logLevel: logLevel.WARN,
+    logCreator: creator(logger),
+  });
+
+/** Connections to the brokers for reads by offset (kafkajs-cluster.d.ts). */
+export const createCluster = (place: KafkaPlace, logger: Logger): Cluster =>
+  new Cluster({
+    ...common(place),
+    sasl: place.sasl,
+    logger: loggers.createLogger({ level: logLevel.WARN, logCreator: creator(logger) }),
+    socketFactory: socketFactory(),
+    enforceRequestTimeout: true,
+    metadataMaxAge: METADATA_MS,
+    retry: RETRY,
+    allowAutoTopicCreation: false,
+    maxInFlightRequests: 8,
+    isolationLevel: 0,
+  });

@@ -1,0 +1,168 @@
+import type { Kafka } from "kafkajs";
+import type Cluster from "kafkajs/src/cluster/index.js";
+import type { Logger } from "../../telemetry.ts";
+import { checkBatch, checkOffset, checkPlace, readLimits } from "../check.ts";
+import { BadRecord, LogClosed, LogDown, LogRefused } from "../errors.ts";
+import {
+  type Appended,
+  type Log,
+  type LogRecord,
+  type NewRecord,
+  OffsetGone,
+  type ReadOptions,
+  TOPICS,
+} from "../log.ts";
+import type { KafkaPlace } from "./address.ts";
+import { createCluster, createKafka } from "./client.ts";
+import { KafkaReader } from "./reader.ts";
+import {
+  type CreateLog,
+  checkTopics,
+  createTopics,
+  drawIdentity,
+  identityTopic,
+  readIdentity,
+  topicOf,
+} from "./topics.ts";
+import { KafkaWriter } from "./writer.ts";
+
+/** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
+const POLL_MS = 100;
+
+export interface KafkaLogOptions {
+  logger: Logger;
+  /** Create what is missing. Without it a log that is not there is refused. */
+  create?: CreateLog;
+}
+
+/**
+ * The log in a Kafka cluster: the topics of the record under a prefix, and one with the log's identity. Offsets are
+ * Kafka's; reads are by offset and join no group, since positions come from the commit chain.
+ * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogDown, LogClosed.
+ * @throws LogRefused when topics are missing or not as they must be; LogDown when no broker answers
+ */
+export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions): Promise<Log> {
+  const kafka = createKafka(place, options.logger);
+  const cluster = createCluster(place, options.logger);
+  try {
+    const partitions = await prepared(kafka, place.prefix, options.create);
+    await cluster.connect();
+    await cluster.addMultipleTargetTopics([
+      identityTopic(place.prefix),
+      ...TOPICS.map((topic) => topicOf(place.prefix, topic)),
+    ]);
+    const reader = new KafkaReader(cluster, place.prefix);
+    const writer = new KafkaWriter(kafka, place.prefix);
+    const id = await identityOf(kafka, reader, place.prefix, partitions, !!options.create);
+    return new KafkaLog(id, partitions, cluster, reader, writer);
+  } catch (error) {
+    await cluster.disconnect().catch(() => undefined);
+    throw error instanceof LogRefused || error instanceof LogDown ? error : new LogDown("opening the log", error);
+  }
+}
+
+async function prepared(kafka: Kafka, prefix: string, create: CreateLog | undefined): Promise<number> {
+  const admin = kafka.admin();
+  await admin.connect();
+  try {
+    if (create) await createTopics(admin, prefix, create);
+    return await checkTopics(admin, prefix);
+  } finally {
+    await admin.disconnect();
+  }
+}
+
+/** The first record of the identity topic decides, so two that create the log at once agree who it is. */
+async function identityOf(
+  kafka: Kafka,
+  reader: KafkaReader,
+  prefix: string,
+  partitions: number,
+  create: boolean,
+): Promise<string> {
+  const first = async () => (await reader.fetch("log", 0, 0, POLL_MS))?.[0];
+  let record = await first();
+  if (!record && create) {
+    const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
+    await producer.connect();
+    const value = JSON.stringify(drawIdentity(partitions));
+    await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
+    await producer.disconnect();
+    record = await first();
+  }
+  if (record?.offset !== 0) throw new LogRefused(`kafka: ${identityTopic(prefix)} does not say which log this is`);
+  return readIdentity(record.value, partitions).id;
+}
+
+class KafkaLog implements Log {
+  #closed = false;
+
+  constructor(
+    readonly id: string,
+    readonly partitions: number,
+    private readonly cluster: Cluster,
+    private readonly reader: KafkaReader,
+    private readonly writer: KafkaWriter,
+  ) {}
+
+  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+    if (this.#closed) throw new LogClosed();
+    const bytes = checkBatch(records, this.partitions);
+    return records.length === 0 ? [] : this.writer.append(records, bytes);
+  }
+
+  async read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> {
+    this.#check(topic, partition);
+    checkOffset(from);
+    const { maxRecords, maxBytes, waitMs } = readLimits(options);
+    const deadline = performance.now() + waitMs;
+    for (;;) {
+      if (this.#closed) throw new LogClosed();
+      options?.signal?.throwIfAborted();
+      const left = Math.max(0, deadline - performance.now());
+      const found = await this.reader.fetch(topic, partition, from, Math.min(POLL_MS, Math.ceil(left)));
+      if (found === null) await this.#refuseGone(topic, partition, from);
+      if (found && found.length > 0) return this.#portion(topic, partition, found, maxRecords, maxBytes);
+      if (left === 0) return [];
+      // Past the end the broker answers at once.
+      if (found === null) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+
+  /** As much as was asked for, one record at least; the rest is kept for the read that follows. */
+  #portion(topic: string, partition: number, found: LogRecord[], maxRecords: number, maxBytes: number): LogRecord[] {
+    let n = 1;
+    for (let bytes = found[0]!.value.byteLength; n < found.length && n < maxRecords; n++) {
+      bytes += found[n]!.value.byteLength;
+      if (bytes > maxBytes) break;
+    }
+    this.reader.keep(topic, partition, found.slice(n));
+    return n === found.length ? found : found.slice(0, n);
+  }
+
+  async #refuseGone(topic: string, partition: number, from: number): Promise<void> {
+    const { start } = await this.reader.bounds(topic, partition);
+    if (from < start) throw new OffsetGone(topic, partition, from, start);
+  }
+
+  async bounds(topic: string, partition: number): Promise<{ start: number; end: number }> {
+    this.#check(topic, partition);
+    return this.reader.bounds(topic, partition);
+  }
+
+  async truncate(topic: string, partition: number, below: number): Promise<void> {
+    this.#check(topic, partition);
+    throw new BadRecord(`${topic}/${partition} is not cut at ${below}: the cluster's retention drops records`);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.writer.close();
+    await this.cluster.disconnect();
+  }
+
+  #check(topic: string, partition: number): void {
+    if (this.#closed) throw new LogClosed();
+    checkPlace(topic, partition, this.partitions);
+  }
+}

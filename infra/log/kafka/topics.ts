@@ -1,0 +1,116 @@
+import { randomBytes } from "node:crypto";
+import kafkajs, { type Admin, type ITopicConfig } from "kafkajs";
+import { LogRefused } from "../errors.ts";
+import { MAX_VALUE_BYTES, TOPICS } from "../log.ts";
+
+const { ConfigResourceTypes } = kafkajs;
+
+/** How a log is created where it does not exist yet. An operator may as well declare the topics (infra/deploy/kafka). */
+export interface CreateLog {
+  /** 1, 2, 4 .. 64; fixed for good. */
+  partitions: number;
+  /** Copies of each partition, and how many of them must have an append before it is acknowledged. */
+  replicas: number;
+  minInSync: number;
+}
+
+/** One record with its headers, compressed at its worst, has to fit into a batch. */
+const MAX_MESSAGE_BYTES = 2 * MAX_VALUE_BYTES;
+
+/** What the topics of a log are declared with: nothing is ever compacted, and no stale copy ever becomes the leader. */
+export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
+  "cleanup.policy": "delete",
+  "unclean.leader.election.enable": "false",
+  "message.timestamp.type": "LogAppendTime",
+  "max.message.bytes": String(MAX_MESSAGE_BYTES),
+  "compression.type": "producer",
+};
+
+/** Settings that a log is refused without, whoever declared its topics. */
+const REQUIRED = ["cleanup.policy", "unclean.leader.election.enable"] as const;
+
+export const topicOf = (prefix: string, topic: string): string => `${prefix}.${topic}`;
+
+/** Topic of one record: the log's id and shape. It is written once and never expires. */
+export const identityTopic = (prefix: string): string => `${prefix}.log`;
+
+const config = (more: Record<string, string>) => Object.entries(more).map(([name, value]) => ({ name, value }));
+
+/** Create what is missing of a log's topics. Two that create at once end with the same topics. */
+export async function createTopics(admin: Admin, prefix: string, create: CreateLog): Promise<void> {
+  const settings = { ...TOPIC_CONFIG, "min.insync.replicas": String(create.minInSync) };
+  const topic = (name: string, numPartitions: number, more: Record<string, string> = {}): ITopicConfig => ({
+    topic: name,
+    numPartitions,
+    replicationFactor: create.replicas,
+    configEntries: config({ ...settings, ...more }),
+  });
+  const known = new Set(await admin.listTopics());
+  const topics = [
+    topic(identityTopic(prefix), 1, { "retention.ms": "-1", "retention.bytes": "-1" }),
+    ...TOPICS.map((name) => topic(topicOf(prefix, name), create.partitions)),
+  ].filter((one) => !known.has(one.topic));
+  if (topics.length > 0) await admin.createTopics({ topics, waitForLeaders: true });
+}
+
+/**
+ * Partitions of the log, when its topics are there as they have to be.
+ * @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records or has other partitions
+ */
+export async function checkTopics(admin: Admin, prefix: string): Promise<number> {
+  const names = [identityTopic(prefix), ...TOPICS.map((topic) => topicOf(prefix, topic))];
+  const known = new Set(await admin.listTopics());
+  const missing = names.filter((name) => !known.has(name));
+  if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
+  const { topics } = await admin.fetchTopicMetadata({ topics: names });
+  const counts = new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
+  const wrong = await wrongSettings(admin, names);
+  if (counts.get(identityTopic(prefix)) !== 1) wrong.push(`${identityTopic(prefix)} has not one partition`);
+  const [partitions, ...others] = new Set(TOPICS.map((topic) => counts.get(topicOf(prefix, topic))!));
+  if (others.length > 0) wrong.push(`the topics of ${prefix} have ${[partitions, ...others].join(", ")} partitions`);
+  if (!Number.isInteger(Math.log2(partitions!)) || partitions! > 64) wrong.push(`${partitions} is not 1, 2, 4 .. 64`);
+  if (wrong.length > 0) throw new LogRefused(`kafka: ${wrong.join("; ")}`);
+  return partitions!;
+}
+
+async function wrongSettings(admin: Admin, names: readonly string[]): Promise<string[]> {
+  const { resources } = await admin.describeConfigs({
+    includeSynonyms: false,
+    resources: names.map((name) => ({ type: ConfigResourceTypes.TOPIC, name, configNames: [...REQUIRED] })),
+  });
+  return resources.flatMap(({ resourceName, configEntries }) =>
+    REQUIRED.flatMap((name) => {
+      const value = configEntries.find(({ configName }) => configName === name)?.configValue;
+      return value === TOPIC_CONFIG[name] ? [] : [`${resourceName} has ${name}=${value}, not ${TOPIC_CONFIG[name]}`];
+    }),
+  );
+}
+
+/** Who a log is: the first record of its identity topic. */
+export interface Identity {
+  v: 1;
+  id: string;
+  partitions: number;
+}
+
+export const drawIdentity = (partitions: number): Identity => ({
+  v: 1,
+  id: randomBytes(8).toString("hex"),
+  partitions,
+});
+
+/** @throws LogRefused for bytes that are no identity, or one of another shape than the topics have */
+export function readIdentity(value: Uint8Array, partitions: number): Identity {
+  let identity: Identity;
+  try {
+    identity = JSON.parse(Buffer.from(value).toString("utf8")) as Identity;
+  } catch (error) {
+    throw new LogRefused("kafka: the identity record of the log cannot be read", error);
+  }
+  if (identity.v !== 1 || !/^[0-9a-f]{16}$/.test(identity.id) || identity.partitions !== partitions) {
+    throw new LogRefused(
+      `kafka: the log was created as ${JSON.stringify(identity)}, its topics have ${partitions} partitions`,
+    );
+  }
+  return identity;
+}

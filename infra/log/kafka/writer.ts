@@ -1,0 +1,144 @@
+import kafkajs, { type Kafka, type Producer } from "kafkajs";
+import { LogBusy, LogDown } from "../errors.ts";
+import type { Appended, NewRecord } from "../log.ts";
+import { EVENT_ID } from "./reader.ts";
+import { topicOf } from "./topics.ts";
+
+const { CompressionTypes } = kafkajs;
+
+/** Value bytes of one request of a partition: a batch must fit into `max.message.bytes`, compressed at its worst. */
+const CHUNK_BYTES = 1_500_000;
+/** Records of one request. */
+const CHUNK_RECORDS = 5_000;
+/** Value bytes that may wait in all lanes together; an append that comes on top is refused. */
+const MAX_WAITING_BYTES = 256 * 1024 * 1024;
+/** How long a broker may wait for its copies, ms. */
+const ACK_MS = 10_000;
+
+interface Waiting {
+  record: NewRecord;
+  done: (offset: number) => void;
+  failed: (error: unknown) => void;
+}
+
+/**
+ * Appends: a lane for each partition, one request under way in each, so that order is the order of the calls. Never the
+ * idempotent producer: after a lost answer it takes the broker's "duplicate" of the next batch for its own, and records
+ * are gone while acknowledged (engines.md). A copy is harmless: readers drop what they have by its event id.
+ */
+export class KafkaWriter {
+  readonly #lanes = new Map<string, Waiting[]>();
+  readonly #running = new Set<Promise<void>>();
+  #producer: Promise<Producer> | null = null;
+  #waitingBytes = 0;
+
+  constructor(
+    private readonly kafka: Kafka,
+    private readonly prefix: string,
+  ) {}
+
+  /** @throws LogBusy with nothing stored; LogDown when any prefix of a partition's records may have been */
+  async append(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
+    if (this.#waitingBytes + bytes > MAX_WAITING_BYTES)
+      throw new LogBusy(`${this.#waitingBytes} bytes wait for the brokers`);
+    this.#waitingBytes += bytes;
+    try {
+      // All ends are awaited: an append that failed is over when its caller hears of it.
+      const ends = await Promise.allSettled(records.map((record) => this.#enqueue(record)));
+      return ends.map((end, i) => {
+        if (end.status === "rejected") throw end.reason;
+        const { topic, partition, eventId } = records[i]!;
+        return { topic, partition, eventId, offset: end.value };
+      });
+    } finally {
+      this.#waitingBytes -= bytes;
+    }
+  }
+
+  #enqueue(record: NewRecord): Promise<number> {
+    return new Promise((done, failed) => {
+      const place = `${record.topic}/${record.partition}`;
+      const lane = this.#lanes.get(place);
+      if (lane) return void lane.push({ record, done, failed });
+      const started: Waiting[] = [{ record, done, failed }];
+      this.#lanes.set(place, started);
+      const running = this.#run(place, started).finally(() => this.#running.delete(running));
+      this.#running.add(running);
+    });
+  }
+
+  /** Sends what waits, chunk after chunk, until nothing does. */
+  async #run(place: string, lane: Waiting[]): Promise<void> {
+    // One turn of the loop, so that a batch that is being enqueued goes as one.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (lane.length > 0) {
+      const chunk = lane.splice(0, chunkLength(lane));
+      try {
+        const base = await this.#send(chunk);
+        for (const [i, { done }] of chunk.entries()) done(base + i);
+      } catch (error) {
+        for (const { failed } of chunk) failed(error);
+        // What came after it in the same lane must not overtake it: its callers append again, in their order.
+        for (const { failed } of lane.splice(0)) failed(error);
+      }
+    }
+    this.#lanes.delete(place);
+  }
+
+  /** @returns offset of the first record */
+  async #send(chunk: readonly Waiting[]): Promise<number> {
+    const { topic, partition } = chunk[0]!.record;
+    const producer = this.#producer ?? this.#connect();
+    this.#producer = producer;
+    try {
+      const [answer, ...more] = await (await producer).send({
+        topic: topicOf(this.prefix, topic),
+        acks: -1,
+        timeout: ACK_MS,
+        compression: CompressionTypes.ZSTD,
+        messages: chunk.map(({ record }) => ({
+          partition,
+          key: record.key,
+          value: Buffer.from(record.value.buffer, record.value.byteOffset, record.value.byteLength),
+          headers: { [EVENT_ID]: record.eventId },
+        })),
+      });
+      const base = Number(answer?.baseOffset);
+      if (more.length > 0 || answer?.errorCode !== 0 || answer.partition !== partition || !Number.isSafeInteger(base)) {
+        throw new Error(`the broker's answer names no offset of ${topic}/${partition}`);
+      }
+      return base;
+    } catch (error) {
+      // Its connections may hold answers to requests that nobody waits for any more.
+      if (this.#producer === producer) this.#producer = null;
+      void producer.then((one) => one.disconnect()).catch(() => undefined);
+      throw new LogDown(`appending to ${topic}/${partition}`, error);
+    }
+  }
+
+  async #connect(): Promise<Producer> {
+    const producer = this.kafka.producer({ idempotent: false, allowAutoTopicCreation: false, maxInFlightRequests: 8 });
+    await producer.connect();
+    return producer;
+  }
+
+  /** Waits for what is under way. */
+  async close(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running);
+    const producer = this.#producer;
+    this.#producer = null;
+    await producer?.then((one) => one.disconnect()).catch(() => undefined);
+  }
+}
+
+/** How many of the waiting records go into the next request. */
+function chunkLength(lane: readonly Waiting[]): number {
+  let bytes = 0;
+  let n = 0;
+  for (const { record } of lane) {
+    bytes += record.value.byteLength;
+    if (n === CHUNK_RECORDS || (n > 0 && bytes > CHUNK_BYTES)) break;
+    n++;
+  }
+  return n;
+}

@@ -1,0 +1,144 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "./ports.ts";
+
+const CACHE = join(homedir(), ".cache", "touchstone", "kafka-4.1.0");
+const POM = new URL("../../infra/deploy/kafka/pom.xml", import.meta.url);
+/** A look-up of a name can fail once. */
+const TRIES = 3;
+
+/** The broker's jars, resolved once into a cache folder. @throws with Maven's words */
+async function jars(): Promise<string> {
+  const lib = join(CACHE, "lib");
+  if (existsSync(join(CACHE, "complete"))) return lib;
+  await mkdir(CACHE, { recursive: true });
+  await cp(POM, join(CACHE, "pom.xml"));
+  process.stderr.write(`fetching Kafka's jars into ${CACHE}, once\n`);
+  let said = "";
+  for (let n = 0; n < TRIES; n++) {
+    const maven = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"];
+    const { status, stdout, stderr } = spawnSync("mvn", maven, { cwd: CACHE, encoding: "utf8" });
+    if (status === 0) {
+      await writeFile(join(CACHE, "complete"), "");
+      return lib;
+    }
+    said = stdout + stderr;
+  }
+  throw new Error(`mvn dependency:copy-dependencies failed: ${said.slice(0, 2_000)}`);
+}
+
+interface Node {
+  id: number;
+  port: number;
+  controllerPort: number;
+  dir: string;
+  process: ChildProcess | null;
+}
+
+export interface KafkaCluster {
+  /** `host:port` of every broker. */
+  brokers: string[];
+  /** SIGKILL, as a machine that lost its power; the folder stays. */
+  kill(node: number): Promise<void>;
+  /** Start a node that was killed, over its old folder; resolves when it takes connections. */
+  start(node: number): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const properties = (node: Node, nodes: readonly Node[]): string =>
+  Object.entries({
+    "process.roles": "broker,controller",
+    "node.id": node.id,
+    "controller.quorum.voters": nodes.map(({ id, controllerPort }) => `${id}@127.0.0.1:${controllerPort}`).join(","),
+    listeners: `PLAINTEXT://127.0.0.1:${node.port},CONTROLLER://127.0.0.1:${node.controllerPort}`,
+    "advertised.listeners": `PLAINTEXT://127.0.0.1:${node.port}`,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "log.dirs": join(node.dir, "data"),
+    "offsets.topic.replication.factor": nodes.length,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.replication.factor": nodes.length,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "auto.create.topics.enable": false,
+    // A broker that is gone is noticed soon: the tests wait for it.
+    "broker.session.timeout.ms": 6000,
+    "num.partitions": 1,
+  })
+    .map(([name, value]) => `${name}=${value}\n`)
+    .join("");
+
+/** A real Apache Kafka in KRaft mode: one broker, or three for fault tests, on free ports. */
+export async function startKafka(count = 1): Promise<KafkaCluster> {
+  const lib = await jars();
+  const java = (args: readonly string[]) => [
+    "-cp",
+    join(lib, "*"),
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+    ...args,
+  ];
+  const dir = await mkdtemp(join(tmpdir(), "kafka-"));
+  const nodes: Node[] = [];
+  for (let id = 1; id <= count; id++) {
+    const own = join(dir, String(id));
+    await mkdir(own);
+    nodes.push({ id, port: await freePort(), controllerPort: await freePort(), dir: own, process: null });
+  }
+  // 16 random bytes as base64url, as `StorageTool random-uuid` prints them.
+  const clusterId = Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url");
+  for (const node of nodes) {
+    const file = join(node.dir, "server.properties");
+    await writeFile(file, properties(node, nodes));
+    const format = spawnSync("java", java(["kafka.tools.StorageTool", "format", "-t", clusterId, "-c", file]), {
+      encoding: "utf8",
+    });
+    if (format.status !== 0) throw new Error(`formatting a Kafka folder failed: ${format.stdout}${format.stderr}`);
+  }
+  const begin = (node: Node): void => {
+    const args = java([count > 1 ? "-Xmx400m" : "-Xmx512m", "kafka.Kafka", join(node.dir, "server.properties")]);
+    // -Xmx is an option of the machine, so it stands before the class.
+    args.sort((a, b) => Number(b.startsWith("-X")) - Number(a.startsWith("-X")));
+    node.process = spawn("java", args, { stdio: ["ignore", "ignore", "ignore"] });
+  };
+  for (const node of nodes) begin(node);
+  for (const node of nodes) await untilUp(node);
+  const kill = async (node: Node) => {
+    const running = node.process;
+    node.process = null;
+    if (!running || running.exitCode !== null) return;
+    const gone = new Promise((resolve) => running.once("exit", resolve));
+    running.kill("SIGKILL");
+    await gone;
+  };
+  return {
+    brokers: nodes.map(({ port }) => `127.0.0.1:${port}`),
+    kill: (node) => kill(nodes[node]!),
+    async start(node) {
+      begin(nodes[node]!);
+      await untilUp(nodes[node]!);
+    },
+    async stop() {
+      for (const node of nodes) await kill(node);
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+async function untilUp(node: Node): Promise<void> {
+  for (let tries = 0; tries < 600 && node.process?.exitCode === null; tries++) {
+    const up = await new Promise<boolean>((resolve) => {
+      const socket = connect(node.port, "127.0.0.1", () => {
+        socket.destroy();
+        resolve(true);
+      });
+      socket.once("error", () => resolve(false));
+    });
+    if (up) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error(`Kafka's node ${node.id} did not come up`);
+}

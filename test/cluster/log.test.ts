@@ -1,0 +1,126 @@
+import { randomBytes } from "node:crypto";
+import kafkajs from "kafkajs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LogDown, LogRefused } from "../../infra/log/errors.ts";
+import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
+import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import { logContract, record } from "../infra/log/contract.ts";
+import { type KafkaCluster, startKafka } from "./kafka.ts";
+
+const logger = createLogger("silent");
+const CREATE = { partitions: 4, replicas: 1, minInSync: 1 };
+
+let kafka: KafkaCluster;
+beforeAll(async () => {
+  kafka = await startKafka();
+});
+afterAll(() => kafka.stop());
+
+const place = (prefix: string) => parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
+const open = (prefix: string, create?: typeof CREATE) =>
+  openKafkaLog(place(prefix), { logger, ...(create ? { create } : {}) });
+
+logContract("Kafka", async () => ({
+  open: () => open("contract", CREATE),
+  dispose: async () => undefined,
+  truncates: false,
+}));
+
+/** The administrator's side of the cluster. */
+async function admin<T>(
+  work: (admin: ReturnType<InstanceType<typeof kafkajs.Kafka>["admin"]>) => Promise<T>,
+): Promise<T> {
+  const client = new kafkajs.Kafka({ brokers: kafka.brokers, logLevel: kafkajs.logLevel.NOTHING }).admin();
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.disconnect();
+  }
+}
+
+describe("a log in Kafka", () => {
+  it("is one log for all who create it at the same moment", async () => {
+    const logs = await Promise.all(Array.from({ length: 4 }, () => open("race", CREATE)));
+    expect(new Set(logs.map(({ id }) => id)).size).toBe(1);
+    const later = await open("race");
+    expect(later).toMatchObject({ id: logs[0]!.id, partitions: 4 });
+    for (const log of [...logs, later]) await log.close();
+  });
+
+  it("is refused when it is not there, and named", async () => {
+    await expect(open("nobody")).rejects.toThrow(LogRefused);
+    await expect(open("nobody")).rejects.toThrow("nobody.listings");
+  });
+
+  it.each([
+    ["compacted", "cleanup.policy", "compact"],
+    ["one that elects a stale leader", "unclean.leader.election.enable", "true"],
+  ])("is refused with a topic that is %s", async (name, setting, value) => {
+    const prefix = name.split(" ")[0]!;
+    await (await open(prefix, CREATE)).close();
+    await admin((client) =>
+      client.alterConfigs({
+        validateOnly: false,
+        resources: [
+          {
+            type: kafkajs.ConfigResourceTypes.TOPIC,
+            name: `${prefix}.orders`,
+            configEntries: [{ name: setting, value }],
+          },
+        ],
+      }),
+    );
+    // What a broker was told reaches what it says a moment later.
+    await expect
+      .poll(() => open(prefix).then((log) => log.close(), String), { timeout: 10_000 })
+      .toContain(`${prefix}.orders has ${setting}=${value}`);
+  });
+
+  it("that was deleted and made again is another log", async () => {
+    const before = await open("again", CREATE);
+    await before.append([record("asks", 0)]);
+    await before.close();
+    const names = await admin((client) => client.listTopics());
+    await admin((client) => client.deleteTopics({ topics: names.filter((name) => name.startsWith("again.")) }));
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const after = await open("again", CREATE);
+    expect(after.id).not.toBe(before.id);
+    expect(await after.bounds("asks", 0)).toEqual({ start: 0, end: 0 });
+    await after.close();
+  });
+
+  it("reads on where a batch was cut, without fetching it twice, and from any offset again", async () => {
+    const log = await open("reading", CREATE);
+    const values = Array.from({ length: 3_000 }, () => record("observations.free", 2, randomBytes(400)));
+    await log.append(values);
+    const found: string[] = [];
+    for (let from = 0; from < values.length; ) {
+      const read = await log.read("observations.free", 2, from, { maxRecords: 700 });
+      found.push(...read.map(({ eventId }) => eventId));
+      from += read.length;
+    }
+    expect(found).toEqual(values.map(({ eventId }) => eventId));
+    const [one] = await log.read("observations.free", 2, 1_234, { maxRecords: 1 });
+    expect([one!.offset, one!.eventId]).toEqual([1_234, values[1_234]!.eventId]);
+    expect(await log.read("observations.free", 2, 99_999)).toEqual([]);
+    await log.close();
+  });
+
+  it("says that nobody answers, after a bounded time", async () => {
+    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { logger });
+    await expect(lost).rejects.toThrow(LogDown);
+  });
+});
+
+it.each([
+  "kafka://",
+  "kafka://host/x",
+  "kafka://host:9092",
+  "kafka://host:9092/",
+  "http://host:9092/x",
+  "kafka://a:1,b/x",
+])("%s is no address of a log", (address) => {
+  expect(() => parseKafkaAddress(address)).toThrow(LogRefused);
+});
