@@ -5,15 +5,16 @@ import type { Logger } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
-import { delisted } from "./2-ingest/delisted.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
+import { listingFacts } from "./2-ingest/listing-facts.ts";
 import { lakePositions } from "./2-ingest/load.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { gradeRun } from "./3-grade/grade.ts";
 import type { Thief } from "./3-grade/kin.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
 import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
+import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
@@ -25,7 +26,6 @@ import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, rfc3339 } from "./record/time.ts";
-import type { Defect } from "./record/vocabulary.ts";
 import { encodeVolatile } from "./record/volatile-arrow.ts";
 import { openedSalt, saltHash, saltOf } from "./salts.ts";
 
@@ -67,7 +67,7 @@ const computedAt = (fold: PublishedFold): Map<string, string> =>
  */
 export class Pipeline {
   /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
-  #dueAt: Map<string, string> | null = null;
+  #dueAt: Moments | null = null;
 
   constructor(private readonly parts: PipelineParts) {}
 
@@ -133,17 +133,29 @@ export class Pipeline {
   async #grade(now: Date): Promise<GradeReport> {
     const { ingest, lake, publisher, privateStore, logId } = this.parts;
     await ingest.pass();
-    await publisher.publishListings(await this.#listings(), await delisted(lake));
     const due = await this.#due(now);
+    const at = rfc3339(now);
     // One transaction: rows, positions and what is dirty are of one moment, whatever is ingested meanwhile.
-    const { graded, thieves, positions } = await lake.transaction(async (tx) => {
+    const { facts, graded, thieves, positions } = await lake.transaction(async (tx) => {
+      const facts = await listingFacts(tx, due === null ? "all" : "changed");
+      const spokenOf = new Set((await tx.all<{ cap: string }>(sql("40_spoken_of"))).map(({ cap }) => cap));
       const dirty = (await tx.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
       const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
       await tx.run(sql("41_graded"));
-      const graded = caps.length ? await gradeRun(tx, { now, caps }) : null;
+      const graded = caps.length
+        ? await gradeRun(tx, {
+            now,
+            caps,
+            leaveOut: (line) => {
+              this.#remember(line);
+              return !spokenOf.has(line.cap) && publisher.saysNothing(at, line);
+            },
+          })
+        : null;
       const thieves = graded ? await tx.all<Thief>(sql("51_thieves")) : [];
-      return { graded, thieves, positions: await lakePositions(tx) };
+      return { facts, graded, thieves, positions: await lakePositions(tx) };
     });
+    await publisher.publishListings(facts.listed, facts.unlisted);
     if (!graded) return { caps: 0, rows: 0, cards: 0 };
     await keepKin(privateStore, graded.kinSha256, thieves);
     const header = {
@@ -157,18 +169,15 @@ export class Pipeline {
     };
     await writeRun(privateStore, header, graded.lines);
     const taken = await publisher.takeNewRuns(({ positions }) => correctionsBelow(lake, positions));
-    this.#remember(graded.lines, graded.kinDue, now);
+    // Endpoints whose kin changed are due at once.
+    for (const cap of graded.kinDue) this.#dueAt?.set(cap, at);
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
   }
 
-  /** When these cards change next by time alone; endpoints whose kin changed are due at once. */
-  #remember(lines: readonly RunLine[], kinDue: readonly string[], now: Date): void {
-    this.#dueAt ??= new Map();
-    for (const line of lines) {
-      if (line.due_at) this.#dueAt.set(line.cap, line.due_at);
-      else this.#dueAt.delete(line.cap);
-    }
-    for (const cap of kinDue) this.#dueAt.set(cap, rfc3339(now));
+  /** When these cards change next by time alone. */
+  #remember(line: Pick<RunLine, "cap" | "due_at">): void {
+    this.#dueAt ??= new Moments();
+    this.#dueAt.set(line.cap, line.due_at);
   }
 
   /** Endpoints that are due by time, or null for all of them: nothing is known before the first run. */
@@ -176,26 +185,7 @@ export class Pipeline {
     if (this.#dueAt === null) return null;
     const at = rfc3339(now);
     const due = await this.parts.publisher.due(dayOf(now));
-    return [...due, ...[...this.#dueAt].flatMap(([cap, moment]) => (moment <= at ? [cap] : []))];
-  }
-
-  /** What is known of every listed endpoint, for its listing leaf: defects without the moment they were last seen. */
-  async #listings() {
-    const { memory, lake } = this.parts;
-    const rows = new Map((await volatileRows(lake, new Map())).map((row) => [row.capability_id, row]));
-    return (await memory.listed()).map((one) => ({
-      capability_id: one.cap,
-      url: one.url,
-      method: one.method,
-      tool: one.tool,
-      class: one.claims.class,
-      description: one.claims.description,
-      seller_controlled: one.sellerListing !== null,
-      defects: (JSON.parse(rows.get(one.cap)?.defects ?? "[]") as Defect[]).map(({ defect, says }) => ({
-        defect,
-        says,
-      })),
-    }));
+    return [...due, ...this.#dueAt.due(at)];
   }
 
   /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
