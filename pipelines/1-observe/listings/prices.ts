@@ -12,6 +12,8 @@ const MAX_DEPTH = 4;
 const PRICED = /price|cost|amount|fee$/i;
 /** Members whose whole content is about the price, whatever its parts are called. */
 const HOLDERS = ["price", "pricing", "payment", "offers"];
+/** What stands among them and says nothing of a price. */
+const BESIDE = ["protocols", "protocol", "description"];
 
 function gather(value: unknown, path: string, depth: number, into: PriceSaid[]): void {
   if (into.length >= MAX_SAID || value === null || value === undefined || value === "") return;
@@ -20,7 +22,9 @@ function gather(value: unknown, path: string, depth: number, into: PriceSaid[]):
     return;
   }
   if (depth >= MAX_DEPTH) return;
-  for (const [name, inner] of Object.entries(value)) gather(inner, `${path}/${name}`, depth + 1, into);
+  for (const [name, inner] of Object.entries(value)) {
+    if (!BESIDE.includes(name)) gather(inner, `${path}/${name}`, depth + 1, into);
+  }
 }
 
 /**
