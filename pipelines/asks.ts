@@ -35,6 +35,12 @@ export interface OpenAsk {
 export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("44_open_asks"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
+/** How much each endpoint was asked for in the seven UTC days before `day`; those that nobody asked for are left out. */
+export async function demandBefore(lake: Pick<Lake, "all">, day: string): Promise<Map<string, number>> {
+  const rows = await lake.all<{ cap: string; n: bigint }>(sql("47_demand"), { day });
+  return new Map(rows.map(({ cap, n }) => [cap, Number(n)]));
+}
+
 export interface AskLineParts {
   lake: Pick<Lake, "all">;
   observer: Pick<Observer, "ask">;

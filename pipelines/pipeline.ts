@@ -3,7 +3,7 @@ import { sql } from "../infra/lake/sql.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
-import { planDay } from "./1-observe/plan.ts";
+import { planDay, reservedFor } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
@@ -19,13 +19,13 @@ import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
-import type { AskLine } from "./asks.ts";
+import { type AskLine, demandBefore } from "./asks.ts";
 import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
 import type { RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
 import { DayPlan } from "./record/plan.ts";
-import { addDays, dayOf, rfc3339 } from "./record/time.ts";
+import { addDays, dayOf, dayStart, rfc3339 } from "./record/time.ts";
 import { encodeVolatile } from "./record/volatile-arrow.ts";
 import { openedSalt, saltHash, saltOf } from "./salts.ts";
 
@@ -41,6 +41,8 @@ export interface PipelineParts {
   publisher: Publisher;
   askLine: AskLine;
   caps: Caps;
+  /** The operator's word on who is paid first: host or capability id -> a whole number. */
+  priority?: Readonly<Record<string, number>>;
   /** Partitions of the event log. */
   partitions: number;
   logger: Logger;
@@ -80,13 +82,27 @@ export class Pipeline {
 
   /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */
   async plan(day: string): Promise<DayPlan> {
-    const { privateStore, publisher } = this.parts;
+    const { publisher } = this.parts;
     const plan = (await this.#knownPlan(day)) ?? (await this.#drawPlan(day));
-    const opens = await openedSalt(privateStore, addDays(day, -1));
     const covered = plan.lines.filter((line) => line.covered).length;
     const { salt_hash, covered_root } = plan;
-    await publisher.publishSchedule({ day, salt_hash, covered_root, covered, ...(opens ? { opens } : {}) });
+    const leaf = { day, salt_hash, covered_root, covered };
+    const opens = await this.#openings(day);
+    if (opens.length === 0) await publisher.publishSchedule(leaf);
+    for (const opened of opens) await publisher.publishSchedule({ ...leaf, opens: opened });
     return plan;
+  }
+
+  /**
+   * Salts of days that are over and were not opened yet: also of a day after which nobody ran. A plan that is committed
+   * the evening before opens nothing, since its eve is not over: it is published again, with the opening, on its day.
+   */
+  async #openings(day: string): Promise<{ day: string; salt: string }[]> {
+    const { privateStore, publisher, now } = this.parts;
+    if (now() < dayStart(day)) return [];
+    const closed = [...publisher.published.schedules].flatMap(([of, { salt }]) => (of < day && !salt ? [of] : []));
+    const opened = await Promise.all(closed.sort().map((of) => openedSalt(privateStore, of)));
+    return opened.filter((one) => one !== null);
   }
 
   async #knownPlan(day: string): Promise<DayPlan | null> {
@@ -95,14 +111,39 @@ export class Pipeline {
   }
 
   async #drawPlan(day: string): Promise<DayPlan> {
-    const { privateStore, memory, lake, caps, ownOrigins, now } = this.parts;
+    const { privateStore, memory, lake, caps, priority, ownOrigins, now } = this.parts;
     const salt = await saltOf(privateStore, day);
     const [spent] = await lake.all<{ micro: bigint }>(sql("43_spent"));
-    const spentBefore = spent?.micro ?? 0n;
-    const plan = planDay({ day, salt, listed: await memory.listed(), caps, now: now(), spentBefore, ownOrigins });
+    const spentBefore = (spent?.micro ?? 0n) + (await this.#promisedBefore(day));
+    const demand = await demandBefore(lake, day);
+    const listed = await memory.listed();
+    const plan = planDay({
+      day,
+      salt,
+      listed,
+      caps,
+      now: now(),
+      spentBefore,
+      ownOrigins,
+      demand,
+      ...(priority ? { priority } : {}),
+    });
     if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
     return result === "created" ? plan : (await this.#knownPlan(day))!;
+  }
+
+  /** What the day before may still spend of its plan, when the next one is made before it is over. */
+  async #promisedBefore(day: string): Promise<bigint> {
+    const before = addDays(day, -1);
+    if (this.parts.now() >= dayStart(day)) return 0n;
+    const plan = await this.#knownPlan(before);
+    if (!plan) return 0n;
+    const { byCap } = await this.parts.memory.spentOn(before);
+    return plan.lines.reduce((sum, line) => {
+      const left = reservedFor(line) - (byCap.get(line.cap) ?? 0n);
+      return left > 0n ? sum + left : sum;
+    }, 0n);
   }
 
   /** Every call of the plan that falls into the span and is not in the record. */

@@ -30,6 +30,10 @@ export interface PlanInput {
   spentBefore?: bigint;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins?: readonly string[];
+  /** Clients and askers of the seven days before, by capability (sql/47_demand.sql). */
+  demand?: ReadonlyMap<string, number>;
+  /** The operator's word: capability id or host -> a whole number, 0 where nothing is said. */
+  priority?: Readonly<Record<string, number>>;
 }
 
 /**
@@ -79,32 +83,73 @@ export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: numbe
   return calls;
 }
 
+/** Everything that decides an endpoint's place in the queue for the day's money. */
+interface Lot {
+  one: ListedCap;
+  host: string;
+  bytes: Buffer;
+  price: bigint | null;
+  priority: number;
+  /** floor(log2(1 + n)): twice as many clients are one step, so that a handful of them never outweighs the price. */
+  demand: number;
+}
+
+function lotOf(one: ListedCap, { salt, caps, demand, priority = {} }: PlanInput): Lot {
+  const host = hostOf(one.url);
+  const said = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
+  return {
+    one,
+    host,
+    bytes: dayBytes(salt, one.cap),
+    price: expectedPrice(one, caps),
+    priority: said(one.cap) ?? said(host) ?? said(new URL(one.url).hostname) ?? 0,
+    demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
+  };
+}
+
+/**
+ * Who is covered before whom: those that were paid before (a letter that stands needs its samples), then the
+ * operator's priority, then demand, then the cheapest, then the day's own lot, which nobody knew before.
+ */
+function firstCovered(a: Lot, b: Lot): number {
+  return (
+    Number(b.one.paidBlocks > 0) - Number(a.one.paidBlocks > 0) ||
+    b.priority - a.priority ||
+    b.demand - a.demand ||
+    Number(a.price === null) - Number(b.price === null) ||
+    Number((a.price ?? 0n) > (b.price ?? 0n)) - Number((a.price ?? 0n) < (b.price ?? 0n)) ||
+    Buffer.compare(a.bytes, b.bytes)
+  );
+}
+
 /**
  * The plan of a UTC day (grading-method.md section 5): a pure function of the salt and of what was known when the day
- * began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at: those that
- * were paid before come first (a letter that stands needs its samples), the others in the order of the day's own lot.
+ * began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what does
+ * not fit is not covered, and its line says why.
  */
 export function planDay(input: PlanInput): DayPlan {
   const { day, salt, caps, now } = input;
   const own = new Set(input.ownOrigins ?? []);
   const known = new Map<string, ListedCap>();
   for (const one of input.listed) {
-    // Tools of an MCP server are not called over plain HTTP, and our own endpoints are never graded.
-    if (one.tool === null && !own.has(new URL(one.url).origin)) known.set(one.cap, one);
+    // Our own endpoints are never graded.
+    if (!own.has(new URL(one.url).origin)) known.set(one.cap, one);
   }
-  const lots = [...known.values()].map((one) => ({ one, bytes: dayBytes(salt, one.cap) }));
-  lots.sort((a, b) => Number(b.one.paidBlocks > 0) - Number(a.one.paidBlocks > 0) || Buffer.compare(a.bytes, b.bytes));
+  const lots = [...known.values()].map((one) => lotOf(one, input)).sort(firstCovered);
   const reservation = new Reservation(caps, input.spentBefore ?? 0n);
   const firstBlock = blockOf(dayStart(day));
-  const lines = lots.map(({ one, bytes }): PlanLine => {
-    const host = hostOf(one.url);
+  const lines = lots.map(({ one, host, bytes, price }): PlanLine => {
     const base = one.paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
-    const price = expectedPrice(one, caps);
-    const covered = price !== null && reservation.take(host, price, BigInt(BLOCKS_PER_DAY));
-    const calls = callsOf(bytes, firstBlock, base, covered).filter((call) => isAhead(call, now));
-    return { cap: one.cap, host, calls, base_per_day: base, covered };
+    const why = price === null ? "nothing_to_pay" : reservation.take(host, price, BigInt(BLOCKS_PER_DAY));
+    const calls = callsOf(bytes, firstBlock, base, why === null).filter((call) => isAhead(call, now));
+    const price_micro = price === null ? null : price.toString();
+    return { cap: one.cap, host, calls, base_per_day: base, covered: why === null, price_micro, why };
   });
   lines.sort((a, b) => (a.cap < b.cap ? -1 : 1));
   const covered = lines.filter((line) => line.covered).map((line) => line.cap);
   return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines };
 }
+
+/** Micro-units that a plan sets aside for a covered endpoint: four calls, whether they are made or not. */
+export const reservedFor = (line: PlanLine): bigint =>
+  line.covered ? BigInt(line.price_micro ?? 0) * BigInt(BLOCKS_PER_DAY) : 0n;

@@ -63,13 +63,13 @@ export async function sign(
   if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
   const day = dayOf(call.plannedAt);
   const host = hostOf(one.url);
-  const taken = tools.ledger.take(day, host, amount);
+  const taken = tools.ledger.take(day, host, amount, one.cap);
   if (!taken.ok) return { ok: false, says: `not paid: ${taken.says}` };
   let made: Awaited<ReturnType<typeof signOnce>>;
   try {
     made = await signOnce(tools, one, call, prepared, entry);
   } catch (error) {
-    tools.ledger.giveBack(day, host, amount);
+    tools.ledger.giveBack(day, host, amount, one.cap);
     return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }
   const { head, signed } = made;

@@ -9,6 +9,7 @@ import { type Call, idsOf, requestOf, sleepUntil, type Tools } from "./call.ts";
 import { knock } from "./handshake.ts";
 import { blocksOf, eachAtOnce, type Step, stateFromRecord, stepsOf } from "./lane.ts";
 import { paidCall } from "./paid.ts";
+import { reservedFor } from "./plan.ts";
 import type { HostQueue } from "./queue.ts";
 import { NotRecorded } from "./recorder.ts";
 import { afterRow, type RetestState } from "./retest.ts";
@@ -36,7 +37,9 @@ export class Spans {
   async run(plan: DayPlan, from: Date, to: Date, lane: (start: Date) => Clock): Promise<SpanReport> {
     const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
     this.tools.intake.know([...span.listed.values()]);
-    await this.tools.ledger.open(plan.day, this.memory);
+    const covered = plan.lines.filter((line) => line.covered);
+    const reserved = covered.map((line) => ({ cap: line.cap, host: line.host, micro: reservedFor(line) }));
+    await this.tools.ledger.open(plan.day, this.memory, reserved);
     const hosts = [...byHost(plan.lines)];
     // Lanes that wait for real minutes all wait at once. Lapsed ones never wait, and a queue would only age their clock.
     const atOnce = lane(from).lapsed ? this.hostsAtOnce : Math.max(1, hosts.length);

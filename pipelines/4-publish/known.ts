@@ -53,7 +53,8 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
         ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
     case "schedule":
       refuseWrongSalt(fold, draft);
-      return fold.schedules.has(draft.day);
+      // A day that was committed the evening before stands there already when the salt of its eve can be opened.
+      return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "keys":
       return fold.keys !== null && fold.keys.n >= draft.n;
     case "index":

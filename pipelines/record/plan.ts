@@ -1,5 +1,9 @@
 import { z } from "zod";
 
+/** Why an endpoint is not paid today: nothing that we can pay, or which cap its whole day does not fit into. */
+export const UNCOVERED = ["nothing_to_pay", "per_call", "per_host_day", "per_day", "total"] as const;
+export type Uncovered = (typeof UNCOVERED)[number];
+
 /**
  * The plan of one UTC day (grading-method.md section 5), a create-only private object `plans/<day>.json`. It is a pure
  * function of the day's salt and of what was known when the day began; re-tests follow from the rows of the day.
@@ -22,6 +26,14 @@ export const PlanLine = z.strictObject({
   base_per_day: z.int(),
   /** May it be paid today (a whole day, re-tests included, fits the caps)? Knocks happen either way. */
   covered: z.boolean(),
+  /** What one call was expected to cost when the day began, micro-units as text; null when nothing can be paid. */
+  price_micro: z
+    .string()
+    .regex(/^\d{1,18}$/)
+    .nullable()
+    .optional(),
+  /** Why it is not covered; null when it is. */
+  why: z.enum(UNCOVERED).nullable().optional(),
 });
 export type PlanLine = z.infer<typeof PlanLine>;
 

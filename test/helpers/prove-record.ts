@@ -58,7 +58,7 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
     case "reinstated":
       return `${known.kind} ${known.capability_id} ${correctionId(known.body)}`;
     case "schedule":
-      return `schedule ${known.day}`;
+      return `schedule ${known.day} ${known.opens?.day ?? ""}`;
     case "keys":
       return `keys ${known.n}`;
     case "index":

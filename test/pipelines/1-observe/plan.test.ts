@@ -121,7 +121,7 @@ describe("the plan of a day", () => {
     expect(line.calls.some((call) => call.kind === "paid")).toBe(covered);
   });
 
-  test("blocks that had begun are left alone; tools and our own endpoints are not planned", () => {
+  test("blocks that had begun are left alone; a tool is planned like any other, our own endpoints are not", () => {
     const one = listed("https://a.example");
     const at = new Date(blockStart(first + 1).getTime() + 600_001);
     const blocks = new Set(plan([one], { now: at }).lines[0]!.calls.map((call) => call.block));
@@ -132,7 +132,7 @@ describe("the plan of a day", () => {
     // On the stroke of a block, and a moment after it, its calls still lie ahead; a minute that has passed does not.
     expect(minute).toBeGreaterThan(0);
     expect([moments(0), moments(1), moments(Math.min(600_000, minute * 60_000))]).toEqual([0, 0, minute > 10 ? 0 : 1]);
-    expect(plan([{ ...one, tool: "add" }]).lines).toEqual([]);
+    expect(plan([{ ...one, tool: "add" }]).lines).toEqual(plan([one]).lines);
     expect(plan([one], { ownOrigins: ["https://a.example"] }).lines).toEqual([]);
   });
 
@@ -179,6 +179,133 @@ describe("the plan of a day", () => {
     ];
     const tight = plan(rich, { caps: { ...caps, perDay: 40_000n } });
     expect(tight.lines.filter((line) => line.covered).map((line) => line.host)).toEqual(["b.example"]);
+  });
+});
+
+describe("who is covered first", () => {
+  const FOUR = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 40_000n, total: 1_000_000n };
+  const names = (made: ReturnType<typeof plan>) => made.lines.filter((line) => line.covered).map((line) => line.host);
+  const at = (name: string, price: string, paidBlocks = 0) =>
+    listed(`https://${name}.example`, { lastPrice: price, paidBlocks });
+  const capOf = (name: string) => capId("GET", `https://${name}.example/sum`);
+
+  test.each<[string, ListedCap[], Partial<Parameters<typeof planDay>[0]>, string]>([
+    ["the cheapest", [at("dear", "0.009000"), at("cheap", "0.006000")], {}, "cheap"],
+    [
+      "before the cheapest, what more clients ask for",
+      [at("asked", "0.009000"), at("cheap", "0.006000")],
+      { demand: new Map([[capOf("asked"), 3]]) },
+      "asked",
+    ],
+    [
+      "twice as many are one step: one client more is none",
+      [at("four", "0.009000"), at("three", "0.006000")],
+      {
+        demand: new Map([
+          [capOf("four"), 4],
+          [capOf("three"), 3],
+        ]),
+      },
+      "three",
+    ],
+    [
+      "before demand, the operator's word on a host",
+      [at("asked", "0.006000"), at("named", "0.009000")],
+      { demand: new Map([[capOf("asked"), 999]]), priority: { "named.example": 1 } },
+      "named",
+    ],
+    [
+      "its word on a capability goes before its word on the host",
+      [at("host", "0.009000"), at("both", "0.006000")],
+      { priority: { "host.example": 5, "both.example": 9, [capOf("both")]: -1 } },
+      "host",
+    ],
+    [
+      "before all of them, what was paid before: a letter that stands needs its samples",
+      [at("old", "0.009000", 1), at("new", "0.002000")],
+      { demand: new Map([[capOf("new"), 999]]), priority: { "new.example": 100 } },
+      "old",
+    ],
+  ])("%s", (_name, caps, change, first) => {
+    expect(names(plan(caps, { caps: FOUR, ...change }))).toEqual([`${first}.example`]);
+  });
+
+  test("at equal price the day's lot decides, and on another day another one", () => {
+    const caps = Array.from({ length: 6 }, (_, i) => at(`s${i}`, "0.010000"));
+    const winners = new Set(
+      Array.from({ length: 20 }, (_, i) => names(plan(caps, { caps: FOUR, salt: Buffer.alloc(32, i) }))[0]),
+    );
+    expect(winners.size).toBeGreaterThan(3);
+  });
+
+  test("a name that every object has is no priority", () => {
+    const odd = listed("https://constructor");
+    expect(plan([odd]).lines[0]!.covered).toBe(true);
+  });
+
+  test.each<[string, Partial<ListedCap>, Partial<Caps>, string | null]>([
+    ["covered", {}, {}, null],
+    [
+      "nothing to pay",
+      { lastPrice: null, claims: { ...listed("https://a.example").claims, offers: [] } },
+      {},
+      "nothing_to_pay",
+    ],
+    ["a call", { lastPrice: "0.100001" }, {}, "per_call"],
+    ["a host's day", {}, { perHostDay: 39_999n }, "per_host_day"],
+    ["a day", {}, { perDay: 39_999n }, "per_day"],
+    ["all time", {}, { total: 39_999n }, "total"],
+    [
+      "to the last unit: four calls, re-tests included",
+      {},
+      { perDay: 40_000n, perHostDay: 40_000n, total: 40_000n },
+      null,
+    ],
+  ])("the line says why not: %s", (_name, change, caps, why) => {
+    const line = plan([listed("https://a.example", change)], { caps: { ...CAPS, ...caps } }).lines[0]!;
+    expect([line.why, line.covered]).toEqual([why, why === null]);
+  });
+
+  test("coverage is a pure function of the salt and what was known: whatever the order, and in every process", () => {
+    const one = fc.record({
+      host: fc.integer({ min: 0, max: 4 }),
+      path: fc.integer({ min: 0, max: 6 }),
+      price: fc.integer({ min: 0, max: 60_000 }),
+      paid: fc.integer({ min: 0, max: 40 }),
+      demand: fc.integer({ min: 0, max: 40 }),
+    });
+    fc.assert(
+      fc.property(fc.array(one, { maxLength: 20 }), fc.uint8Array({ minLength: 32, maxLength: 32 }), (many, drawn) => {
+        const urls = many.map(({ host, path }) => `https://h${host}.example/${path}`);
+        const all = many.map(({ price, paid }, i) => {
+          const url = urls[i]!;
+          const lastPrice = `0.${String(price).padStart(6, "0")}`;
+          return listed(new URL(url).origin, { cap: capId("GET", url), url, lastPrice, paidBlocks: paid });
+        });
+        // Of one capability there is one row.
+        const rows = [...new Map(all.map((row) => [row.cap, row])).values()];
+        const demand = many.map(({ demand: n }, i): [string, number] => [capId("GET", urls[i]!), n]);
+        const make = (list: ListedCap[], of: [string, number][]) =>
+          plan(list, { salt: drawn, caps: FOUR, demand: new Map(of) });
+        const unique = [...new Map(demand)];
+        expect(make([...rows].reverse(), [...unique].reverse())).toEqual(make(rows, unique));
+      }),
+      { numRuns: 60 },
+    );
+    // Golden: another process, machine or year makes the same plan of the same day.
+    const fixed = Array.from({ length: 9 }, (_, i) => at(`s${i}`, `0.00${i}000`, i % 3));
+    const made = plan(fixed, { caps: FOUR, demand: new Map([[capOf("s8"), 7]]), priority: { "s7.example": 2 } });
+    expect([names(made).sort(), made.covered_root]).toMatchInlineSnapshot(`
+      [
+        [
+          "s0.example",
+          "s1.example",
+          "s2.example",
+          "s7.example",
+        ],
+        "ff84babf21c7b2a1e73b31e24ef5ecee21776e3ec45cf09f25088a07bd848e30",
+      ]
+    `);
   });
 });
 
@@ -292,28 +419,110 @@ describe("money", () => {
     ["over the day, as the record tells it", [0n, 35n, 0n], 6n, /of a day/],
     ["over all time", [55n, 0n, 0n], 6n, /of all time/],
   ])("%s", async (_name, [before, total, host], amount, says) => {
-    const taken = (await opened(before, total, host)).take(DAY, "a", amount);
+    const taken = (await opened(before, total, host)).take(DAY, "a", amount, "x");
     expect(taken.ok).toBe(says === null);
     if (!taken.ok) expect(taken.says).toMatch(says!);
   });
 
   test("a day that was not looked up is not paid on; what is not signed is given back", async () => {
     const ledger = await opened();
-    expect(ledger.take("2026-11-03", "a", 1n).ok).toBe(false);
-    expect(ledger.take(DAY, "a", 10n).ok && ledger.take(DAY, "a", 10n).ok).toBe(true);
-    expect(ledger.take(DAY, "a", 10n).ok).toBe(false);
-    ledger.giveBack(DAY, "a", 10n);
-    expect(ledger.take(DAY, "a", 10n).ok).toBe(true);
+    expect(ledger.take("2026-11-03", "a", 1n, "x").ok).toBe(false);
+    expect(ledger.take(DAY, "a", 10n, "x").ok && ledger.take(DAY, "a", 10n, "x").ok).toBe(true);
+    expect(ledger.take(DAY, "a", 10n, "x").ok).toBe(false);
+    ledger.giveBack(DAY, "a", 10n, "x");
+    expect(ledger.take(DAY, "a", 10n, "x").ok).toBe(true);
     expect(ledger.total).toBe(20n);
     await ledger.open(DAY, memory(0n));
-    expect(ledger.take(DAY, "a", 10n).ok).toBe(false);
+    expect(ledger.take(DAY, "a", 10n, "x").ok).toBe(false);
+  });
+
+  describe("what the plan set aside is kept", () => {
+    const day = async (reserved: [string, string, bigint][], spentByCap: [string, bigint][] = []) => {
+      const ledger = new Ledger(caps, 0n);
+      const byCap = new Map(spentByCap);
+      const total = spentByCap.reduce((sum, [, micro]) => sum + micro, 0n);
+      const spentOn = async () => ({ byCap, byHost: new Map([["a", total]]), total });
+      await ledger.open(
+        DAY,
+        { spentOn },
+        reserved.map(([cap, host, micro]) => ({ cap, host, micro })),
+      );
+      return ledger;
+    };
+    const take = (ledger: Ledger, cap: string, amount: bigint, host = "a") => ledger.take(DAY, host, amount, cap).ok;
+
+    test("a seller whose price rose gets no more than was set aside, and drops no call of another's", async () => {
+      const ledger = await day([
+        ["x", "a", 12n],
+        ["y", "a", 12n],
+      ]);
+      expect([take(ledger, "x", 10n), take(ledger, "x", 10n)]).toEqual([true, false]);
+      expect([1, 2, 3, 4].map(() => take(ledger, "y", 3n))).toEqual([true, true, true, true]);
+      expect(take(ledger, "x", 3n)).toBe(true);
+      expect(take(ledger, "x", 1n)).toBe(false);
+    });
+
+    test("what nobody was promised is there for whoever asks first", async () => {
+      const ledger = await day([["x", "a", 12n]]);
+      expect([take(ledger, "x", 10n), take(ledger, "x", 10n), take(ledger, "z", 5n), take(ledger, "z", 1n)]).toEqual([
+        ...[true, true, true, false],
+      ]);
+      expect(take(ledger, "z", 10n, "b")).toBe(true);
+      ledger.giveBack(DAY, "b", 10n, "z");
+      ledger.giveBack(DAY, "a", 5n, "z");
+      expect(take(ledger, "x", 5n)).toBe(true);
+    });
+
+    test("given back, the share is as it was; a restart knows what the day has spent", async () => {
+      const ledger = await day([["x", "a", 12n]], [["x", 9n]]);
+      ledger.giveBack(DAY, "a", 0n, "x");
+      expect([take(ledger, "z", 10n), take(ledger, "z", 3n), take(ledger, "z", 4n)]).toEqual([true, true, false]);
+      expect([take(ledger, "x", 3n), take(ledger, "x", 1n)]).toEqual([true, false]);
+      ledger.giveBack(DAY, "a", 3n, "z");
+      expect(take(ledger, "x", 3n)).toBe(true);
+    });
+
+    test("never past a cap, and never short of a promise, whatever is taken in whatever order", () => {
+      const cap = fc.constantFrom("u", "v", "w");
+      fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.bigInt({ min: 0n, max: 10n }), { minLength: 3, maxLength: 3 }),
+          fc.array(fc.tuple(cap, fc.bigInt({ min: 0n, max: 12n }), fc.boolean()), { maxLength: 40 }),
+          async (prices, takes) => {
+            const reservation = new Reservation(caps, 0n);
+            const hosts = { u: "a", v: "a", w: "b" } as const;
+            const kept = (["u", "v", "w"] as const).flatMap((name, i): [string, string, bigint][] =>
+              reservation.take(hosts[name], prices[i]!, 4n) === null ? [[name, hosts[name], prices[i]! * 4n]] : [],
+            );
+            const ledger = await day(kept);
+            const spent = new Map<string, bigint>();
+            for (const [name, amount, back] of takes) {
+              const host = hosts[name as "u"];
+              if (!take(ledger, name, amount, host)) continue;
+              if (back) ledger.giveBack(DAY, host, amount, name);
+              else spent.set(name, (spent.get(name) ?? 0n) + amount);
+            }
+            const of = (name: string) => spent.get(name) ?? 0n;
+            expect(of("u") + of("v")).toBeLessThanOrEqual(caps.perHostDay);
+            expect(of("u") + of("v") + of("w")).toBeLessThanOrEqual(caps.perDay);
+            for (const [name, host, micro] of kept) {
+              const price = micro / 4n;
+              for (let left = micro - of(name); price > 0n && left >= price; left -= price) {
+                expect(take(ledger, name, price, host)).toBe(true);
+              }
+            }
+          },
+        ),
+        { numRuns: 200 },
+      );
+    });
   });
 
   test("a refused reservation takes nothing", () => {
     const reservation = new Reservation(caps, 0n);
-    expect(reservation.take("a", 6n, 4n)).toBe(true);
-    expect(reservation.take("a", 1n, 4n)).toBe(false);
-    expect(reservation.take("b", 4n, 4n)).toBe(true);
-    expect(reservation.take("c", 1n, 4n)).toBe(false);
+    expect(reservation.take("a", 6n, 4n)).toBeNull();
+    expect(reservation.take("a", 1n, 4n)).toBe("per_host_day");
+    expect(reservation.take("b", 4n, 4n)).toBeNull();
+    expect(reservation.take("c", 1n, 4n)).toBe("per_day");
   });
 });

@@ -1,0 +1,114 @@
+import { createHash } from "node:crypto";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { sha256hex } from "../../infra/canonical.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import type { Publisher } from "../../pipelines/4-publish/publisher.ts";
+import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
+import type { Leaf } from "../../pipelines/record/leaf.ts";
+import { proveRecord } from "../helpers/prove-record.ts";
+import { handshake, intent, listing } from "./2-ingest/records.ts";
+import { openTestWorld, type World as Records } from "./2-ingest/world.ts";
+import { JWKS, World as Publishing, TRUST } from "./4-publish/world.ts";
+
+const DAY = "2026-11-21";
+const NEXT = "2026-11-22";
+const CAPS = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 25_000_000n, total: 1_000_000n };
+
+let records: Records;
+let publishing: Publishing;
+let publisher: Publisher;
+let now: Date;
+beforeEach(async () => {
+  records = await openTestWorld();
+  publishing = await Publishing.open();
+  publisher = publishing.publisher();
+  await publisher.publishKeys(JWKS);
+  now = new Date(`${DAY}T00:00:00.000Z`);
+});
+afterEach(async () => {
+  await publishing.close();
+  await records.close();
+});
+
+/** A process with what planning needs: the lake, both stores and the publisher. */
+function process_(caps = CAPS): Pipeline {
+  const { lake, ingest } = records;
+  const unused = {} as Pick<PipelineParts, "observer" | "askLine">;
+  return new Pipeline({
+    ...unused,
+    ...{ now: () => now, logId: records.log.id, privateStore: publishing.privateStore, lake, ingest, publisher, caps },
+    ...{ memory: createMemory(lake), partitions: 2, logger: createLogger("silent"), ownOrigins: [] },
+  });
+}
+
+async function schedules(): Promise<(Leaf & { kind: "schedule" })[]> {
+  const { leaves } = await proveRecord(publishing.publicStore, { trust: TRUST, settled: true });
+  return leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [leaf] : []));
+}
+
+const said = async () => (await schedules()).map(({ day, opens }) => [day, opens?.day ?? null]);
+
+describe("what is published of a plan", () => {
+  test("its hash before the day, its salt only when the day is over, and each salt once", async () => {
+    const pipeline = process_();
+    await pipeline.plan(DAY);
+    now = new Date(`${DAY}T23:50:00.000Z`);
+    const plan = await pipeline.plan(NEXT);
+    // Ten minutes of the day are left: whoever had its salt now would know its last minutes and wallets.
+    expect(await said()).toEqual([
+      [DAY, null],
+      [NEXT, null],
+    ]);
+    now = new Date(`${NEXT}T00:00:00.000Z`);
+    expect(await pipeline.plan(NEXT)).toEqual(plan);
+    await process_().plan(NEXT);
+    const leaves = await schedules();
+    expect(leaves.map(({ day, opens }) => [day, opens?.day ?? null])).toEqual([
+      [DAY, null],
+      [NEXT, null],
+      [NEXT, DAY],
+    ]);
+    const opened = leaves[2]!.opens!;
+    expect(createHash("sha256").update(Buffer.from(opened.salt, "hex")).digest("hex")).toBe(leaves[0]!.salt_hash);
+    expect(leaves[2]).toMatchObject({ salt_hash: leaves[1]!.salt_hash, covered_root: leaves[1]!.covered_root });
+    expect(sha256hex(Buffer.from(opened.salt, "hex"))).not.toBe(leaves[1]!.salt_hash);
+  });
+
+  test("a day after which nobody ran is opened by the next that runs", async () => {
+    await process_().plan(DAY);
+    now = new Date("2026-11-25T09:00:00.000Z");
+    await process_().plan("2026-11-25");
+    expect(await said()).toEqual([
+      [DAY, null],
+      ["2026-11-25", DAY],
+    ]);
+  });
+});
+
+describe("what a plan knows", () => {
+  test("it is drawn once: what is learned later changes tomorrow's", async () => {
+    await records.append(listing("a", `${DAY}T00:00:00.000Z`), handshake("a", `${DAY}T00:00:00.000Z`));
+    await records.ingest.pass();
+    const first = await process_().plan(DAY);
+    await records.append(listing("b", `${DAY}T01:00:00.000Z`), handshake("b", `${DAY}T01:00:00.000Z`));
+    await records.ingest.pass();
+    now = new Date(`${DAY}T02:00:00.000Z`);
+    expect(await process_({ ...CAPS, perCall: 1n }).plan(DAY)).toEqual(first);
+    expect(first.lines.map((line) => [line.host, line.covered])).toEqual([["a.example", true]]);
+    now = new Date(`${NEXT}T00:00:00.000Z`);
+    expect((await process_().plan(NEXT)).lines).toHaveLength(2);
+  });
+
+  test("the evening's plan leaves what today may still spend: all that was ever spent stays under the total", async () => {
+    await records.append(listing("a", `${DAY}T00:00:00.000Z`), handshake("a", `${DAY}T00:00:00.000Z`));
+    await records.ingest.pass();
+    // Four calls of 0.02 a day: 160,000 for two days; one of them is in the record this evening.
+    const total = 159_999n;
+    await process_({ ...CAPS, total }).plan(DAY);
+    await records.append(intent("a", `${DAY}T03:00:00.000Z`));
+    await records.ingest.pass();
+    now = new Date(`${DAY}T23:50:00.000Z`);
+    const evening = await process_({ ...CAPS, total }).plan(NEXT);
+    expect(evening.lines.map((line) => line.why)).toEqual(["total"]);
+  });
+});
