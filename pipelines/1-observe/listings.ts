@@ -144,7 +144,7 @@ export class Intake {
 
   /**
    * Takes the rows of one document. When the document was read whole, what it named before and names no longer is
-   * delisted (never by an operator's file: handing one in adds).
+   * delisted.
    * @throws NotRecorded when the log does not take a record; what was appended before stays
    */
   async take(
@@ -227,7 +227,7 @@ export class Intake {
       }
     }
     this.with_.metrics.count("observe_listings_total", { result: "appended" }, all.length);
-    const delisted = whole && !source.byHand ? await this.#delist(name, state, named, clock) : 0;
+    const delisted = whole ? await this.#delist(name, state, named, clock) : 0;
     return { appended: all.length, unkept, delisted };
   }
 
