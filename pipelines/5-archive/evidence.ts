@@ -66,14 +66,17 @@ export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<Evi
 }
 
 /** Days to freeze now: late ones all together, since the next freeze says that everything before it was read. */
-async function dueDays({ lake, publisher, partitions }: EvidenceParts, until: string) {
+async function dueDays({ lake, publisher, partitions }: EvidenceParts, closed: string) {
   const { evidence } = await publisher.current();
   const ends = await lakePositions(lake);
+  // A day that was closed stays closed, also for a clock that lives it again after a crash.
+  const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
+  const until = closed > afterNewest ? closed : afterNewest;
   const news = await daysWithNews(lake, evidence, ends, until, partitions);
   const named = [...evidence.kin.keys()].filter((day) => day <= evidence.newest);
   const late = [...new Set([...news.filter((day) => day <= evidence.newest), ...named])].sort();
   const days: string[] = [];
-  const first = evidence.newest ? addDays(evidence.newest, 1) : news[0];
+  const first = afterNewest || news[0];
   if (first) for (let day = first; day < until && days.length <= DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
   return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends };
 }

@@ -67,25 +67,29 @@ function issuedAt(line: AmendmentLine): number {
   return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
 }
 
-/** Rows that corrections in force withdraw; one without a record id takes every record observed before it was issued. */
-function withdrawnOf(rows: readonly Row[], said: readonly AmendmentLine[]): Set<string> {
+/** Corrections that nothing took back. */
+function inForce(said: readonly AmendmentLine[]): AmendmentLine[] {
   const back = new Set(said.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
-  const inForce = said
-    .filter((line) => line.field === "correction" && !back.has(bodyOf(line).id))
-    .map((line) => ({ record: bodyOf(line).record_id ?? null, before: issuedAt(line) }));
-  const takes = ({ obs_id, t }: Row) =>
-    inForce.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
-  return new Set(rows.filter(takes).map(({ obs_id }) => obs_id));
+  return said.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
 }
 
-/** A dispute is open until a correction of the same record, or of all before it, follows. */
-const isDisputed = (said: readonly AmendmentLine[]): boolean =>
-  said.some(
-    (dispute) =>
-      dispute.field === "dispute" &&
-      !said.some((line) => {
-        const { record_id } = bodyOf(line);
-        const same = record_id === null || record_id === (bodyOf(dispute).record_id ?? null);
-        return line.field === "correction" && line.observed_at >= dispute.observed_at && same;
-      }),
-  );
+const recordOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
+
+/** Rows that corrections in force withdraw; one without a record id takes every record observed before it was issued. */
+function withdrawnOf(rows: readonly Row[], said: readonly AmendmentLine[]): Set<string> {
+  const corrections = inForce(said).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
+  const taken = ({ obs_id, t }: Row) =>
+    corrections.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
+  return new Set(rows.filter(taken).map(({ obs_id }) => obs_id));
+}
+
+/** A dispute is open until a correction of the same record, or of all before it, follows and is not taken back (sql/25). */
+function isDisputed(said: readonly AmendmentLine[]): boolean {
+  const corrections = inForce(said);
+  const settled = (dispute: AmendmentLine) =>
+    corrections.some((line) => {
+      const record = recordOf(line);
+      return line.observed_at >= dispute.observed_at && (record === null || record === recordOf(dispute));
+    });
+  return said.some((line) => line.field === "dispute" && !settled(line));
+}
