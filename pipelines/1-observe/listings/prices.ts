@@ -37,9 +37,7 @@ export function pricesSaid(item: JsonObject): PriceSaid[] {
     if (HOLDERS.includes(name)) gather(value, name, 1, said);
     else if (PRICED.test(name) && typeof value !== "object") gather(value, name, 1, said);
   }
-  const unit = get(item, "price_unit");
-  if (said.length > 0 && typeof unit === "string") said.push({ as: "price_unit", said: clean(unit, 200) });
-  return said.slice(0, MAX_SAID);
+  return said;
 }
 
 const MODE = /dynamic|range|variable|quote|upto/i;

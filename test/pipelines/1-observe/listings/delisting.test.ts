@@ -1,10 +1,11 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
+import type { Lake } from "../../../../infra/lake/duckdb.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
-import { delisted } from "../../../../pipelines/2-ingest/delisted.ts";
+import { listingFacts } from "../../../../pipelines/2-ingest/listing-facts.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { openTestWorld, type World } from "../../2-ingest/world.ts";
@@ -25,6 +26,8 @@ const restart = (): Intake => {
   const recorder = new Recorder({ log: world.log, producer: "test", metrics });
   return new Intake({ egress, rail, recorder, metrics, memory: createMemory(world.lake) });
 };
+const delisted = (lake: Lake): Promise<string[]> =>
+  lake.transaction(async (tx) => (await listingFacts(tx, "changed")).unlisted);
 const capOf = (path: string): string => capId("GET", `${seller}${path}`);
 const isListed = async (path: string): Promise<boolean> => {
   await world.ingest.pass();

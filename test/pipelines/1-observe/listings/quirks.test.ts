@@ -424,11 +424,7 @@ describe("discovery", () => {
     ["limits", { pricingMode: "range", minPrice: "0.50", maxPrice: "1.30" }, ["range", "0.50", "1.30"]],
     ["offers", { offers: [{ method: "x402", advisoryPriceUsd: 0.25 }] }, ["x402", "0.25"]],
     ["amount and units", { amount: "0.01", amountUnits: "10000" }, ["0.01", "10000"]],
-    [
-      "protocols as one-key objects",
-      { price: "1", protocols: [{ x402: {} }, { mpp: { method: "tempo" } }] },
-      ["1"],
-    ],
+    ["protocols as one-key objects", { price: "1", protocols: [{ x402: {} }, { mpp: { method: "tempo" } }] }, ["1"]],
   ])("x-payment-info price as %s is kept in its own words and never an amount", (_name, info, said) => {
     const { claims, normalised_url } = price(info);
     expect(normalised_url).toBe("https://s.example/v1/a");
