@@ -14,7 +14,9 @@ const program = new Command("touchstone")
   .addHelpText("after", `\n${EXIT_HELP}`)
   .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
 
-const settings = () => loadConfig(program.opts<{ config?: string }>().config);
+/** @param said settings of the command line, as the variables that they stand for */
+const settings = (said: Record<string, string> = {}) =>
+  loadConfig(program.opts<{ config?: string }>().config, undefined, said);
 
 function wholeNumber(text: string): number {
   const n = Number(text);
@@ -30,6 +32,9 @@ program
   .option("--market", "boot the demo: a local chain and eight sellers, the past lapsed to now")
   .option("--once", "stop when the past has been lived through and published")
   .option("--days <n>", "length of the lapsed past", wholeNumber)
+  .option("--log <address>", "kafka://host:port[,host:port]/prefix instead of the embedded log")
+  .option("--private <address>", "s3://bucket[/folder] instead of a folder, for what is never published")
+  .option("--public <address>", "s3://bucket[/folder] instead of a folder, for what is published")
   .addOption(json)
   .addOption(
     new Option("--acks <fd>", "write the event id of every acknowledged append to this descriptor").argParser(
@@ -39,7 +44,12 @@ program
   .action(async (options) => {
     const worldScript = fileURLToPath(new URL("./fixtures/market/main.ts", import.meta.url));
     const { start } = await import("./serving/commands/start.ts");
-    await start(settings(), { ...options, worldScript });
+    const said = {
+      ...(options.log ? { TOUCHSTONE_LOG: options.log } : {}),
+      ...(options.private ? { TOUCHSTONE_STORES_PRIVATE: options.private } : {}),
+      ...(options.public ? { TOUCHSTONE_STORES_PUBLIC: options.public } : {}),
+    };
+    await start(settings(said), { ...options, worldScript });
   });
 
 program

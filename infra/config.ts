@@ -15,6 +15,13 @@ const powerOfTwo = z
   .int()
   .refine((n) => n >= 1 && n <= 64 && Number.isInteger(Math.log2(n)), "expected 1, 2, 4, 8, 16, 32 or 64");
 
+const bucket = z
+  .string()
+  .regex(
+    /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[A-Za-z0-9._=/-]*[A-Za-z0-9._=-])?$/,
+    "expected s3://bucket[/folder]",
+  );
+
 /** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
 const Settings = z.strictObject({
   /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
@@ -26,6 +33,37 @@ const Settings = z.strictObject({
   log_level: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("warn"),
   /** Partitions of a new log; a log that exists keeps its own. */
   log_partitions: powerOfTwo.default(2),
+  /** `kafka://host:port[,host:port]/prefix`; null: the embedded log in the data folder. */
+  log: z.string().startsWith("kafka://").nullable().default(null),
+  kafka: z
+    .strictObject({
+      /** Create topics that are missing, with these copies; off: an operator declares them. */
+      create: z.boolean().default(false),
+      replicas: z.int().min(1).max(9).default(3),
+      min_in_sync: z.int().min(1).max(9).default(2),
+      tls: z.boolean().default(false),
+      mechanism: z.enum(["plain", "scram-sha-256", "scram-sha-512"]).default("scram-sha-512"),
+      username: z.string().nullable().default(null),
+      password: z.string().nullable().default(null),
+    })
+    .prefault({}),
+  /** `s3://bucket[/folder]`; null: a folder of the data folder. Each has credentials of its own. */
+  stores: z
+    .strictObject({
+      private: bucket.nullable().default(null),
+      public: bucket.nullable().default(null),
+      region: z.string().min(1).default("us-east-1"),
+      /** Address of a store that is not Amazon's. */
+      endpoint: z
+        .url({ protocol: /^https?$/ })
+        .nullable()
+        .default(null),
+      private_key_id: z.string().nullable().default(null),
+      private_key: z.string().nullable().default(null),
+      public_key_id: z.string().nullable().default(null),
+      public_key: z.string().nullable().default(null),
+    })
+    .prefault({}),
   /** Development switch: strangers' addresses may be on this machine. Never in production. */
   allow_loopback: z.boolean().default(false),
   /** Development switch, with `allow_loopback` only: every name of a stranger leads to this address, say 127.0.0.1. */
@@ -119,8 +157,9 @@ function settingFrom(text: string): unknown {
   }
 }
 
-/** Settings whose value is text even when it looks like a number, as money does. */
-const isMoney = (path: string[]): boolean => path[0] === "spend";
+/** Settings whose value is text even when it looks like a number, as money and passwords do. */
+const isText = (path: string[]): boolean =>
+  path[0] === "spend" || /^(?:username|password|(?:private|public)_key(?:_id)?)$/.test(path[1] ?? "");
 
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
   const touched: string[][] = [];
@@ -131,7 +170,7 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
       problems.push(`${name} (environment): there is no such setting`);
       continue;
     }
-    const value = isMoney(path) ? text : settingFrom(text);
+    const value = isText(path) ? text : settingFrom(text);
     if (path.length === 1) settings[path[0]!] = value;
     else settings[path[0]!] = { ...(settings[path[0]!] as object | undefined), [path[1]!]: value };
     touched.push(path);
@@ -142,9 +181,14 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
+ * @param said variables that were said on the command line: they win over the environment's
  * @throws ConfigError naming every setting that is wrong, at once.
  */
-export function loadConfig(file?: string, env: NodeJS.ProcessEnv = process.env): Config {
+export function loadConfig(
+  file?: string,
+  env: NodeJS.ProcessEnv = process.env,
+  said: Record<string, string> = {},
+): Config {
   const named = file ?? env[`${PREFIX}CONFIG`];
   const path = resolve(named ?? "touchstone.json");
   let settings: Record<string, unknown> = {};
@@ -158,7 +202,7 @@ export function loadConfig(file?: string, env: NodeJS.ProcessEnv = process.env):
     }
   }
   const problems: string[] = [];
-  const touched = applyEnvironment(settings, env, problems);
+  const touched = applyEnvironment(settings, { ...env, ...said }, problems);
   const parsed = Settings.safeParse(settings);
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {

@@ -7,9 +7,9 @@ import { resolveTo } from "../infra/egress/resolve.ts";
 import { readRing } from "../infra/keys/keyring.ts";
 import { hasKeys, type Keys, keygen, loadKeys, loadSigner } from "../infra/keys/keys.ts";
 import { createSecret, loadSecret } from "../infra/keys/secret.ts";
-import { openEmbeddedLog } from "../infra/log/embedded.ts";
 import type { Log } from "../infra/log/log.ts";
-import { openDirectoryStore } from "../infra/store/directory.ts";
+import { openLog } from "../infra/log/open.ts";
+import { openStore } from "../infra/store/open.ts";
 import type { Store } from "../infra/store/store.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../infra/telemetry.ts";
 
@@ -96,16 +96,17 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
   const keys = loadKeys(at.keys);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
+  const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
     clock,
-    log: keep(await openEmbeddedLog(at.log, { partitions: config.log_partitions })),
-    privateStore: keep(await openDirectoryStore(at.private)),
-    publicStore: keep(await openDirectoryStore(at.public)),
+    log: keep(await openLog(config, at.log, logger)),
+    privateStore: keep(await openStore(config, "private", at.private)),
+    publicStore: keep(await openStore(config, "public", at.public)),
     keys,
     secret,
     egress: keep(egressOf(config)),
-    logger: createLogger(config.log_level),
+    logger,
     metrics: createMetrics(),
     close,
   }));
@@ -119,14 +120,15 @@ export function openServingParts(config: Config) {
     at.keys,
     ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!,
   );
+  const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
-    log: keep(await openEmbeddedLog(at.log, { partitions: config.log_partitions })),
-    publicStore: keep(await openDirectoryStore(at.public)),
+    log: keep(await openLog(config, at.log, logger)),
+    publicStore: keep(await openStore(config, "public", at.public, false)),
     egress: keep(egressOf(config)),
     answers,
     ring,
-    logger: createLogger(config.log_level),
+    logger,
     metrics: createMetrics(),
     close,
   }));

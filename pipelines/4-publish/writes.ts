@@ -13,10 +13,7 @@ export class PublicConflict extends Error {
   }
 }
 
-const meta = (key: string): ObjectMeta => {
-  const { contentType, cacheControl } = headersOf(key);
-  return { contentType, cacheControl };
-};
+const meta = (key: string): ObjectMeta => headersOf(key);
 
 /** Do these two objects say the same? Plain bytes, unless compressors are involved. */
 export type Same = (theirs: Uint8Array) => boolean | Promise<boolean>;

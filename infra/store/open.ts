@@ -1,0 +1,31 @@
+import type { Config } from "../config.ts";
+import { openDirectoryStore } from "./directory.ts";
+import { StoreUnfit } from "./errors.ts";
+import type { Store } from "./store.ts";
+
+/** Which of the two stores; they never share credentials. */
+export type StoreName = "private" | "public";
+
+/**
+ * One store of the settings: the folder `dir`, or a bucket, whose client is only loaded when asked for.
+ * @param writes false for a role that only reads it: nothing is tried there
+ * @throws StoreUnfit for a bucket without credentials, or one that does not enforce conditional writes
+ */
+export async function openStore(
+  { stores }: Pick<Config, "stores">,
+  name: StoreName,
+  dir: string,
+  writes = true,
+): Promise<Store> {
+  const address = stores[name];
+  if (address === null) return openDirectoryStore(dir);
+  const [accessKeyId, secretAccessKey] = [stores[`${name}_key_id`], stores[`${name}_key`]];
+  if (accessKeyId === null || secretAccessKey === null) {
+    throw new StoreUnfit(`${address} needs stores.${name}_key_id and stores.${name}_key`);
+  }
+  const { openS3Store } = await import("./s3/s3.ts");
+  const [bucket, ...folders] = address.slice("s3://".length).split("/");
+  const { region, endpoint } = stores;
+  const place = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, accessKeyId, secretAccessKey };
+  return openS3Store(place, { probe: writes });
+}
