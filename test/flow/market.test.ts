@@ -122,6 +122,17 @@ const EXPECTED: Record<string, Deserved> = {
     flags: ["refunded"],
     without: ["took_the_money"],
   },
+  ...Object.fromEntries(
+    ["mpp", "both", "mcp-paid"].map((name) => [
+      name,
+      {
+        band: "B",
+        tier: "OUTCOME" as const,
+        why: /^B on OUTCOME_VERIFIED.*no better than B because the composite is 0\.8/,
+        without: ["no_schema_advertised", "no_example", "recent_failures", "took_the_money", "listing_mismatch"],
+      },
+    ]),
+  ),
 };
 
 const BASE = "http://touchstone.test";
@@ -216,7 +227,15 @@ describe("the demo market", () => {
   test("nothing lies in the future, and the lapse ends now", () => {
     const until = new Date(result.lapsed.until).getTime();
     expect(Date.now() - until).toBeLessThan(900_000);
-    const types = ["listing", "handshake", "paid.intent", "paid.result", "settlement", "paid.followup"] as const;
+    const types = [
+      "listing",
+      "handshake",
+      "mcp.probe",
+      "paid.intent",
+      "paid.result",
+      "settlement",
+      "paid.followup",
+    ] as const;
     for (const { observedAt, eventId } of types.flatMap((type) => record.facts(type) as Fact[])) {
       expect(new Date(observedAt).getTime(), eventId).toBeLessThanOrEqual(until);
     }
