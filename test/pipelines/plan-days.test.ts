@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { sha256hex } from "../../infra/canonical.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { createMemory } from "../../pipelines/2-ingest/memory.ts";
 import type { Publisher } from "../../pipelines/4-publish/publisher.ts";
 import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
