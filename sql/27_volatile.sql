@@ -14,7 +14,9 @@ WITH card AS (
     AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
   GROUP BY w.cap),
  said AS (
-  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects, claims: claims}) AS newest FROM listing WHERE NOT gone GROUP BY cap),
+  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
+    max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
+      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS offered FROM listing WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted GROUP BY cap)
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
@@ -22,7 +24,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(list_distinct(list_transform(s.offers, lambda o: o.network)), []) AS networks, s.pay_to,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
-  coalesce(list_distinct(json_extract_string(said.newest.claims, '$.offers[*].network')), []) AS networks_listed,
+  coalesce(list_distinct(said.offered.networks), []) AS networks_listed,
   said.newest.defects AS listing_defects, epoch_ms(said.newest.t)::DOUBLE AS listing_t,
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM endpoint e LEFT JOIN seen s USING (cap) LEFT JOIN later l USING (cap) LEFT JOIN taken w USING (cap)

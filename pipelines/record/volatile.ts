@@ -20,7 +20,7 @@ export interface VolatileRow {
   networks: string[];
   pay_to: string | null;
   protocols: string[];
-  /** CAIP-2 networks that the newest listing names; none in tables from before they were kept. */
+  /** CAIP-2 networks of the newest listing that names any; none in tables from before they were kept. */
   networks_listed: string[];
   distinct_prices: number;
   /** Paid calls of ours (kind 1 rows), counted or not. */

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { etagOfText } from "../answers/trust.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
@@ -6,22 +7,29 @@ import { HTML_TYPE, reply } from "../http/reply.ts";
 import type { Call, Operation } from "../operations.ts";
 import { endpointPage } from "../pages/endpoint.ts";
 import { homePage } from "../pages/home.ts";
-import { PAGE_HEADERS } from "../pages/layout.ts";
+import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
+import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
 import { CapId } from "../schemas/common.ts";
 
-const shown = ({ request, limitHeaders }: Call, text: string) =>
+const shown = ({ request, limitHeaders }: Call, text: string, pageHeaders: Record<string, string>) =>
   reply(request, text, {
     type: HTML_TYPE,
     cache: "public, max-age=10",
     etag: etagOfText(text),
-    headers: { ...PAGE_HEADERS, ...limitHeaders },
+    headers: { ...pageHeaders, ...limitHeaders },
   });
 
+const once = { error: "must be given at most once" };
+
+/** What the market's form asks; an empty field asks nothing, since a browser sends every field of a form. */
 const HomeQuery = z.object({
   page: z
-    .string({ error: "must be given at most once" })
+    .string(once)
     .regex(/^[1-9]\d{0,6}$/, "must be a whole number from 1")
     .optional(),
+  q: z.string(once).max(100, "must be at most 100 characters long").optional(),
+  letter: z.enum(["", ...ALL_BANDS], "must be A, B, C, D, F or UNRATED, once").optional(),
+  sort: z.enum(["", ...Object.keys(SORTS)], `must be one of ${Object.keys(SORTS).join(", ")}, once`).optional(),
 });
 
 const home: Operation = {
@@ -33,9 +41,15 @@ const home: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { page } = validated(HomeQuery, queryOf(call.query));
+    const { page, q, letter, sort } = validated(HomeQuery, queryOf(call.query));
     const { follower, clock } = call.service;
-    return shown(call, homePage(follower.view, Number(page ?? 1), clock.lapsed));
+    const asked: Asked = {
+      page: Number(page ?? 1),
+      q: q?.trim() ?? "",
+      letter: letter || null,
+      sort: (sort || "best") as Sort,
+    };
+    return shown(call, homePage(follower.view, asked, clock.lapsed), FORM_HEADERS);
   },
 };
 
@@ -51,11 +65,15 @@ const endpoint: Operation = {
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validated(EndpointParams, call.params);
-    const { follower, clock } = call.service;
+    const { follower, clock, history, baseUrl } = call.service;
     const { view } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
-    const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, clock.now());
-    return shown(call, endpointPage(view, id, facts, clock.lapsed));
+    const now = clock.now();
+    const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
+    const made = (days: readonly HistoryDay[] | null) =>
+      shown(call, endpointPage({ view, cap: id, facts, days, now, lapsed: clock.lapsed, base: baseUrl }), PAGE_HEADERS);
+    const days = history.of(view, id);
+    return days instanceof Promise ? days.then(made) : made(days);
   },
 };
 

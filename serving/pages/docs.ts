@@ -23,7 +23,7 @@ export function readDocs(dir: string): ReadonlyMap<string, Doc> {
     else
       docs.set(file.slice(0, -3), {
         type: "html",
-        text: page({ title: titleOf(text), body: raw(renderMarkdown(text)) }),
+        text: page({ title: titleOf(text), body: raw(renderMarkdown(text)), kind: "doc" }),
       });
   }
   return docs;

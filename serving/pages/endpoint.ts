@@ -1,74 +1,79 @@
 import { html } from "hono/html";
-import { checkerOf } from "../../pipelines/record/classes/index.ts";
+import type { HistoryDay } from "../../pipelines/record/history.ts";
+import { HISTORY_DAYS } from "../../pipelines/record/history.ts";
+import { DAY_MS } from "../../pipelines/record/time.ts";
 import type { CheckFacts } from "../schemas/check.ts";
-import { headlineOf, progressOf } from "../tables/entry.ts";
+import { type Entry, headlineOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { aboutPart, buyPart, flagsPart, problemsPart, seenPart } from "./endpoint-facts.ts";
+import { daysTable, historyCharts } from "./history-charts.ts";
 import { lapsedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { componentPicture, componentTable } from "./picture.ts";
-import { figure, grade, moment, NONE, price, shorten, tierWords } from "./words.ts";
+import { lettersChart, lettersTable } from "./letters-chart.ts";
+import { componentPicture, componentTable, pips } from "./picture.ts";
+import { provePart } from "./prove.ts";
+import { atLeast, count, grade, moment, NONE, shorten, tierWords } from "./words.ts";
 
-const list = (items: readonly unknown[]): unknown => html`<ul>${items.map((item) => html`<li>${item}</li>`)}</ul>`;
+/** What a page is made of besides the view. */
+export interface EndpointPage {
+  view: View;
+  cap: string;
+  facts: CheckFacts;
+  /** Days of the history, oldest first; null when there is none. */
+  days: readonly HistoryDay[] | null;
+  now: Date;
+  lapsed: boolean;
+  /** Address of the service. */
+  base: string;
+}
 
 function gradePart(facts: CheckFacts, progress: number): unknown {
-  return html`<section aria-labelledby="grade"><h2 id="grade">Grade</h2>
-<p>${grade(facts.band, true)}</p><p>${facts.why}</p>
-<dl><dt>Progress toward a letter</dt><dd>${progress} of 30 paid calls, at most one in six hours counts</dd>
-<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${figure(facts.composite)}</dd>
-<dt>Records behind it</dt><dd>${facts.sampleCount}${facts.withdrawnSince ? `, ${facts.withdrawnSince} of them withdrawn since` : ""}</dd>
-<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NONE}</dd>
-<dt>Flags</dt><dd>${facts.flags?.length ? facts.flags.join(", ") : "none"}</dd></dl></section>`;
+  const { withdrawnSince = 0, observationsSince = 0, sampleCount = 0 } = facts;
+  return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
+<div><p>${facts.why}</p><dl>
+<dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
+<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>
+<dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
+    observationsSince > 0 ? `; ${observationsSince} newer` : ""
+  }</dd>
+<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NONE}</dd></dl></div></section>`;
 }
 
-function seenPart(view: View, cap: string): unknown {
-  const row = view.row(cap);
-  return html`<section aria-labelledby="seen"><h2 id="seen">What was seen</h2><dl>
-<dt>Price per call</dt><dd>${row?.price ? `${price(row.price)} of ${row.asset ?? "an unnamed asset"}` : NONE}</dd>
-<dt>Paid calls</dt><dd>${row?.paid_calls ?? 0}</dd><dt>Free handshakes</dt><dd>${row?.probes ?? 0}, ${row?.answered ?? 0} answered</dd>
-<dt>First seen</dt><dd>${moment(row?.first_seen)}</dd><dt>Last seen</dt><dd>${moment(row?.last_seen)}</dd>
-<dt>Protocol</dt><dd>${row?.protocols.join(", ") || NONE}</dd><dt>Networks offered</dt><dd>${row?.networks.join(", ") || NONE}</dd>
-<dt>Pays to</dt><dd>${row?.pay_to ? html`<code>${row.pay_to}</code>` : NONE}</dd></dl></section>`;
+const componentsPart = ({ components }: CheckFacts): unknown =>
+  components
+    ? html`<section aria-labelledby="components"><h2 id="components">Components</h2>
+<figure class="chart">${componentPicture(components)}<figcaption>The bar runs from the lower to the upper bound, the dot is what was
+seen; bounds hold with 95 % confidence at any time you look.</figcaption>
+<details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
+    : "";
+
+function overTimePart(entry: Entry | undefined, { days, now }: EndpointPage): unknown {
+  const today = Math.floor(now.getTime() / DAY_MS);
+  const recent = (days ?? []).filter(({ day }) => day > today - HISTORY_DAYS);
+  const letters = entry?.letters ?? [];
+  const known = recent.length > 0;
+  return html`<section aria-labelledby="time" class="rule"><h2 id="time">Over time</h2>
+${known ? "" : html`<p>No prices and latencies are drawn yet: those of the last ${HISTORY_DAYS} days are put together once an hour.</p>`}
+<div class="charts">${lettersChart(letters, now.getTime())}${known ? historyCharts(recent, today) : ""}</div>
+${known ? daysTable(recent) : ""}${lettersTable(letters)}
+${
+  known
+    ? html`<p class="soft small">Price, calls and latency are a picture of the live tier: unproven, drawn hourly from the newest
+${count(recent.length, "day")} that we know of. The proven rows are the evidence files <a href="#own">below</a>; every letter is a leaf of the log.</p>`
+    : ""
+}</section>`;
 }
 
-function aboutPart(view: View, cap: string, facts: CheckFacts): unknown {
-  const entry = view.entry(cap);
-  const row = view.row(cap);
-  const kind = entry?.class ?? "any";
-  return html`<section aria-labelledby="about"><h2 id="about">About</h2><dl>
-<dt>Description</dt><dd>${entry?.description ?? NONE}</dd><dt>Url</dt><dd><code>${facts.url}</code></dd>
-<dt>Method</dt><dd>${entry?.method ?? row?.method}</dd><dt>Class</dt><dd>${kind}</dd>
-<dt>Checkable level</dt><dd>${checkerOf(kind).level}</dd><dt>Endpoint id</dt><dd><code>${cap}</code></dd></dl></section>`;
-}
-
-const problems = (facts: CheckFacts): unknown =>
-  html`${
-    facts.defects.length
-      ? html`<section aria-labelledby="defects"><h2 id="defects">What is wrong with the listing</h2>${list(facts.defects.map((defect) => defect.says))}</section>`
-      : ""
-  }${
-    facts.corrections?.length
-      ? html`<section aria-labelledby="corrections"><h2 id="corrections">What we got wrong</h2>${list(
-          facts.corrections.map((one) => html`${moment(Date.parse(one.issuedAt))}: ${one.says} (${one.fault})`),
-        )}</section>`
-      : ""
-  }`;
-
-/** The human-facing page of one endpoint: the same facts that a check answers with. */
-export function endpointPage(view: View, cap: string, facts: CheckFacts, lapsed: boolean): string {
+/** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
+export function endpointPage(made: EndpointPage): string {
+  const { view, cap, facts, lapsed, base } = made;
   const entry = view.entry(cap);
   const name = entry?.description ? shorten(entry.description, 120) : (facts.url ?? cap);
-  const components = facts.components ?? null;
-  const body = html`<h1>${name}</h1>${lapsedNote(lapsed)}
-<p class="soft"><code>${facts.url}</code></p>
+  const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
+<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${lapsedNote(lapsed)}
 ${gradePart(facts, progressOf(entry ? headlineOf(entry) : null))}
-${
-  components
-    ? html`<section aria-labelledby="components"><h2 id="components">Components</h2>${componentPicture(components)}${componentTable(components)}</section>`
-    : ""
-}
-${seenPart(view, cap)}${problems(facts)}${aboutPart(view, cap, facts)}
-<section aria-labelledby="own"><h2 id="own">See for yourself</h2>
-${facts.reproduce ? html`<p>The same free handshake from your machine:</p><pre tabindex="0"><code>${facts.reproduce}</code></pre>` : ""}
-<p><a href="/v1/check?url=${cap}">The signed answer</a> · <a href="/v1/trust/${cap}">The signed cards</a></p></section>`;
+<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${problemsPart(view, cap, facts)}</div>
+<div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}</div></div>
+${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }

@@ -1,46 +1,51 @@
-import { html } from "hono/html";
-import { BANDS } from "../../pipelines/record/vocabulary.ts";
+import { html, raw } from "hono/html";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { NO_CARD } from "../answers/market.ts";
-import { type CardEntry, headlineOf, isListed, type ListedEntry, leafOf, progressOf } from "../tables/entry.ts";
+import { headlineOf, type ListedEntry, leafOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { escapeHtml } from "./escape.ts";
 import { page } from "./layout.ts";
-import { figure, grade, moment, price, shorten, tierWords } from "./words.ts";
+import { ALL_BANDS, type Asked, type Found, findIn, lettersOf, SORTS } from "./market.ts";
+import { componentWords, miniPicture } from "./picture.ts";
+import { assetWords, atLeast, bandWords, COMPONENT_NAMES, grade, moment, price, shorten, tierWords } from "./words.ts";
 
-/** Endpoints on one page of the market. */
-export const ROWS = 300;
-
-const rank = (card: CardEntry | null): number => {
-  const at = card ? (BANDS as readonly string[]).indexOf(card.band) : -1;
-  return at < 0 ? BANDS.length : at;
-};
-
-/** Listed endpoints, best letter first, then composite, then url; sorted once a view. */
-function market(view: View): ListedEntry[] {
-  return view.memo("market", () => {
-    const listed = [...view.entries.values()].filter(isListed);
-    const keys = new Map(listed.map((entry) => [entry, headlineOf(entry)]));
-    return listed.sort((a, b) => {
-      const [left, right] = [keys.get(a) ?? null, keys.get(b) ?? null];
-      return (
-        rank(left) - rank(right) ||
-        (right?.composite ?? 0) - (left?.composite ?? 0) ||
-        (a.url < b.url ? -1 : a.url > b.url ? 1 : 0)
-      );
-    });
-  });
+/** The part of a row that an entry alone decides, and its line in the table of figures. */
+interface Drawn {
+  row: string;
+  figures: string;
 }
 
-function marketRow(view: View, entry: ListedEntry): unknown {
+/** Rows that were drawn: entries never change, so what was drawn stays right. A few pages, the oldest go first. */
+const drawn = new Map<ListedEntry, Drawn>();
+const MAX_DRAWN = 2_000;
+
+function drawRow(entry: ListedEntry): Drawn {
+  const known = drawn.get(entry);
+  if (known) return known;
   const card = headlineOf(entry);
+  const leaf = card ? leafOf(card) : null;
+  const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
+  const name = escapeHtml(entry.description ? shorten(entry.description, 90) : shorten(entry.url, 90));
+  const picture = measured
+    ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
+    : '<span class="small soft">nothing measured</span>';
+  const made = {
+    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${escapeHtml(shorten(entry.url, 120))}</code></th><td role="cell" class="why">${escapeHtml(leaf?.why ?? NO_CARD)}</td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${progressOf(card)} of 30</td>`,
+    figures: measured
+      ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(measured[part])}</td>`).join("")}</tr>`
+      : "",
+  };
+  drawn.set(entry, made);
+  if (drawn.size > MAX_DRAWN) drawn.delete(drawn.keys().next().value!);
+  return made;
+}
+
+function marketRow(view: View, entry: ListedEntry): string {
   const row = view.row(entry.cap);
-  const measured = card?.measured === true;
-  const progress = progressOf(card);
-  const name = entry.description ? shorten(entry.description, 90) : entry.url;
-  return html`<tr><td>${grade(card?.band ?? "UNRATED")}</td>
-<th scope="row"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${shorten(entry.url, 120)}</code></th>
-<td>${tierWords(measured ? card.tier : null)}</td><td class="n">${figure(measured ? card.composite : null)}</td>
-<td class="why">${card ? leafOf(card).why : NO_CARD}</td><td class="n">${progress} of 30</td>
-<td class="n">${price(row?.price)}</td><td class="n">${row?.paid_calls ?? 0}</td><td>${moment(row?.last_seen)}</td></tr>`;
+  const asked = row?.price
+    ? `${price(row.price)}<br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
+    : price(null);
+  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${moment(row?.last_seen)}</td></tr>`;
 }
 
 /** A record whose time was made up must say so wherever it is shown. */
@@ -50,28 +55,72 @@ export const lapsedNote = (lapsed: boolean): unknown =>
 minutes: sellers, payments and answers are real exchanges, the dates on them are not the wall clock's.</p>`
     : "";
 
-/** The market's table, page `n` from 1. */
-export function homePage(view: View, n: number, lapsed: boolean): string {
-  const entries = market(view);
-  const pages = Math.max(1, Math.ceil(entries.length / ROWS));
-  const shown = entries.slice((n - 1) * ROWS, n * ROWS);
-  const letters = entries.filter((entry) => rank(headlineOf(entry)) < BANDS.length).length;
-  const body = html`<h1>What happened when paid endpoints were paid</h1>
-${lapsedNote(lapsed)}
-<p>${entries.length} endpoints are listed, ${letters} of them hold a letter. A letter needs paid calls in 30 different
-spells of six hours; until then an endpoint is unrated, which means unknown, not bad.</p>
-<div class="scroll" tabindex="0" role="region" aria-label="Market table"><table>
-<caption>Paid endpoints, best letter first. Price is what the newest 402 asked, in the asset it names.</caption>
-<thead><tr><th scope="col">Letter</th><th scope="col">Endpoint</th><th scope="col">Tier</th><th scope="col">Composite</th>
-<th scope="col">Why</th><th scope="col">Progress</th><th scope="col">Price</th><th scope="col">Paid calls</th>
-<th scope="col">Last seen</th></tr></thead>
-<tbody>${shown.map((entry) => marketRow(view, entry))}</tbody></table></div>
-${shown.length === 0 ? html`<p>Nothing is listed ${n > 1 ? "on this page" : "yet"}.</p>` : ""}
-${pages > 1 ? pager(n, pages) : ""}`;
-  return page({ title: "Touchstone: the market of paid endpoints", body });
+const EVERYTHING: Asked = { page: 1, q: "", letter: null, sort: "best" };
+
+/** The address of a page of the market; what is as usual is left out. */
+export function hrefOf(asked: Partial<Asked>): string {
+  const { page: n, q, letter, sort } = { ...EVERYTHING, ...asked };
+  const query = new URLSearchParams();
+  if (q) query.set("q", q);
+  if (letter) query.set("letter", letter);
+  if (sort !== EVERYTHING.sort) query.set("sort", sort);
+  if (n > 1) query.set("page", String(n));
+  return query.size ? `/?${query}` : "/";
 }
 
-const pager = (n: number, pages: number): unknown => html`<nav aria-label="Pages"><p>
-${n > 1 ? html`<a rel="prev" href="/?page=${n - 1}">Previous</a> · ` : ""}Page ${n} of ${pages}${
-  n < pages ? html` · <a rel="next" href="/?page=${n + 1}">Next</a>` : ""
-}</p></nav>`;
+const chip = (asked: Asked, band: Band, n: number): unknown => {
+  const current = asked.letter === band;
+  return html`<li><a href="${hrefOf({ ...asked, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${n}</span></a></li>`;
+};
+
+const option = (value: string, words: string, chosen: boolean): unknown =>
+  html`<option value="${value}"${chosen ? raw(" selected") : ""}>${words}</option>`;
+
+const form = ({ q, letter, sort }: Asked): unknown => html`<form method="get" action="/" role="search">
+<label class="wide">Host, path or words<input type="search" name="q" value="${q}" maxlength="100"></label>
+<label>Letter<select name="letter">${option("", "any", letter === null)}${ALL_BANDS.map((band) => option(band, bandWords(band), letter === band))}</select></label>
+<label>Order<select name="sort">${Object.entries(SORTS).map(([name, words]) => option(name, words, sort === name))}</select></label>
+<button type="submit">Show</button></form>`;
+
+const pager = (asked: Asked, pages: number): unknown =>
+  html`<nav class="pager" aria-label="Pages of the market"><ul>${
+    asked.page > 1
+      ? html`<li><a rel="prev" href="${hrefOf({ ...asked, page: Math.min(asked.page - 1, pages) })}">Previous</a></li>`
+      : ""
+  }<li>Page ${asked.page} of ${pages}</li>${
+    asked.page < pages ? html`<li><a rel="next" href="${hrefOf({ ...asked, page: asked.page + 1 })}">Next</a></li>` : ""
+  }</ul></nav>`;
+
+function table(view: View, { entries }: Found, { sort }: Asked): unknown {
+  const order = sort === "best" ? "ascending" : sort === "worst" ? "descending" : "none";
+  const turn = sort === "best" ? "worst" : "best";
+  return html`<div class="scroll"><table class="market" role="table">
+<caption>${SORTS[sort][0]!.toUpperCase()}${SORTS[sort].slice(1)}. The bars run between the bounds of liveness, correctness, honesty,
+schema conformance, latency and price stability, from 0 to 1; the dot is what was seen. Price is what the newest 402 asked.</caption>
+<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ sort: turn })}">Letter</a></th>
+<th scope="col" role="columnheader">Endpoint</th><th scope="col" role="columnheader">Why</th><th scope="col" role="columnheader">Components</th>
+<th scope="col" role="columnheader" class="n">Progress</th><th scope="col" role="columnheader" class="n">Price now</th>
+<th scope="col" role="columnheader" class="n">Paid calls</th><th scope="col" role="columnheader" class="n">Last seen</th></tr></thead>
+<tbody role="rowgroup">${raw(entries.map((entry) => marketRow(view, entry)).join("\n"))}</tbody></table></div>
+<details id="figures"><summary>The components of this page as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Components as a table">
+<table><caption>Bounds hold with 95 % confidence at any time you look.</caption><thead><tr><th scope="col">Endpoint</th>${COMPONENT_NAMES.map(([, words]) => html`<th scope="col">${words}</th>`)}</tr></thead>
+<tbody>${raw(entries.map((entry) => drawRow(entry).figures).join("\n"))}</tbody></table></div></details>`;
+}
+
+/** The market's table: what was asked for, one page of it. */
+export function homePage(view: View, asked: Asked, lapsed: boolean): string {
+  const letters = lettersOf(view);
+  const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
+  const found = findIn(view, asked);
+  const filtered = asked.q !== "" || asked.letter !== null;
+  const body = html`<h1>What happened when paid endpoints were paid</h1>
+<p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
+different spells of six hours; until then an endpoint is unrated, which means unknown, not bad.</p>
+${lapsedNote(lapsed)}
+<ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(asked, band, letters.get(band)!))}</ul>
+${form(asked)}
+${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a href="/">Show all</a></p>` : ""}
+${found.entries.length > 0 ? table(view, found, asked) : html`<p>Nothing is listed ${filtered ? "that matches" : asked.page > 1 ? "on this page" : "yet"}.</p>`}
+${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;
+  return page({ title: "Touchstone: the market of paid endpoints", body });
+}

@@ -1,10 +1,9 @@
+import { escapeHtml } from "./escape.ts";
+
 /**
  * The part of Markdown that our own documents use, as HTML: headings, paragraphs, lists, tables, quotes, fenced code;
  * in a line code, bold, italics and links. Everything is escaped first, and no HTML of the document passes.
  */
-
-const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
-const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (char) => ESCAPES[char]!);
 
 /** Anchor of a heading: `## Bad request` -> `bad-request`. */
 export const slug = (text: string): string =>

@@ -1,56 +1,91 @@
-import { html } from "hono/html";
-import type { Components } from "../../pipelines/record/card.ts";
-import { COMPONENTS, type ComponentName } from "../../pipelines/record/vocabulary.ts";
-import { figure } from "./words.ts";
+import { scaleLinear } from "d3-scale";
+import { html, raw } from "hono/html";
+import type { Component, Components } from "../../pipelines/record/card.ts";
+import { atLeast, COMPONENT_NAMES, figure } from "./words.ts";
 
-export const COMPONENT_WORDS: Record<ComponentName, string> = {
-  liveness: "Liveness",
-  correctness: "Correctness",
-  honesty: "Honesty",
-  schema_conformance: "Schema conformance",
-  latency_p95: "Latency (p95)",
-  price_stability: "Price stability",
+const WIDTH = 360;
+const STEP = 40;
+const share = scaleLinear([0, 1], [1, WIDTH - 1]).clamp(true);
+const small = scaleLinear([0, 1], [2, 118]).clamp(true);
+
+const round = (value: number): number => Math.round(value * 10) / 10;
+const x = (value: number): number => round(share(value));
+
+/** What a component says in one phrase. */
+export const componentWords = ({ point, lower, upper }: Component): string => {
+  if (lower === null) return "no sample";
+  const most = upper == null ? "" : `, at most ${figure(upper)}`;
+  return `at least ${atLeast(lower)}${most}, seen ${figure(point)}`;
 };
 
-const LEFT = 170;
-const WIDTH = 400;
-const STEP = 32;
-const TOP = 26;
+const summary = (components: Components): string =>
+  COMPONENT_NAMES.map(([name, words]) => `${words}: ${componentWords(components[name])}`).join("; ");
 
-const x = (share: number): number => Math.round((LEFT + Math.min(1, Math.max(0, share)) * WIDTH) * 10) / 10;
-
-function bar(name: ComponentName, at: number, { point, lower, upper }: Components[ComponentName]): unknown {
-  const y = TOP + at * STEP;
+function bar(words: string, at: number, component: Component): unknown {
+  const { point, lower, upper } = component;
+  const y = at * STEP;
   const bounds =
     lower === null
-      ? html`<text x="${LEFT}" y="${y + 4}">no sample</text>`
-      : html`<line class="bound" x1="${x(lower)}" x2="${x(upper ?? lower)}" y1="${y}" y2="${y}" stroke-width="8" stroke-linecap="round"/>`;
-  return html`<text x="0" y="${y + 4}">${COMPONENT_WORDS[name]}</text>
-<line class="track" x1="${LEFT}" x2="${LEFT + WIDTH}" y1="${y}" y2="${y}" stroke-width="2"/>${bounds}${
-    point === null ? "" : html`<circle class="point" cx="${x(point)}" cy="${y}" r="4"/>`
+      ? ""
+      : html`<line class="bound" x1="${x(lower)}" x2="${x(upper ?? lower)}" y1="${y + 26}" y2="${y + 26}" stroke-width="9"/>
+<line class="tick" x1="${x(lower)}" x2="${x(lower)}" y1="${y + 19}" y2="${y + 33}" stroke-width="2"/>`;
+  return html`<text x="0" y="${y + 13}">${words}</text>
+<text class="axis" x="${WIDTH}" y="${y + 13}" text-anchor="end">${lower === null ? "no sample" : `≥ ${atLeast(lower)}`}</text>
+<line class="track" x1="0" x2="${WIDTH}" y1="${y + 26}" y2="${y + 26}" stroke-width="1.5"/>${bounds}${
+    point === null ? "" : html`<circle class="point" cx="${x(point)}" cy="${y + 26}" r="3.5"/>`
   }`;
 }
 
+const quarter = (value: number): unknown => {
+  const anchor = value === 0 ? "start" : value === 1 ? "end" : "middle";
+  return html`<text class="axis" x="${value * WIDTH}" y="${COMPONENT_NAMES.length * STEP + 10}" text-anchor="${anchor}">${value}</text>`;
+};
+
 /** The six components on a line from 0 to 1: the bar runs between the bounds, the dot is what the samples showed. */
 export function componentPicture(components: Components): unknown {
-  const height = TOP + COMPONENTS.length * STEP;
-  const summary = COMPONENTS.map((name) => `${COMPONENT_WORDS[name]}: at least ${figure(components[name].lower)}`).join(
-    "; ",
-  );
-  return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${LEFT + WIDTH + 20} ${height}" width="${LEFT + WIDTH + 20}" height="${height}">
-<title id="picture-title">The six measured components with their bounds</title><desc id="picture-desc">${summary}.</desc>
-${COMPONENTS.map((name, at) => bar(name, at, components[name]))}
-<text x="${LEFT}" y="${height - 6}">0</text><text x="${LEFT + WIDTH - 6}" y="${height - 6}">1</text></svg>`;
+  return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * STEP + 14}">
+<title id="picture-title">The six measured components with their bounds</title><desc id="picture-desc">${summary(components)}.</desc>
+${COMPONENT_NAMES.map(([name, words], at) => bar(words, at, components[name]))}
+${[0, 0.25, 0.5, 0.75, 1].map(quarter)}</svg>`;
+}
+
+/** The same in the size of a table's cell; its figures stand in the table below the market, as text. */
+export function miniPicture(components: Components, cap: string): string {
+  let bars = "";
+  let lows = "";
+  let dots = "";
+  for (const [at, [name]] of COMPONENT_NAMES.entries()) {
+    const { point, lower, upper } = components[name];
+    const y = 4 + at * 8;
+    if (lower !== null) {
+      bars += `M${round(small(lower))} ${y}H${Math.max(round(small(upper ?? lower)), round(small(lower)) + 1)}`;
+      lows += `M${round(small(lower))} ${y - 3}v6`;
+    }
+    if (point !== null) dots += `M${round(small(point)) - 1.5} ${y}h3`;
+  }
+  return `<svg class="mini" role="img" aria-labelledby="t${cap}" aria-details="figures" viewBox="0 0 120 47"><title id="t${cap}">${summary(components)}</title><path class="track" d="M2 4h116M2 12h116M2 20h116M2 28h116M2 36h116M2 44h116"/><path class="bound" stroke-width="4" d="${bars}"/><path class="tick" d="${lows}"/><path class="tick" stroke-width="3" d="${dots}"/></svg>`;
 }
 
 /** The same figures as text, for those who do not see the picture and those who want all of it. */
 export const componentTable = (
   components: Components,
-): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Components">
+): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
 <table><caption>Point is what the samples showed; the letter stands on the lower bound.</caption>
-<thead><tr><th scope="col">Component</th><th scope="col">Point</th><th scope="col">Lower</th><th scope="col">Upper</th>
-<th scope="col">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENTS.map((name) => {
-  const { point, lower, upper, n_eff, method } = components[name];
-  return html`<tr><th scope="row">${COMPONENT_WORDS[name]}</th><td class="n">${figure(point)}</td>
-<td class="n">${figure(lower)}</td><td class="n">${figure(upper)}</td><td class="n">${figure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
-})}</tbody></table></div>`;
+<thead><tr><th scope="col">Component</th><th scope="col" class="n">Point</th><th scope="col" class="n">Lower</th><th scope="col" class="n">Upper</th>
+<th scope="col" class="n">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENT_NAMES.map(
+  ([name, words]) => {
+    const { point, lower, upper, n_eff, method } = components[name];
+    return html`<tr><th scope="row">${words}</th><td class="n">${figure(point)}</td>
+<td class="n">${atLeast(lower)}</td><td class="n">${figure(upper)}</td><td class="n">${figure(n_eff, 1)}</td><td><code>${method}</code></td></tr>`;
+  },
+)}</tbody></table></div>`;
+
+const PIP = 12;
+/** Thirty squares, the counted ones filled. A picture of the number beside it, so readers of text skip it. */
+export const pips = (progress: number): unknown => {
+  const square = (from: number, to: number): string =>
+    Array.from({ length: to - from }, (_, i) => `M${(from + i) * PIP} 0h${PIP - 3}v${PIP - 3}h-${PIP - 3}z`).join("");
+  return html`<svg class="pips" aria-hidden="true" viewBox="0 0 ${30 * PIP - 3} ${PIP - 3}">${raw(
+    `<path class="off" d="${square(progress, 30)}"/><path class="good" d="${square(0, progress)}"/>`,
+  )}</svg>`;
+};

@@ -92,7 +92,7 @@ export class Follower {
     }
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
-    if (changed) this.#view = new View({ origin: old.origin, size, entries, volatile, names: old.names });
+    if (changed) this.#view = new View({ ...old, size, entries, volatile });
     this.#snapshot = snapshot;
     this.#loadedAt = this.deps.clock.monotonic();
     this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);
@@ -116,6 +116,7 @@ export class Follower {
     const changes = new Map<string, Entry>();
     const before = (cap: string): Entry | undefined => changes.get(cap) ?? old.entry(cap);
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
+      if (leaf.kind === "evidence") old.evidence.add(leaf);
       const entry = foldLeaf(before, leaf, bytes);
       if (!entry) continue;
       changes.set(entry.cap, entry);

@@ -1,5 +1,6 @@
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
+import { EvidenceFiles } from "./evidence.ts";
 import { Layered } from "./layered.ts";
 import { Names } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
@@ -40,6 +41,7 @@ export interface ViewParts {
   entries: Layered<Entry>;
   volatile: Volatile;
   names: Names;
+  evidence: EvidenceFiles;
 }
 
 /**
@@ -52,6 +54,7 @@ export class View {
   readonly entries: Layered<Entry>;
   readonly volatile: Volatile;
   readonly names: Names;
+  readonly evidence: EvidenceFiles;
   #payees: PayeeTable | undefined;
   readonly #memo = new Map<string, unknown>();
 
@@ -61,10 +64,12 @@ export class View {
     this.entries = parts.entries;
     this.volatile = parts.volatile;
     this.names = parts.names;
+    this.evidence = parts.evidence;
   }
 
   static empty(origin: string): View {
-    return new View({ origin, size: 0, entries: Layered.empty(), volatile: NO_VOLATILE, names: new Names() });
+    const nothing = { size: 0, entries: Layered.empty<Entry>(), volatile: NO_VOLATILE };
+    return new View({ origin, ...nothing, names: new Names(), evidence: new EvidenceFiles() });
   }
 
   entry(cap: string): Entry | undefined {

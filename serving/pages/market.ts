@@ -1,0 +1,112 @@
+import { BANDS, type Band } from "../../pipelines/record/vocabulary.ts";
+import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry, progressOf } from "../tables/entry.ts";
+import type { Layered } from "../tables/layered.ts";
+import type { View } from "../tables/view.ts";
+
+/** Endpoints on one page of the market. */
+export const ROWS = 100;
+
+/** Orders that a reader may ask for, in the words of the form. */
+export const SORTS = {
+  best: "best letter first",
+  worst: "worst letter first",
+  progress: "closest to a letter first",
+  host: "by host",
+} as const;
+export type Sort = keyof typeof SORTS;
+
+/** Bands best first; unrated ones stand last: unknown is neither good nor bad. */
+export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
+
+export interface Asked {
+  page: number;
+  /** Part of a host, a path or a description; "" for all. */
+  q: string;
+  letter: Band | null;
+  sort: Sort;
+}
+
+export interface Found {
+  /** Those of the page. */
+  entries: readonly ListedEntry[];
+  /** How many were found in all, and on how many pages. */
+  total: number;
+  pages: number;
+}
+
+/** A listed endpoint with what it is sorted and found by. */
+interface Row {
+  entry: ListedEntry;
+  card: CardEntry | null;
+  band: Band;
+  rank: number;
+  host: string;
+}
+
+interface Market {
+  rows: readonly Row[];
+  letters: ReadonlyMap<Band, number>;
+  sorted: Map<Sort, readonly Row[]>;
+}
+
+const hostOf = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
+
+/** By the published entries alone, so that a newer volatile table does not sort a hundred thousand rows again. */
+const markets = new WeakMap<Layered<Entry>, Market>();
+
+function marketOf(view: View): Market {
+  const known = markets.get(view.entries);
+  if (known) return known;
+  const rows: Row[] = [];
+  const letters = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
+  for (const entry of view.entries.values()) {
+    if (!isListed(entry)) continue;
+    const card = headlineOf(entry);
+    const band = card?.band ?? "UNRATED";
+    letters.set(band, letters.get(band)! + 1);
+    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostOf(entry.url) });
+  }
+  const made = { rows, letters, sorted: new Map() };
+  markets.set(view.entries, made);
+  return made;
+}
+
+const byUrl = (a: Row, b: Row): number => (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0);
+const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
+const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
+
+/** Paid calls that are still owed; who has them all waits for no letter and stands last. */
+const toGo = ({ card }: Row): number => 30 - progressOf(card) || 31;
+
+const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
+  best: (a, b) => a.rank - b.rank || byComposite(a, b) || byUrl(a, b),
+  worst: (a, b) => worstRank(a) - worstRank(b) || byComposite(b, a) || byUrl(a, b),
+  progress: (a, b) => toGo(a) - toGo(b) || byUrl(a, b),
+  host: (a, b) => (a.host < b.host ? -1 : a.host > b.host ? 1 : byUrl(a, b)),
+};
+
+function sortedBy(market: Market, sort: Sort): readonly Row[] {
+  const known = market.sorted.get(sort);
+  if (known) return known;
+  const made = [...market.rows].sort(ORDERS[sort]);
+  market.sorted.set(sort, made);
+  return made;
+}
+
+const matches = ({ entry }: Row, q: string): boolean =>
+  entry.url.toLowerCase().includes(q) || (entry.description?.toLowerCase().includes(q) ?? false);
+
+/** How many listed endpoints hold each letter. */
+export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
+
+/** One page of the endpoints that were asked for. Looks at every endpoint once when there is a question, at most. */
+export function findIn(view: View, { page, q, letter, sort }: Asked): Found {
+  const rows = sortedBy(marketOf(view), sort);
+  const wanted = q.toLowerCase();
+  const found =
+    letter === null && wanted === ""
+      ? rows
+      : rows.filter((row) => (letter === null || row.band === letter) && (wanted === "" || matches(row, wanted)));
+  const entries = found.slice((page - 1) * ROWS, page * ROWS).map(({ entry }) => entry);
+  return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS)) };
+}

@@ -1,0 +1,80 @@
+import { scaleLinear, scaleUtc } from "d3-scale";
+import { html, raw } from "hono/html";
+import { DAY_MS } from "../../pipelines/record/time.ts";
+
+/** Drawn at the width of a phone, so that its words keep their size there; wider screens enlarge it. */
+export const WIDTH = 360;
+export const HEIGHT = 150;
+export const LEFT = 44;
+const RIGHT = 6;
+const TOP = 8;
+const BOTTOM = 20;
+export const FLOOR = HEIGHT - BOTTOM;
+/** Fewer days than this are not stretched over the whole width. */
+const MIN_DAYS = 7;
+
+/** Day number -> x; the last day of the span is the one of `to`. */
+export function timeScale(from: number, to: number) {
+  const first = Math.min(from, to - MIN_DAYS + 1);
+  return scaleUtc([first * DAY_MS, to * DAY_MS], [LEFT + 3, WIDTH - RIGHT - 3]);
+}
+export type TimeScale = ReturnType<typeof timeScale>;
+
+/** A value from 0 upwards -> y, ending on a round figure. */
+export const valueScale = (most: number) =>
+  scaleLinear([0, most > 0 ? most : 1], [FLOOR, TOP])
+    .nice(4)
+    .clamp(true);
+
+/** A name -> y, the first on top. */
+export const rungScale = (names: readonly string[]) => {
+  const step = (FLOOR - TOP - 10) / Math.max(1, names.length - 1);
+  return (name: string): number => Math.round((TOP + 5 + names.indexOf(name) * step) * 10) / 10;
+};
+
+const tenth = (value: number): number => Math.round(value * 10) / 10;
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
+
+/** Days under the floor: a few of them, none where its words would be cut. */
+export function timeAxis(x: TimeScale): string {
+  return x
+    .ticks(4)
+    .filter((at) => at.getTime() % DAY_MS === 0)
+    .map((at) => {
+      const px = tenth(x(at));
+      const anchor = px > WIDTH - 24 ? "end" : "middle";
+      return `<path class="grid" d="M${px} ${FLOOR}v4"/><text class="axis" x="${px}" y="${FLOOR + 15}" text-anchor="${anchor}">${dayWords(at)}</text>`;
+    })
+    .join("");
+}
+
+/** A line across, with its word on the left. `words` are ours, never a stranger's. */
+export const rung = (y: number, words: string): string =>
+  `<path class="grid" d="M${LEFT} ${tenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${tenth(y) + 4}" text-anchor="end">${words}</text>`;
+
+export interface Chart {
+  id: string;
+  title: string;
+  /** What it shows, in a sentence. */
+  says: string;
+  /** SVG inside the frame; made of numbers and our own words only. */
+  inside: string;
+  /** What its marks mean: [SVG of 22 by 10, words]. */
+  key: readonly (readonly [string, string])[];
+  /** Id of the element with the same figures as a table. */
+  table: string;
+}
+
+/** A chart with its name, its meaning in words, and a link to its figures. */
+export const timeChart = ({ id, title, says, inside, key, table }: Chart): unknown => html`<figure class="chart">
+<h3 id="${id}-name">${title}</h3>
+<svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${table}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>
+<desc id="${id}-desc">${says}</desc>${raw(inside)}</svg>
+<ul class="key">${key.map(([mark, words]) => html`<li>${raw(`<svg aria-hidden="true" viewBox="0 0 22 10">${mark}</svg>`)}${words}</li>`)}</ul>
+<figcaption aria-hidden="true">${says}</figcaption></figure>`;
+
+export const KEY_LINE = '<path class="line" d="M0 5h22"/>';
+export const KEY_THIN = '<path class="thin" d="M0 5h22"/>';
+export const KEY_AREA = '<path class="area" d="M0 0h22v10h-22z"/>';
