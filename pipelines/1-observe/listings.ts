@@ -14,7 +14,7 @@ import type { Listed } from "./listings/documents.ts";
 import { delistingDraft, listingDraft } from "./listings/drafts.ts";
 import { expand } from "./listings/expand.ts";
 import { type Rejected, rejected } from "./listings/reasons.ts";
-import { readSellerDocument } from "./listings/seller.ts";
+import { readSellerDocuments } from "./listings/seller.ts";
 import { type SourceRows, Standings } from "./listings/standing.ts";
 import { originOf } from "./places.ts";
 import { type Draft, Recorder } from "./recorder.ts";
@@ -54,6 +54,20 @@ export const emptyReport = (says?: string): IntakeReport => ({
   claims: [],
   ...(says === undefined ? {} : { says }),
 });
+
+/** Rejected rows that a report over many sources keeps; all of them are counted. */
+const MAX_TOLD = 10_000;
+
+/** Adds what was read of one more source. */
+export function addReport(to: IntakeReport, more: IntakeReport): void {
+  to.items += more.items;
+  to.appended += more.appended;
+  to.refused += more.refused;
+  to.same += more.same;
+  to.delisted += more.delisted;
+  for (const row of more.rejected) if (to.rejected.length < MAX_TOLD) to.rejected.push(row);
+  for (const claim of more.claims) to.claims.push(claim);
+}
 
 interface Fresh {
   one: Draft;
@@ -103,9 +117,12 @@ export class Intake {
 
   /** A seller's own listing at its origin. An answer that is none is no error: most sellers have none. */
   async readSeller(origin: string, clock: Clock): Promise<IntakeReport> {
-    const read = await readSellerDocument(this.with_.egress, origin);
-    if ("says" in read) return emptyReport(read.says);
-    return this.take(read.listed, { name: read.url, ownOrigin: origin }, clock);
+    const read = await readSellerDocuments(this.with_.egress, origin);
+    const report = emptyReport(read.says);
+    for (const { url, listed } of read.documents) {
+      addReport(report, await this.take(listed, { name: url, ownOrigin: origin }, clock));
+    }
+    return report;
   }
 
   /** The same endpoint with the newest listing of its own that this process has read: the lake may be behind. */
@@ -201,6 +218,7 @@ export class Intake {
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
+        this.with_.metrics.count("observe_listings_total", { result: "domain_full" });
         unkept.push(rejected("domain_full", claim.body.claims));
         continue;
       }

@@ -3,7 +3,7 @@ import type { Memory } from "../record/memory.ts";
 import { dayOf } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
 import { eachAtOnce } from "./lane.ts";
-import { emptyReport, type Intake, type IntakeReport } from "./listings.ts";
+import { addReport, emptyReport, type Intake, type IntakeReport } from "./listings.ts";
 import { hostOf, originOf } from "./places.ts";
 import type { HostQueue } from "./queue.ts";
 
@@ -52,13 +52,7 @@ export class Sellers {
     const today = dayOf(this.clock.now());
     const due = [...new Set(urls.map(originOf))].filter((origin) => this.#readOn.get(origin) !== today);
     await eachAtOnce(due, this.atOnce, async (origin) => {
-      const own = await this.read(origin);
-      report.items += own.items;
-      report.appended += own.appended;
-      report.refused += own.refused;
-      report.same += own.same;
-      report.delisted += own.delisted;
-      report.claims.push(...own.claims);
+      addReport(report, await this.read(origin));
     });
     return report;
   }

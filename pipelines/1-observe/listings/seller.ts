@@ -26,26 +26,36 @@ function bounded(listed: Listed): Listed {
   return { ...listed, items: listed.items.slice(0, MAX_ITEMS), rejected: [...listed.rejected, ...over], whole: false };
 }
 
+/** One document of a seller, read. */
+export interface SellerDocument {
+  url: string;
+  listed: Listed;
+}
+
 /**
- * A seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. A host that does not
- * answer is not asked again. Never throws for what the seller does.
+ * A seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. Lists that are empty
+ * are given too, since they say that something is gone; the first that names an endpoint is the last. A host that does
+ * not answer is not asked again. Never throws for what the seller does.
  */
-export async function readSellerDocument(
+export async function readSellerDocuments(
   egress: Egress,
   origin: string,
-): Promise<{ url: string; listed: Listed } | { says: string }> {
-  let first: string | null = null;
-  let empty: { url: string; listed: Listed } | null = null;
+): Promise<{ documents: SellerDocument[]; says?: string }> {
+  const documents: SellerDocument[] = [];
+  let says: string | undefined;
   for (const path of SELLER_PATHS) {
     const url = `${origin}${path}`;
     const headers = { accept: "application/json" };
     const result = await egress.fetch({ url, method: "GET", headers, profile: "handshake" });
-    if (result.outcome !== "answered") return empty ?? { says: first ?? result.says };
+    if (result.outcome !== "answered") {
+      says ??= result.says;
+      break;
+    }
     const text = result.status === 200 ? textOf(result.body) : null;
     const listed = text === null ? null : bounded(readText(text));
-    if (listed !== null && listed.items.length > 0) return { url, listed };
-    if (listed !== null && listed.form !== "none") empty ??= { url, listed };
-    first ??= result.status === 200 ? "no listing in any form that is read" : `status ${result.status}`;
+    if (listed !== null && listed.form !== "none") documents.push({ url, listed });
+    if (listed !== null && listed.items.length > 0) break;
+    says ??= result.status === 200 ? "no listing in any form that is read" : `status ${result.status}`;
   }
-  return empty ?? { says: first ?? "no listing" };
+  return documents.length > 0 || says === undefined ? { documents } : { documents, says };
 }

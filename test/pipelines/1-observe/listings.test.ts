@@ -182,6 +182,13 @@ describe("a catalogue", () => {
     expect(egress.asked).toHaveLength(6);
   });
 
+  test("of several rows of one resource the one that was updated last; rows without a place are not lost", async () => {
+    const of = (lastUpdated: unknown, name: string) => ({ resource: "https://s.example/a", lastUpdated, name });
+    const moving = [of("2026-03-01T00:00:00Z", "new"), of(1_700_000_000, "old"), { type: "http" }, 7];
+    const { result } = read((asked) => page(moving, asked, 4));
+    expect((await result).rows).toMatchObject([{ name: "new" }, { type: "http" }, 7]);
+  });
+
   test("rows that paging loses come with the next pass", async () => {
     let calls = 0;
     const { result } = read((asked) => page(calls++ < 3 ? rows.filter((_, i) => i % 7) : rows, asked));

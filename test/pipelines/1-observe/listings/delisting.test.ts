@@ -93,6 +93,15 @@ describe("a seller's listing that was read whole", () => {
     expect(await read()).toMatchObject({ delisted: 2 });
   });
 
+  test("a list that became empty is gone, though another document names endpoints now", async () => {
+    await read("/a", "/b");
+    const openapi = { openapi: "3.0.0", paths: { "/c": { get: { responses: { 402: {} } } } } };
+    const files: Record<string, unknown> = { "/.well-known/x402": { items: [] }, "/openapi.json": openapi };
+    egress.sellers.set(seller, (asked) => answer(200, files[new URL(asked.url).pathname] ?? {}));
+    expect(await take.readSeller(seller, clock)).toMatchObject({ delisted: 2, appended: 1 });
+    expect([await isListed("/a"), await isListed("/c")]).toEqual([false, true]);
+  });
+
   test.each([
     ["gone", () => answer(404, {})],
     ["html", () => answer(200, "<!doctype html><p>soon")],

@@ -6,7 +6,7 @@ import { claimOf } from "../../../../pipelines/1-observe/claims.ts";
 import { readText } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { expand } from "../../../../pipelines/1-observe/listings/expand.ts";
 import { takeFile, takeUrl } from "../../../../pipelines/1-observe/listings/operator.ts";
-import { readSellerDocument } from "../../../../pipelines/1-observe/listings/seller.ts";
+import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/seller.ts";
 import { Intake } from "../../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
@@ -236,7 +236,7 @@ describe("a seller's own document", () => {
       const file = files[new URL(asked.url).pathname];
       return file === undefined ? answer(404, {}) : answer(200, file);
     });
-    return { egress, read: readSellerDocument(egress, SELLER) };
+    return { egress, read: readSellerDocuments(egress, SELLER) };
   };
   const openapi = { openapi: "3.0.0", paths: { "/a": { get: { responses: { 402: {} } } } } };
   const card = { name: "a", skills: [{ url: "/c" }], payments: { protocol: "x402" } };
@@ -258,15 +258,15 @@ describe("a seller's own document", () => {
     ],
   ])("%s", async (_name, files, path, asked) => {
     const { egress, read } = seller(files);
-    expect(await read).toMatchObject({ url: `${SELLER}${path}` });
+    expect((await read).documents.map((one) => one.url)).toEqual([`${SELLER}${path}`]);
     expect(egress.asked).toHaveLength(asked);
   });
 
   test("none at all, and a host that does not answer is asked once", async () => {
-    expect(await seller({}).read).toEqual({ says: "status 404" });
+    expect(await seller({}).read).toEqual({ documents: [], says: "status 404" });
     const { egress } = world();
     egress.sellers.set(SELLER, timeout);
-    expect(await readSellerDocument(egress, SELLER)).toEqual({ says: "no answer" });
+    expect(await readSellerDocuments(egress, SELLER)).toEqual({ documents: [], says: "no answer" });
     expect(egress.asked).toHaveLength(1);
   });
 
