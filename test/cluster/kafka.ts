@@ -34,6 +34,8 @@ async function jars(): Promise<string> {
 interface Node {
   id: number;
   port: number;
+  /** Where clients are sent: the port itself, or a proxy's in front of it. */
+  advertised: number;
   controllerPort: number;
   dir: string;
   process: ChildProcess | null;
@@ -55,7 +57,7 @@ const properties = (node: Node, nodes: readonly Node[]): string =>
     "node.id": node.id,
     "controller.quorum.voters": nodes.map(({ id, controllerPort }) => `${id}@127.0.0.1:${controllerPort}`).join(","),
     listeners: `PLAINTEXT://127.0.0.1:${node.port},CONTROLLER://127.0.0.1:${node.controllerPort}`,
-    "advertised.listeners": `PLAINTEXT://127.0.0.1:${node.port}`,
+    "advertised.listeners": `PLAINTEXT://127.0.0.1:${node.advertised}`,
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "log.dirs": join(node.dir, "data"),
@@ -72,8 +74,14 @@ const properties = (node: Node, nodes: readonly Node[]): string =>
     .map(([name, value]) => `${name}=${value}\n`)
     .join("");
 
-/** A real Apache Kafka in KRaft mode: one broker, or three for fault tests, on free ports. */
-export async function startKafka(count = 1): Promise<KafkaCluster> {
+/**
+ * A real Apache Kafka in KRaft mode: one broker, or three for fault tests, on free ports.
+ * @param advertise where clients find a broker instead of at its own port: a proxy in front of it
+ */
+export async function startKafka(
+  count = 1,
+  advertise: (port: number) => number | Promise<number> = (port) => port,
+): Promise<KafkaCluster> {
   const lib = await jars();
   const java = (args: readonly string[]) => [
     "-cp",
@@ -86,7 +94,9 @@ export async function startKafka(count = 1): Promise<KafkaCluster> {
   for (let id = 1; id <= count; id++) {
     const own = join(dir, String(id));
     await mkdir(own);
-    nodes.push({ id, port: await freePort(), controllerPort: await freePort(), dir: own, process: null });
+    const port = await freePort();
+    const advertised = await advertise(port);
+    nodes.push({ id, port, advertised, controllerPort: await freePort(), dir: own, process: null });
   }
   // 16 random bytes as base64url, as `StorageTool random-uuid` prints them.
   const clusterId = Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url");
@@ -115,7 +125,7 @@ export async function startKafka(count = 1): Promise<KafkaCluster> {
     await gone;
   };
   return {
-    brokers: nodes.map(({ port }) => `127.0.0.1:${port}`),
+    brokers: nodes.map(({ advertised }) => `127.0.0.1:${advertised}`),
     kill: (node) => kill(nodes[node]!),
     async start(node) {
       begin(nodes[node]!);

@@ -16,9 +16,13 @@ export const TOOLS: Record<string, Tool> = {
   java: {
     command: ["java", "-version"],
     install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",
-    needs: ["log.test.ts"],
+    needs: ["log.test.ts", "log-faults.test.ts"],
   },
-  maven: { command: ["mvn", "-version"], install: "apt-get install maven", needs: ["log.test.ts"] },
+  maven: {
+    command: ["mvn", "-version"],
+    install: "apt-get install maven",
+    needs: ["log.test.ts", "log-faults.test.ts"],
+  },
 };
 
 /** Is it there and does it start? Debian puts daemons where a user's PATH may not look. */

@@ -1,0 +1,151 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
+import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
+import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import { record } from "../infra/log/contract.ts";
+import { type KafkaCluster, startKafka } from "./kafka.ts";
+
+const logger = createLogger("silent");
+const TOPIC = "observations.free";
+const PARTITIONS = 4;
+
+const addressOf = (kafka: KafkaCluster, prefix: string) =>
+  parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
+
+/** Everything of one topic, by partition, in order. */
+async function everything(log: Log): Promise<LogRecord[][]> {
+  const all: LogRecord[][] = [];
+  for (let partition = 0; partition < PARTITIONS; partition++) {
+    const found: LogRecord[] = [];
+    const { start, end } = await log.bounds(TOPIC, partition);
+    for (let from = start; from < end; ) {
+      const read = await log.read(TOPIC, partition, from, { maxRecords: 10_000, waitMs: 10_000 });
+      found.push(...read);
+      from = read.at(-1)!.offset + 1;
+    }
+    all.push(found);
+  }
+  return all;
+}
+
+/**
+ * A writer that appends until told to stop, as observers do: what was not acknowledged is appended again under the same
+ * ids. @returns what was acknowledged, in order, and how many appends failed on the way
+ */
+async function appending(log: Log, until: () => boolean): Promise<{ acked: Appended[]; failures: number }> {
+  const acked: Appended[] = [];
+  let failures = 0;
+  for (let n = 0; !until(); n++) {
+    const batch = Array.from({ length: 40 }, (_, i) => record(TOPIC, (n + i) % PARTITIONS));
+    for (;;) {
+      try {
+        acked.push(...(await log.append(batch)));
+        break;
+      } catch {
+        failures++;
+      }
+    }
+  }
+  return { acked, failures };
+}
+
+/**
+ * The oracle: every acknowledged record stands at the offset that was named, offsets are dense, copies carry the id of
+ * what they copy, and without copies each lane's order is the order of the appends.
+ */
+async function prove(log: Log, acked: readonly Appended[]): Promise<{ copies: number }> {
+  const all = await everything(log);
+  let copies = 0;
+  const ids = new Set(acked.map(({ eventId }) => eventId));
+  for (const [partition, records] of all.entries()) {
+    expect(records.map(({ offset }) => offset)).toEqual(records.map((_, i) => i));
+    const own = acked.filter((one) => one.partition === partition);
+    for (const { offset, eventId } of own) expect([offset, records[offset]?.eventId]).toEqual([offset, eventId]);
+    const first = new Map<string, number>();
+    for (const { eventId, offset } of records) {
+      expect(ids.has(eventId)).toBe(true);
+      if (first.has(eventId)) copies++;
+      else first.set(eventId, offset);
+    }
+    const order = own.map(({ eventId }) => first.get(eventId)!);
+    expect(order).toEqual([...order].sort((a, b) => a - b));
+  }
+  return { copies };
+}
+
+describe("three brokers, one of them killed and started again, twice", () => {
+  let kafka: KafkaCluster;
+  beforeAll(async () => {
+    kafka = await startKafka(3);
+  });
+  afterAll(() => kafka.stop());
+
+  it("lose nothing that was acknowledged", async () => {
+    const place = addressOf(kafka, "killed");
+    const log = await openKafkaLog(place, {
+      logger,
+      create: { partitions: PARTITIONS, replicas: 3, minInSync: 2 },
+    });
+    let over = false;
+    const writing = appending(log, () => over);
+    for (const node of [0, 1]) {
+      await new Promise((resolve) => setTimeout(resolve, 1_500));
+      await kafka.kill(node);
+      await new Promise((resolve) => setTimeout(resolve, 4_000));
+      await kafka.start(node);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    over = true;
+    const { acked } = await writing;
+    expect(acked.length).toBeGreaterThan(1_000);
+    // A client that knows nothing of what happened.
+    const fresh = await openKafkaLog(place, { logger });
+    expect(fresh.id).toBe(log.id);
+    await prove(fresh, acked);
+    await fresh.close();
+    await log.close();
+  });
+});
+
+describe("a network between client and broker", () => {
+  let kafka: KafkaCluster;
+  let proxy: TcpProxy;
+  beforeAll(async () => {
+    kafka = await startKafka(1, async (port) => {
+      proxy = await startTcpProxy(() => port);
+      return proxy.port;
+    });
+  });
+  afterAll(async () => {
+    await proxy.close();
+    await kafka.stop();
+  });
+
+  it.each(["answers lost", "slow", "refused"] as const)(
+    "with %s: acknowledged is stored, and copies share an id",
+    async (weather) => {
+      const log = await openKafkaLog(addressOf(kafka, weather.replace(" ", "-")), {
+        logger,
+        create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
+      });
+      let over = false;
+      const writing = appending(log, () => over);
+      for (let n = 0; n < 3; n++) {
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        proxy.weather = weather;
+        await new Promise((resolve) => setTimeout(resolve, 700));
+        // What was in flight is gone with the connection.
+        if (weather !== "slow") proxy.cut();
+        proxy.weather = "clear";
+      }
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      over = true;
+      const { acked } = await writing;
+      expect(acked.length).toBeGreaterThan(100);
+      await prove(log, acked);
+      await log.close();
+    },
+  );
+});
