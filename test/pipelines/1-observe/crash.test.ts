@@ -5,7 +5,19 @@ import type { Rail, Wallets } from "../../../infra/rails/rails.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
-import { answer, CAPS, type FakeWorld, fakeWorld, type Handler, honest, paying, terms402, timeout } from "./world.ts";
+import { mpp402, mppSeller, toolSeller, unpaidTool } from "./tongues.ts";
+import {
+  answer,
+  CAPS,
+  type FakeWorld,
+  fakeWorld,
+  type Handler,
+  honest,
+  paying,
+  sumOf,
+  terms402,
+  timeout,
+} from "./world.ts";
 
 /**
  * A process that is killed at its n-th step: each call to the outside has a seam before it and one after it. After the
@@ -92,6 +104,35 @@ const sellers: [string, (world: FakeWorld) => Handler][] = [
       }),
   ],
   ["refuser", (world) => paying(world.rail, () => terms402())],
+  [
+    "honest, over mpp",
+    (world) =>
+      mppSeller((asked) => {
+        world.rail.settle(asked.payment!);
+        return answer(200, { sum: sumOf(asked.url) });
+      }),
+  ],
+  [
+    "thief, over mpp",
+    (world) =>
+      mppSeller((asked) => {
+        world.rail.settle(asked.payment!);
+        return timeout();
+      }),
+  ],
+  ["refuser, over mpp", () => mppSeller(() => mpp402())],
+  ["honest, a tool", (world) => toolSeller(world.rail)],
+  [
+    "thief, a tool",
+    (world) =>
+      toolSeller(world.rail, {
+        paid: (asked) => {
+          world.rail.settle(asked.payment!);
+          return timeout();
+        },
+      }),
+  ],
+  ["refuser, a tool", (world) => toolSeller(world.rail, { paid: unpaidTool })],
 ];
 
 /** Kills one process at `killAt`, lets the next one do its work, and proves the record. Returns the seams it passed. */

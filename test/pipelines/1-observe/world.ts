@@ -74,7 +74,7 @@ export class LogMemory implements Memory {
     const caps = new Map<string, ListedCap>();
     const firstSeen = new Map<string, string>();
     for (const { type, cap, body, event_id, observed_at } of this.log.envelopes()) {
-      if (type === "handshake" && cap && !firstSeen.has(cap)) firstSeen.set(cap, observed_at);
+      if ((type === "handshake" || type === "mcp.probe") && cap && !firstSeen.has(cap)) firstSeen.set(cap, observed_at);
       if (type !== "listing" || !cap) continue;
       const listing = body as BodyOf<"listing">;
       const { claims, seller_controlled } = listing;
@@ -100,7 +100,8 @@ export class LogMemory implements Memory {
       const one = cap ? caps.get(cap) : undefined;
       if (!one) continue;
       one.firstSeen = firstSeen.get(one.cap) ?? null;
-      if (type === "handshake") one.lastPrice = (body as BodyOf<"handshake">).price ?? one.lastPrice;
+      if (type === "handshake" || type === "mcp.probe")
+        one.lastPrice = (body as BodyOf<"handshake">).price ?? one.lastPrice;
       const result = type === "paid.intent" ? results.get(event_id) : undefined;
       if (!result || (result.fault !== null && result.fault !== "blocked")) continue;
       one.paidBlocks++;
@@ -126,11 +127,18 @@ export class LogMemory implements Memory {
   async doneOn(day: string): Promise<Set<string>> {
     const done = new Set<string>();
     for (const { type, body, event_id } of this.log.envelopes()) {
-      if (type !== "handshake" && type !== "paid.intent") continue;
+      if (type !== "handshake" && type !== "mcp.probe" && type !== "paid.intent") continue;
       const { slot } = body as BodyOf<"handshake">;
       if (dayOf(new Date(slot.block * BLOCK_MS)) === day) done.add(event_id);
     }
     return done;
+  }
+
+  async passedInputs(): Promise<string[]> {
+    const passed = new Set(this.log.bodies("paid.result").flatMap((one) => (passes(one) ? [one.intent] : [])));
+    return this.#intents().flatMap(({ eventId, cap, intent }) =>
+      passed.has(eventId) && intent.input === "synthetic" ? [`${cap} ${intent.request_sha256}`] : [],
+    );
   }
 
   #intents(): OpenIntent[] {
@@ -161,7 +169,11 @@ export class LogMemory implements Memory {
     const results = new Map(this.log.bodies("paid.result").map((one) => [one.intent, one]));
     const seen = new Map(this.log.bodies("settlement").map((one) => [one.intent, one]));
     const later = this.log.bodies("paid.followup");
-    const refunds = later.flatMap((one) => (one.refund ? [{ intent: one.of, tx: one.refund.tx }] : []));
+    const intents = new Map(this.#intents().map((one) => [one.eventId, one.intent]));
+    const refunds = later.flatMap(({ of, refund }) => {
+      const { wallet, quote } = intents.get(of) ?? {};
+      return refund && wallet && quote ? [{ intent: of, tx: refund.tx, payee: quote.pay_to, wallet }] : [];
+    });
     const owed = this.#intents().flatMap((one) => {
       const [result, transfer] = [results.get(one.eventId), seen.get(one.eventId)];
       const shown = later.filter((row) => row.of === one.eventId && row.kind === "shown_again");
@@ -207,14 +219,16 @@ export class FakeRail implements Rail {
   }
   canPay(entry: PayableEntry): boolean {
     const { scheme, network, asset, amountAtomic } = entry;
-    return scheme === "exact" && network === NETWORK && asset.toLowerCase() === ASSET && amountAtomic > 0n;
+    const known = scheme === "exact" || entry.challenge?.method === "evm";
+    return known && network === NETWORK && asset.toLowerCase() === ASSET && amountAtomic > 0n;
   }
   async sign(entry: PayableEntry, wallet: Wallet): Promise<SignedPayment> {
     const nonce = `0x${createHash("sha256").update(`${this.signed.length} ${Math.random()}`).digest("hex")}`;
     const value = { nonce, from: wallet.address, to: entry.payTo, amount: entry.amountAtomic.toString() };
+    const headerValue = Buffer.from(JSON.stringify(value)).toString("base64");
     const signed: SignedPayment = {
-      headerName: entry.x402Version === 1 ? "X-PAYMENT" : "PAYMENT-SIGNATURE",
-      headerValue: Buffer.from(JSON.stringify(value)).toString("base64"),
+      headerName: entry.challenge ? "AUTHORIZATION" : entry.x402Version === 1 ? "X-PAYMENT" : "PAYMENT-SIGNATURE",
+      headerValue: entry.challenge ? `Payment ${headerValue}` : headerValue,
       from: wallet.address,
       nonce,
       validAfter: 0,
@@ -226,7 +240,7 @@ export class FakeRail implements Rail {
   }
   /** What a seller's facilitator does. The same nonce settles once. False when the chain is down or the nonce is used. */
   settle(header: string, change: Partial<Settlement> = {}): boolean {
-    const { nonce, from, to, amount } = JSON.parse(Buffer.from(header, "base64").toString());
+    const { nonce, from, to, amount } = JSON.parse(Buffer.from(header.replace(/^Payment /, ""), "base64").toString());
     if (this.down || this.settled.has(nonce)) return false;
     this.block++;
     const tx = `0x${createHash("sha256").update(nonce).digest("hex")}`;
@@ -266,7 +280,7 @@ export class FakeWallets implements Wallets {
 }
 
 export interface Asked extends EgressRequest {
-  /** The payment header's value, when one was sent. */
+  /** The payment as the intent has it, when one was sent: in a header, or in a tool's call. */
   payment: string | undefined;
   json: unknown;
 }
@@ -281,8 +295,10 @@ export class FakeEgress implements Egress {
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
     const headers = Object.fromEntries(Object.entries(request.headers ?? {}).map(([k, v]) => [k.toLowerCase(), v]));
-    const payment = headers["payment-signature"] ?? headers["x-payment"];
     const json = request.body ? JSON.parse(Buffer.from(request.body).toString()) : undefined;
+    const inCall = json?.params?._meta?.["x402/payment"];
+    const inTool = inCall && Buffer.from(JSON.stringify(inCall)).toString("base64");
+    const payment = headers["payment-signature"] ?? headers["x-payment"] ?? headers.authorization ?? inTool;
     const asked: Asked = { ...request, headers, payment, json };
     this.before?.(asked);
     const n = this.asked.filter((one) => one.url === request.url && one.method === request.method).length;
@@ -363,7 +379,7 @@ export const item = (change: Record<string, unknown> = {}) => ({
 
 export const wellKnown = (...items: unknown[]) => ({ version: 1, x402Version: 2, items });
 
-const sumOf = (url: string): number => {
+export const sumOf = (url: string): number => {
   const { searchParams } = new URL(url);
   return Number(searchParams.get("a")) + Number(searchParams.get("b"));
 };
