@@ -2,4 +2,4 @@
 -- grain: one correction, dispute or reinstatement
 -- reads: said
 -- writes: nothing
-SELECT type, cap, body, part, log_offset FROM said ORDER BY t, event_id
+SELECT type, cap, body, part, log_offset FROM said ORDER BY t, part, log_offset
