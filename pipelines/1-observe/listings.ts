@@ -24,7 +24,7 @@ import type { ReadTerms } from "./terms.ts";
 export const MAX_PER_DOMAIN = 200;
 /** Sellers' own claims that are kept whole, to be newer than the lake. */
 const MAX_OWN = 20_000;
-/** An origin is not read again within this long (real ms), however many of its 402s differ from its listing. */
+/** An origin is not read again within this long (ms of the record), however many of its 402s differ from its listing. */
 const REREAD_MS = 60_000;
 const BATCH = 200;
 
@@ -137,9 +137,10 @@ export class Intake {
    */
   async reread(one: ListedCap, clock: Clock): Promise<ListedCap> {
     const origin = originOf(one.url);
+    const now = clock.now().getTime();
     const last = this.#rereadAt.get(origin);
-    if (last === undefined || performance.now() - last > REREAD_MS) {
-      this.#rereadAt.set(origin, performance.now());
+    if (last === undefined || Math.abs(now - last) > REREAD_MS) {
+      this.#rereadAt.set(origin, now);
       await this.readSeller(origin, clock);
     }
     return this.current(one);
