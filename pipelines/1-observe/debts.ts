@@ -13,12 +13,25 @@ interface Debt {
   seen: Settlement;
   /** First block that was not looked at yet. */
   since: number;
+  /** How often it was looked for, and the look of this process in which it is again. */
+  looks: number;
+  due: number;
 }
+
+/** A Transfer that a refund stands on, and between whom. */
+interface Claim {
+  tx: string;
+  pair: string;
+}
+
+const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
 const MAX_DEBTS = 10_000;
 /** Pairs of payee and wallet that are looked at in one sweep, and at once; the others come first in the next. */
 const PAIRS_PER_SWEEP = 200;
 const AT_ONCE = 8;
+/** After every eighth look in vain one more is left out: every minute at first, every twenty minutes after a day. */
+const LOOKS_A_STEP = 8;
 /** Blocks looked at again: what was not final then may be now, or stand in another block. */
 const OVERLAP_BLOCKS = 300;
 /** A refund later than the longest window counts for no card any more (chain seconds). */
@@ -31,8 +44,9 @@ const REFUND_WITHIN_S = 90 * 86_400;
  */
 export class Debts {
   readonly #owed = new BoundedMap<string, Debt>(MAX_DEBTS);
-  /** Event id of a debt -> Transfer by which this process booked it as paid back. */
-  readonly #paidBack = new BoundedMap<string, string>(MAX_DEBTS);
+  /** Event id of a debt -> what this process booked it as paid back by. */
+  readonly #paidBack = new BoundedMap<string, Claim>(MAX_DEBTS);
+  #look = 0;
 
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger">,
@@ -42,7 +56,7 @@ export class Debts {
   /** A payment of this process that settled, and nothing came, also when the proof was shown again. */
   owe(of: Debt["of"], seen: Settlement): void {
     if (this.#owed.has(of.eventId) || this.#paidBack.has(of.eventId)) return;
-    this.#owed.set(of.eventId, { of, seen, since: seen.blockNumber });
+    this.#owed.set(of.eventId, { of, seen, since: seen.blockNumber, looks: 0, due: 0 });
   }
 
   /**
@@ -53,10 +67,16 @@ export class Debts {
   async look(clock: Clock, head: { number: number; time: number }): Promise<number> {
     const { owed, refunds } = await this.memory.debts();
     for (const { seen, ...of } of owed) this.owe(of, settlementOf(seen));
-    const booked = new Map([...refunds.map(({ intent, tx }) => [intent, tx] as const), ...this.#paidBack.entries()]);
+    const recorded = refunds.map(
+      ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairOf(payee, wallet) }] as const,
+    );
+    const booked = new Map<string, Claim>([...recorded, ...this.#paidBack.entries()]);
     let found = 0;
+    this.#look++;
     await eachAtOnce(this.#pairs(head.time), AT_ONCE, async (debts) => {
       const { seen } = debts[0]!;
+      const pair = pairOf(seen.to, seen.from);
+      const claims = [...booked.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
       const since = Math.min(...debts.map((debt) => debt.since));
       let back: Settlement[];
       try {
@@ -65,20 +85,23 @@ export class Debts {
         this.tools.logger.warn({ err: error }, "refunds could not be looked for");
         return;
       }
-      for (const [debt, refund] of matched(debts, unclaimed(back, booked))) {
+      for (const [debt, refund] of matched(debts, unclaimed(back, claims))) {
         const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
         const body = { of: debt.of.eventId, kind: "refund" as const, refund: what };
         await this.tools.recorder.append([followupRow(debt.of.cap, body, factTime(debt.of, clock))]);
-        this.#paidBack.set(debt.of.eventId, refund.tx);
+        this.#paidBack.set(debt.of.eventId, { tx: refund.tx, pair });
         this.#owed.delete(debt.of.eventId);
         found++;
       }
-      for (const debt of debts) debt.since = Math.max(debt.since, head.number - OVERLAP_BLOCKS);
+      for (const debt of debts) {
+        debt.since = Math.max(debt.since, head.number - OVERLAP_BLOCKS);
+        debt.due = this.#look + 1 + Math.floor(++debt.looks / LOOKS_A_STEP);
+      }
     });
     return found;
   }
 
-  /** The debts of this look by payee and wallet, oldest first; they go to the end of the line. */
+  /** The debts of this look by payee and wallet, oldest first; each pair goes to the end of the line. */
   #pairs(now: number): Debt[][] {
     const pairs = new Map<string, Debt[]>();
     for (const debt of this.#owed.values()) {
@@ -87,7 +110,8 @@ export class Debts {
         this.#owed.delete(eventId);
         continue;
       }
-      const pair = `${debt.seen.to} ${debt.seen.from}`;
+      if (debt.due > this.#look) continue;
+      const pair = pairOf(debt.seen.to, debt.seen.from);
       if (!pairs.has(pair) && pairs.size >= PAIRS_PER_SWEEP) continue;
       pairs.set(pair, [...(pairs.get(pair) ?? []), debt]);
       this.#owed.set(eventId, debt);
@@ -96,10 +120,10 @@ export class Debts {
   }
 }
 
-/** Final Transfers that no refund in the record stands on. One transaction may hold several. */
-function unclaimed(back: readonly Settlement[], booked: ReadonlyMap<string, string>): Settlement[] {
+/** Final Transfers that no refund stands on. One transaction may hold several between the same two. */
+function unclaimed(back: readonly Settlement[], claimed: readonly string[]): Settlement[] {
   const claims = new Map<string, number>();
-  for (const tx of booked.values()) claims.set(tx, (claims.get(tx) ?? 0) + 1);
+  for (const tx of claimed) claims.set(tx, (claims.get(tx) ?? 0) + 1);
   return back.filter(({ tx, final }) => {
     const left = claims.get(tx) ?? 0;
     if (left > 0) claims.set(tx, left - 1);

@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
-import type { AwaitedIntent, ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
+import type { AwaitedIntent, DebtsKnown, ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { rfc3339 } from "../record/time.ts";
 import { placeOf } from "./endpoints.ts";
@@ -22,6 +22,10 @@ export function createMemory(lake: Lake): Memory {
       }
       return done;
     },
+    async passedInputs(most) {
+      const rows = await lake.all<{ cap: string; request_sha256: string }>(sql("48_passed_inputs"), { most });
+      return rows.map(({ cap, request_sha256 }) => `${cap} ${request_sha256}`);
+    },
     openIntents: () => intents("26_open_intents"),
     awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("26_awaiting_settlement"))).map(awaitedOf),
     async debts() {
@@ -29,7 +33,7 @@ export function createMemory(lake: Lake): Memory {
         ...intentOf(row),
         seen: JSON.parse(row.settlement) as BodyOf<"settlement">,
       }));
-      return { owed, refunds: await lake.all<{ intent: string; tx: string }>(sql("26_refunds")) };
+      return { owed, refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("26_refunds")) };
     },
     async spentOn(day) {
       const byCap = new Map<string, bigint>();

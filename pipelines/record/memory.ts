@@ -11,6 +11,8 @@ export interface Memory {
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
   /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
   doneOn(day: string): Promise<Set<string>>;
+  /** Newest first, at most `most`: inputs that we made up and that passed, as `<cap> <request_sha256>`. */
+  passedInputs(most: number): Promise<string[]>;
   /** Intents without a result: a process died between them. */
   openIntents(): Promise<OpenIntent[]>;
   /** Intents with a result whose Transfer was not seen yet and may still come, or was seen and is not final yet. */
@@ -69,6 +71,6 @@ export interface AwaitedIntent extends OpenIntent {
 
 export interface DebtsKnown {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
-  /** Which Transfer paid which intent back: it pays no other. */
-  refunds: { intent: string; tx: string }[];
+  /** Which Transfer from payee to wallet paid which intent back: it pays no other. */
+  refunds: { intent: string; tx: string; payee: string; wallet: string }[];
 }

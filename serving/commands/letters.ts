@@ -53,25 +53,55 @@ export async function lettersOf(
   return letters;
 }
 
-/** The same as a table for people, and where to look next. */
+const WIDTH = 110;
+const INDENT = " ".repeat(4);
+
+/** Words in lines of at most `WIDTH` characters, each indented. */
+function wrapped(text: string): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= WIDTH) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(INDENT + word);
+  }
+  return lines;
+}
+
+/** Three decimals, rounded down, as the sentence says it. */
+const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
+
+const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
+
+/** The same as a table for people: a line a seller, its reasons under it, and where to look next. */
 export function letterTable(result: MarketLetters, baseUrl: string): string {
-  const rows = result.market.map((one) => [
-    one.band,
-    one.seller,
-    one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-",
-    one.composite === null ? "-" : one.composite.toFixed(3),
+  const rows = [
+    ["letter", "seller", "tier", "composite", "records"],
+    ...result.market.map((one) => {
+      const composite = one.composite === null ? "-" : lowerBound3(one.composite);
+      return [one.band, one.seller, tierOf(one), composite, String(one.samples)];
+    }),
+  ];
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  const [head, ...lines] = rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i]!))
+      .join("  ")
+      .trimEnd(),
+  );
+  const market = result.market.flatMap((one, i) => [
+    lines[i]!,
+    ...wrapped(one.why),
+    ...(one.flags.length ? wrapped(`flags: ${one.flags.join(", ")}`) : []),
+    ...(one.defects.length ? wrapped(`defects: ${one.defects.join(", ")}`) : []),
   ]);
-  const widths = [0, 1, 2, 3].map((i) => Math.max(...rows.map((row) => row[i]!.length)));
-  const lines = result.market.map((one, i) => {
-    const cells = rows[i]!.map((cell, c) => cell.padEnd(widths[c]!)).join("  ");
-    return `${cells}  ${one.why}${one.flags.length ? `\n${" ".repeat(widths[0]! + 2)}flags: ${one.flags.join(", ")}` : ""}`;
-  });
   const first = result.market[0];
+  const { from, until } = result.lapsed;
   return [
     "",
-    ...lines,
+    head!,
+    ...market,
     "",
-    `Record time ${result.lapsed.from} to ${result.lapsed.until} was lapsed in ${result.took_s} s; ${result.tree_size} leaves are published.`,
+    `Record time ${from} to ${until} was lapsed in ${result.took_s} s; ${result.tree_size} leaves are published.`,
     first ? `Ask: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
     "",
   ].join("\n");

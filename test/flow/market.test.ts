@@ -13,6 +13,7 @@ import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts"
 import { runStart } from "../helpers/run-start.ts";
 
 interface Deserved {
+  /** One letter, or a class of them where lots decide between two. */
   band: string;
   tier: "OUTCOME" | "DELIVERY" | "LIVENESS";
   why: RegExp;
@@ -96,10 +97,11 @@ const EXPECTED: Record<string, Deserved> = {
     flags: ["blocks_prober"],
     without: ["recent_failures"],
   },
+  // How many of its calls were blind is drawn by lot: what it may not do is reach a C.
   "regulars-only": {
-    band: "F",
+    band: "[DF]",
     tier: "OUTCOME",
-    why: /no better than F because that bound is below 0\.40/,
+    why: /no better than [DF] because that bound is below 0\.[46]0/,
     flags: ["recent_failures"],
     without: ["took_the_money"],
   },
@@ -173,7 +175,8 @@ describe("the demo market", () => {
   test.each(Object.entries(EXPECTED))("%s gets what it deserves", (seller, deserved) => {
     const { band, tier, why, flags = [], without = [], defects = [] } = deserved;
     const found = result.market.find((one) => one.seller === seller)!;
-    expect(found, JSON.stringify(found)).toMatchObject({ band, tier: `${tier}_VERIFIED` });
+    expect(found, JSON.stringify(found)).toMatchObject({ tier: `${tier}_VERIFIED` });
+    expect(found.band, JSON.stringify(found)).toMatch(new RegExp(`^(?:${band})$`));
     expect(found.why).toMatch(why);
     expect(found.flags).toEqual(expect.arrayContaining([...flags]));
     expect(without.filter((flag) => found.flags.includes(flag))).toEqual([]);

@@ -126,6 +126,44 @@ test("a Transfer that an earlier process booked pays no second debt", async () =
   expect(await swept(world.restart())).toBe(1);
 });
 
+test("one transaction that pays two wallets back pays two debts", async () => {
+  const world = await robbed();
+  back(world, "0xboth", 10_000n);
+  expect(await swept(world.restart())).toBe(1);
+  const { memory } = world;
+  const known = memory.debts.bind(memory);
+  const [intent] = world.log.envelopes().filter((one) => one.type === "paid.intent");
+  const seen = { ...world.log.bodies("settlement")[0]!, from: "0x2222222222222222222222222222222222222222" };
+  const other = {
+    eventId: "rec_other",
+    cap: intent!.cap!,
+    observedAt: intent!.observed_at,
+    intent: intent!.body as never,
+    seen,
+  };
+  memory.debts = async () => ({ ...(await known()), owed: [other] });
+  world.rail.transfersBack.push({ ...world.rail.transfersBack[0]!, to: seen.from });
+  expect(await swept(world.restart())).toBe(1);
+});
+
+test("a debt is looked for ever less often, and never given up within the window", async () => {
+  const world = await robbed();
+  const next = world.restart();
+  let asked = 0;
+  const transfers = world.rail.transfers.bind(world.rail);
+  world.rail.transfers = async (query) => {
+    asked++;
+    return transfers(query);
+  };
+  for (let n = 0; n < 100; n++) await next.awaitSettlements();
+  expect(asked).toBeGreaterThan(20);
+  expect(asked).toBeLessThan(50);
+  back(world, "0xback", 10_000n);
+  let found = 0;
+  for (let n = 0; n < 10; n++) found += await swept(next);
+  expect(found).toBe(1);
+});
+
 test("a settlement that was not final when its process ended becomes final under the next one", async () => {
   const world = fakeWorld();
   world.rail.final = false;

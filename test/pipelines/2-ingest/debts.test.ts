@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { Memory } from "../../../pipelines/record/memory.ts";
-import { at, followup, intent, later, NOTHING, result, settlement } from "./records.ts";
+import { at, followup, intent, later, NOTHING, PAY_TO, result, settlement } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 let world: World;
@@ -57,7 +57,9 @@ test("owed is what settled for nothing and was not paid back; what was paid back
     intent: { nonce: "0xowed" },
     seen: { tx: "0xpaid-owed", final: true },
   });
-  expect(debts.refunds).toEqual([{ intent: made.repaid, tx: "0xback-repaid" }]);
+  expect(debts.refunds).toEqual([
+    { intent: made.repaid, tx: "0xback-repaid", payee: PAY_TO, wallet: expect.any(String) },
+  ]);
 });
 
 test("a Transfer that was seen and is not final is awaited with what was seen of it, until it is final", async () => {
