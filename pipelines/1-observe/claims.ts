@@ -44,6 +44,8 @@ export interface Source {
   base?: string;
   /** Set for what an operator hands in: no limit per domain. */
   byHand?: boolean;
+  /** Set for an operator's file: a row that its payee signed is the seller's own word. */
+  signedRows?: boolean;
   /** Would this address be fetched at all? Default: every http address. */
   judge?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }

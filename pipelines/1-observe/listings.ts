@@ -15,6 +15,7 @@ import { delistingDraft, listingDraft } from "./listings/drafts.ts";
 import { expand } from "./listings/expand.ts";
 import { type Rejected, rejected } from "./listings/reasons.ts";
 import { readSellerDocuments } from "./listings/seller.ts";
+import { isSignedByPayee } from "./listings/signed.ts";
 import { type SourceRows, Standings } from "./listings/standing.ts";
 import { originOf } from "./places.ts";
 import { type Draft, Recorder } from "./recorder.ts";
@@ -81,6 +82,8 @@ export interface IntakeParts {
   metrics: Metrics;
   /** What sources have said before; without it every source is new. */
   memory?: Pick<Memory, "listingsOf">;
+  /** Lower-case addresses that 402s of an endpoint named to us, for rows that their payee signed. */
+  payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
 }
 
 /** Takes in what catalogues, sellers, operators and 402s claim. Unchanged content is not written again. */
@@ -181,7 +184,7 @@ export class Intake {
     const items = document.items.flatMap(expand);
     for (const item of items) {
       const taken = claimOf(item, from, rail);
-      if ("claim" in taken) claims.push(taken.claim);
+      if ("claim" in taken) claims.push(source.signedRows ? await this.#vouched(item, taken.claim) : taken.claim);
       else refused.push(taken.rejected);
     }
     const written = await this.#write(claims, source, document.whole, clock);
@@ -196,6 +199,16 @@ export class Intake {
       rejected: refused,
       claims,
     };
+  }
+
+  /**
+   * The claim, under the seller's control when its payee signed the row. Only of an operator's file: a row that
+   * was signed once stays signed, and a catalogue could hold a seller to what it said long ago.
+   */
+  async #vouched(item: unknown, claim: ListedClaim): Promise<ListedClaim> {
+    const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
+    if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
+    return { ...claim, body: { ...claim.body, seller_controlled: true } };
   }
 
   /** Does the endpoint's domain take it? What stands already always may stay. */

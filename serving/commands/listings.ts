@@ -8,7 +8,7 @@ import type { Config } from "../../infra/config.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { KnockOnce } from "../../pipelines/1-observe/asked.ts";
 import { Control } from "../../pipelines/1-observe/control.ts";
-import { listingsBeside } from "../../pipelines/1-observe/listings/beside.ts";
+import { listingsBeside, payTosBeside } from "../../pipelines/1-observe/listings/beside.ts";
 import { type KnockSeen, knockListed } from "../../pipelines/1-observe/listings/knocks.ts";
 import { type Handed, ListingsUnreadable, takeFile, takeUrl } from "../../pipelines/1-observe/listings/operator.ts";
 import { countReasons, type Rejected } from "../../pipelines/1-observe/listings/reasons.ts";
@@ -37,7 +37,8 @@ async function withIntake<T>(config: Config, work: (tools: KnockOnce) => Promise
       const { network, asset, confirmations, rpc_url: rpcUrl } = config.chain;
       const rail = createEvmRail({ rpcUrl: rpcUrl ?? NO_CHAIN, network, asset, confirmations });
       const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
-      const intake = new Intake({ egress, rail, recorder, metrics, memory: listingsBeside(reading) });
+      const memory = listingsBeside(reading);
+      const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
       return await work({ egress, rail, recorder, intake, control: new Control(egress, config.control_url) });
     } finally {
       await reading.close();

@@ -1,3 +1,5 @@
+import { readEndpoint } from "../../corrections/endpoint-record.ts";
+import { NotInRecord } from "../../corrections/errors.ts";
 import type { Reading } from "../../corrections/reading.ts";
 import type { Memory, StandingListing } from "../../record/memory.ts";
 
@@ -24,3 +26,15 @@ export const listingsBeside = (reading: Reading): Pick<Memory, "listingsOf"> => 
     return [...today, ...newest.values()];
   },
 });
+
+/** Lower-case addresses that 402s of an endpoint asked to be paid at; none of one that the record has never met. */
+export const payTosBeside =
+  (reading: Reading) =>
+  async (cap: string): Promise<ReadonlySet<string>> => {
+    try {
+      return (await readEndpoint(reading, cap)).payTos;
+    } catch (error) {
+      if (error instanceof NotInRecord) return new Set();
+      throw error;
+    }
+  };

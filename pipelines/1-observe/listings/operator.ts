@@ -41,7 +41,7 @@ export async function takeFile(intake: Intake, name: string, bytes: Uint8Array, 
   return {
     form: listed.form,
     source,
-    ...(await intake.take({ ...listed, whole: false }, { name: source, byHand: true }, clock)),
+    ...(await intake.take({ ...listed, whole: false }, { name: source, byHand: true, signedRows: true }, clock)),
   };
 }
 

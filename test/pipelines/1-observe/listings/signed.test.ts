@@ -1,0 +1,72 @@
+import { privateKeyToAccount } from "viem/accounts";
+import { describe, expect, test } from "vitest";
+import { FixedClock } from "../../../../infra/clock.ts";
+import { createMetrics } from "../../../../infra/telemetry.ts";
+import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
+import { listingStatement } from "../../../../pipelines/1-observe/listings/signed.ts";
+import { Intake } from "../../../../pipelines/1-observe/listings.ts";
+import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
+import { capId } from "../../../../pipelines/record/ids.ts";
+import { answer, DAY, FakeEgress, FakeLog, FakeRail, SELLER } from "../world.ts";
+
+const payee = privateKeyToAccount(`0x${"11".repeat(32)}`);
+const other = privateKeyToAccount(`0x${"22".repeat(32)}`);
+const row = { url: `${SELLER}/sum`, method: "GET", description: "adds", price: "$0.01" };
+const sign = async (account: typeof payee, what: Record<string, unknown> = row) => ({
+  pay_to: account.address,
+  signature: await account.signMessage({ message: listingStatement(what) }),
+});
+
+/** Takes one row from an operator's file, or from a catalogue; the endpoint's 402s named `payTos`. */
+async function controlled(listed: unknown, payTos: string[] = [payee.address], catalogue = false): Promise<boolean> {
+  const log = new FakeLog();
+  const egress = new FakeEgress();
+  const metrics = createMetrics();
+  const recorder = new Recorder({ log, producer: "test", metrics });
+  const asked: string[] = [];
+  const payTosOf = async (cap: string) => {
+    asked.push(cap);
+    return new Set(payTos.map((one) => one.toLowerCase()));
+  };
+  const intake = new Intake({ egress, rail: new FakeRail(), recorder, metrics, payTosOf });
+  const clock = new FixedClock(`${DAY}T00:00:00.000Z`);
+  if (catalogue) {
+    egress.sellers.set("https://c.example", () => answer(200, { items: [listed], pagination: { total: 1 } }));
+    await intake.readCatalogue("https://c.example", clock, true);
+  } else await takeFile(intake, "signed.json", Buffer.from(JSON.stringify([listed])), clock);
+  expect(asked.every((cap) => cap === capId("GET", `${SELLER}/sum`))).toBe(true);
+  return log.bodies("listing")[0]!.seller_controlled;
+}
+
+describe("a row that the payee signed is the seller's own word", () => {
+  test("when the endpoint's 402 asks to be paid there", async () => {
+    expect(await controlled({ ...row, signed: await sign(payee) })).toBe(true);
+  });
+
+  test.each<[string, () => Promise<unknown>, string[]]>([
+    ["no signature", async () => row, [payee.address]],
+    ["no 402 of the endpoint was seen", async () => ({ ...row, signed: await sign(payee) }), []],
+    ["its 402 asks to be paid elsewhere", async () => ({ ...row, signed: await sign(payee) }), [other.address]],
+    [
+      "signed by somebody else",
+      async () => ({ ...row, signed: { ...(await sign(other)), pay_to: payee.address } }),
+      [payee.address],
+    ],
+    [
+      "another row was signed",
+      async () => ({ ...row, signed: await sign(payee, { ...row, price: "$0.02" }) }),
+      [payee.address],
+    ],
+    ["a member was added", async () => ({ ...row, example: {}, signed: await sign(payee) }), [payee.address]],
+    [
+      "no signature at all in it",
+      async () => ({ ...row, signed: { pay_to: payee.address, signature: "0x00" } }),
+      [payee.address],
+    ],
+    ["no text", async () => ({ ...row, signed: { pay_to: 7, signature: {} } }), [payee.address]],
+  ])("not when: %s", async (_name, listed, payTos) => expect(await controlled(await listed(), payTos)).toBe(false));
+
+  test("and not from a catalogue, which could show an old one", async () => {
+    expect(await controlled({ ...row, signed: await sign(payee) }, [payee.address], true)).toBe(false);
+  });
+});
