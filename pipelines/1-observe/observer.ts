@@ -118,7 +118,11 @@ export function createObserver(parts: ObserverParts): Observer {
   const ownLane = (start: Date): Clock => (clock.lapsed ? new LapsedClock(start) : clock);
   return {
     observeSpan: (plan, from, to, lane = ownLane) => spans.run(plan, from, to, lane),
-    recover: () => sweep.recover(clock),
+    async recover() {
+      // Oldest first: what is bounded forgets the oldest.
+      for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
+      return sweep.recover(clock);
+    },
     awaitSettlements: () => sweep.run(clock),
     ask: (ask) => slots.run(hostOf(ask.normalised_url), () => lookAtAsked(tools, ask, clock)),
     intakeSeller: (url) => sellers.read(url),

@@ -271,6 +271,31 @@ describe("how a paid call ends", () => {
     await world.observer.observeSpan(day, START, END);
     expect(world.log.bodies("paid.result").map((one) => one.fault)).toEqual([null, null, null, null]);
   });
+
+  test.each([
+    ["the next process knows it from the record", true, null],
+    ["one that has not looked would excuse it", false, "bad_input"],
+  ])("an input that passed before is known after a restart: %s", async (_name, recovers, fault) => {
+    const world = fakeWorld();
+    let good = true;
+    const seller = paying(
+      world.rail,
+      (asked) => {
+        if (!good) return answer(400, { error: "bad q" });
+        good = false;
+        world.rail.settle(asked.payment!);
+        return answer(200, { sum: 1 });
+      },
+      { item: made },
+    );
+    const day = await listAndPlan(world, seller);
+    const middle = new Date(START.getTime() + 6 * 3_600_000);
+    await world.observer.observeSpan(day, START, middle);
+    const next = world.restart();
+    if (recovers) await next.recover();
+    await next.observeSpan(day, middle, END);
+    expect(world.log.bodies("paid.result").map((one) => one.fault)).toEqual([null, fault, fault, fault]);
+  });
 });
 
 describe("the money went and nothing came", () => {
