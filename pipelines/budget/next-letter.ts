@@ -1,0 +1,159 @@
+import { FAST_UNTIL } from "../1-observe/plan.ts";
+import { BLOCKS_PER_DAY } from "../1-observe/retest.ts";
+import { figuresOf } from "../3-grade/components.ts";
+import { type DayLetter, publishedBand } from "../3-grade/hold.ts";
+import { gradeTier, headlineOf } from "../3-grade/letter.ts";
+import { type Endpoint, sumsOf } from "../3-grade/pure.ts";
+import type { Sample } from "../3-grade/sample.ts";
+import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
+import { BANDS, type Band } from "../record/vocabulary.ts";
+
+/** Days that are looked ahead: what a theft costs is over after its window. */
+export const AHEAD_DAYS = 130;
+/** Time of an answer where none was ever measured, ms: the table of the method says the same. */
+const LATENCY_MS = 800;
+
+/** What one endpoint is, has, and costs. */
+export interface Prospect {
+  endpoint: Endpoint;
+  /** Published headline letter, UNRATED before the first. */
+  published: Band;
+  /** Raw headline letters of its leaves, in log order, as the hold reads them. */
+  raw: readonly DayLetter[];
+  paidBlocks: number;
+  /** Micro-units of one paid call. */
+  priceMicro: bigint;
+  /** Has its answer a truth to be held against, and does the seller advertise a schema? For one never paid yet. */
+  truth: boolean;
+  schema: boolean;
+}
+
+export interface NextLetter {
+  /** The better letter that comes first, null when none does within the days looked ahead. */
+  next: Band | null;
+  /** Further good paid blocks until its gates are met. */
+  gate_calls: number;
+  /** Day of the gates, and day on which the hold lets it be published. */
+  gate_day: string;
+  day: string;
+  /** Paid calls on the base schedule until then, and what they cost, micro-units. */
+  calls: number;
+  cost_micro: bigint;
+}
+
+/** Severity: 0 for A .. 4 for F, worse than all for UNRATED. */
+const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.indexOf(band));
+
+function rawAt(endpoint: Endpoint, at: Date): Band {
+  const sums = sumsOf(endpoint, at);
+  const figures = figuresOf(sums);
+  return gradeTier(headlineOf(figures), sums, figures, at.getTime()).raw;
+}
+
+const median = (values: readonly number[]): number | null =>
+  values.length === 0 ? null : [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
+
+/** What a perfect exchange of this endpoint looks like, by what it showed so far. */
+function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): { knock: Sample; paid: Sample } {
+  const bought = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
+  const delivered = bought.filter((row) => row.delivered);
+  const latency = (of: readonly Sample[]) => median(of.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
+  const told = rows.length === 0 || rows.some(({ honest }) => honest !== null);
+  const knock: Sample = {
+    ...{ obs_id: "", t: new Date(0), kind: 0, payer: null, w: 1, fault: null, live: true, honest: told ? true : null },
+    ...{ settled: false, delivered: null, refunded: false, delivery: null, outcome: null, schema_ok: null },
+    latency_ms: latency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? LATENCY_MS,
+    ...{ price: Number(priceMicro) / 1e6, input: null, response_sha256: null, pay_to: null },
+  };
+  const checked = bought.length === 0 ? truth : bought.some(({ outcome }) => outcome !== null);
+  const advertised = delivered.length === 0 ? schema : delivered.some(({ schema_ok: ok }) => ok !== null);
+  const paid: Sample = {
+    ...knock,
+    ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: checked ? 1 : null },
+    ...{ schema_ok: advertised ? true : null, latency_ms: latency(delivered) ?? LATENCY_MS, input: "example" },
+  };
+  return { knock, paid };
+}
+
+/** A future block, and how many calls were paid by its end. */
+interface Ahead {
+  end: Date;
+  calls: number;
+}
+
+/** The base schedule from the next block on: every block until 30 paid ones, then one a day; every exchange good. */
+function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[] } {
+  const { knock, paid } = perfect(prospect);
+  const rows: Sample[] = [];
+  const blocks: Ahead[] = [];
+  let calls = 0;
+  const first = blockOf(now) + 1;
+  for (let block = first; block < first + AHEAD_DAYS * BLOCKS_PER_DAY; block++) {
+    const t = new Date(block * BLOCK_MS + BLOCK_MS / 2);
+    rows.push({ ...knock, obs_id: `ahead ${block} knock`, t });
+    const every = prospect.paidBlocks + calls < FAST_UNTIL;
+    if (every || block % BLOCKS_PER_DAY === 0) {
+      rows.push({ ...paid, obs_id: `ahead ${block} paid`, t });
+      calls++;
+    }
+    blocks.push({ end: blockStart(block + 1), calls });
+  }
+  return { rows, blocks };
+}
+
+/** First block after which the raw letter is better than `than`: looked for by halves, since good calls only help. */
+function firstBetter(
+  prospect: Prospect,
+  ahead: ReturnType<typeof future>,
+  than: Band,
+): { n: number; raw: Band } | null {
+  const { blocks, rows } = ahead;
+  const endpoint = { ...prospect.endpoint, rows: [...prospect.endpoint.rows, ...rows] };
+  const raw = (n: number): Band => rawAt(endpoint, blocks[n]!.end);
+  let low = 0;
+  let high = blocks.length - 1;
+  if (rank(raw(high)) >= rank(than)) return null;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (rank(raw(middle)) < rank(than)) high = middle;
+    else low = middle + 1;
+  }
+  return { n: low, raw: raw(low) };
+}
+
+/** The first day on which the hold lets a letter better than `than` be published, when the raw one is `raw` from `from` on. */
+function heldUntil(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
+  const held = publishedBand([...letters, { day: from, band: raw }], from, raw);
+  if (rank(held.band) < rank(than) || held.heldUntil === null) return from;
+  return held.heldUntil;
+}
+
+/**
+ * What the next better letter of an endpoint costs: the letter is computed by the very code that grades, over what the
+ * record holds and over perfect calls on the base schedule, until it is better than the published one and the hold lets
+ * it up. A lower bound: a failure on the way costs more.
+ */
+export function nextLetter(prospect: Prospect, now: Date): NextLetter {
+  const { endpoint, published, raw: letters, priceMicro } = prospect;
+  const today = dayOf(now);
+  const rawNow = rawAt(endpoint, now);
+  const ahead = future(prospect, now);
+  const none = { next: null, gate_calls: 0, gate_day: today, day: today, calls: 0, cost_micro: 0n };
+  if (published === "A") return none;
+  const better = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : firstBetter(prospect, ahead, published);
+  if (!better) return none;
+  const met = better.n < 0 ? { end: now, calls: 0 } : ahead.blocks[better.n]!;
+  // The end of a block is the first moment of the next one: what was paid in it was graded on its own day.
+  const gateDay = better.n < 0 ? today : dayOf(new Date(met.end.getTime() - 1));
+  const day = heldUntil([...letters, { day: today, band: rawNow }], gateDay, better.raw, published);
+  const waited = ahead.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
+  const calls = Math.max(met.calls, waited);
+  return {
+    next: better.raw,
+    gate_calls: met.calls,
+    gate_day: gateDay,
+    day,
+    calls,
+    cost_micro: priceMicro * BigInt(calls),
+  };
+}
