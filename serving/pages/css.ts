@@ -126,7 +126,7 @@ figcaption{font-size:.86rem;margin:.1rem 0 .2rem}
 `;
 
 const PICTURES = `
-svg text{fill:var(--fg);font:11px system-ui,-apple-system,"Segoe UI",sans-serif;font-variant-numeric:tabular-nums}
+svg text{fill:var(--fg);font:12px system-ui,-apple-system,"Segoe UI",sans-serif;font-variant-numeric:tabular-nums}
 svg .axis{fill:var(--soft)}
 svg .grid{stroke:var(--grid);fill:none}
 svg .track{stroke:var(--grid);fill:none}

@@ -1,0 +1,231 @@
+import { readFileSync } from "node:fs";
+import { mkdtemp } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Serving, serve } from "../../serving/main.ts";
+import { capOf, type PublicRecord } from "../helpers/public-record.ts";
+import { servingOver } from "../helpers/serving.ts";
+import { chromiumPath, launchChromium, mayBeMissing } from "./chromium.ts";
+import { BARE, makeRecord, RICH } from "./record.ts";
+
+/** What in-page.js finds. */
+interface Found {
+  faint: string[];
+  lowest: number;
+  texts: number;
+  charts: { name: string; role: string | null; table: boolean }[];
+  faults: string[];
+  /** Pixels by which the page is wider than the window. */
+  overflow: number;
+  letters: { text: string; ratio: number }[];
+  /** Smallest text as drawn, px. */
+  smallest: number;
+  /** Places where the keyboard stops. */
+  stops: number;
+  scriptsRan: boolean;
+}
+
+const IN_PAGE = readFileSync(new URL("in-page.js", import.meta.url), "utf8");
+const missing = chromiumPath() === null && mayBeMissing;
+if (missing) console.warn("no chromium in PATH: the pages were NOT looked at in a browser (apt-get install chromium)");
+
+const PAGES = {
+  market: "/",
+  search: "/?q=seller-1&letter=B&sort=worst",
+  empty: "/?q=nobody",
+  endpoint: `/endpoint/${capOf(RICH)}`,
+  bare: `/endpoint/${capOf(BARE)}`,
+  doc: "/docs/check-before-you-pay",
+  missing: `/endpoint/cap_${"0".repeat(26)}`,
+} as const;
+type Name = keyof typeof PAGES;
+const NAMES = Object.keys(PAGES) as Name[];
+
+/** Pictures on each page: a row with a card has one, the endpoint six. */
+const CHARTS: Record<Name, number> = { market: 91, search: 3, empty: 0, endpoint: 6, bare: 0, doc: 0, missing: 0 };
+
+const WIDTHS = { phone: 360, desktop: 1280 } as const;
+const LOOKS = (["light", "dark"] as const).flatMap((scheme) =>
+  (["phone", "desktop"] as const).flatMap((screen) => [true, false].map((script) => ({ scheme, screen, script }))),
+);
+type Look = (typeof LOOKS)[number];
+
+let record: PublicRecord;
+let serving: Serving;
+let browser: Browser;
+let shots: string;
+beforeAll(async () => {
+  if (missing) return;
+  browser = await launchChromium();
+  record = await makeRecord();
+  const { app } = await servingOver(record);
+  serving = await serve({ app, port: 0, host: "127.0.0.1" });
+  shots = await mkdtemp(join(tmpdir(), "touchstone-pages-"));
+  console.log(`screenshots: ${shots}`);
+});
+afterAll(async () => {
+  await browser?.close();
+  await serving?.close();
+  await record?.close();
+});
+
+const contextOf = ({ scheme, screen, script }: Look): Promise<BrowserContext> =>
+  browser.newContext({
+    colorScheme: scheme,
+    viewport: { width: WIDTHS[screen], height: 800 },
+    javaScriptEnabled: script,
+  });
+
+/** A page with what it said and asked for on its way. */
+async function opened(context: BrowserContext, path: string) {
+  const page = await context.newPage();
+  const said: string[] = [];
+  const asked: string[] = [];
+  page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => said.push(error.message));
+  page.on("request", (request) => asked.push(request.url()));
+  const response = await page.goto(serving.url + path);
+  return { page, said, asked, status: response!.status() };
+}
+
+const findings = (page: Page): Promise<Found> => page.evaluate<Found>(IN_PAGE);
+
+describe.skipIf(missing).each(LOOKS)("$scheme, $screen, script allowed: $script", (look) => {
+  test.each(NAMES)("%s", async (name) => {
+    const context = await contextOf(look);
+    try {
+      const { page, said, asked, status } = await opened(context, PAGES[name]);
+      expect(status).toBe(name === "missing" ? 404 : 200);
+      // A 404 is told on the console as such; nothing else may be said there, least of all a breach of the policy.
+      expect(said.filter((line) => !(name === "missing" && line.includes("404")))).toEqual([]);
+      expect(asked).toEqual([serving.url + PAGES[name]]);
+      const found = await findings(page);
+      expect(found.overflow).toBe(0);
+      expect(found.faint).toEqual([]);
+      expect(found.texts).toBeGreaterThan(name === "missing" ? 5 : 12);
+      expect(found.faults).toEqual([]);
+      for (const chart of found.charts) {
+        expect(chart).toEqual({ name: expect.stringMatching(/.{5}/), role: "img", table: true });
+      }
+      expect(found.charts).toHaveLength(CHARTS[name]);
+      for (const { text, ratio } of found.letters) {
+        expect(text).toMatch(/^(?:[ABCDF]|unrated)$/);
+        expect(ratio).toBeGreaterThanOrEqual(4.5);
+      }
+      expect(found.smallest).toBeGreaterThanOrEqual(10);
+      if (look.script) {
+        await page.screenshot({ path: join(shots, `${name}-${look.scheme}-${look.screen}.png`), fullPage: true });
+      }
+    } finally {
+      await context.close();
+    }
+  });
+});
+
+describe.skipIf(missing)("the keyboard", () => {
+  const look: Look = { scheme: "light", screen: "desktop", script: true };
+  const ACTIVE = `(() => {
+    const at = document.activeElement;
+    if (!at || at === document.body) return null;
+    const style = getComputedStyle(at);
+    const seen = at.getBoundingClientRect();
+    at.dataset.stop ??= String((window.stops = (window.stops ?? 0) + 1));
+    return {
+      stop: at.dataset.stop,
+      says: at.textContent.trim().slice(0, 40),
+      outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+      visible: seen.width > 0 && seen.height > 0 && seen.right > 0 && seen.bottom > 0,
+    };
+  })()`;
+  interface Stop {
+    stop: string;
+    says: string;
+    outlined: boolean;
+    visible: boolean;
+  }
+
+  test.each(["search", "endpoint"] as const)(
+    "%s: reaches everything that can be used, and shows where it is",
+    async (name) => {
+      const context = await contextOf(look);
+      try {
+        const { page } = await opened(context, PAGES[name]);
+        const { stops } = await findings(page);
+        const reached = new Map<string, Stop>();
+        for (let i = 0; i < stops + 5; i++) {
+          await page.keyboard.press("Tab");
+          const at = await page.evaluate<Stop | null>(ACTIVE);
+          if (!at || reached.has(at.stop)) break;
+          reached.set(at.stop, at);
+        }
+        expect([...reached.values()].filter((stop) => !stop.outlined || !stop.visible)).toEqual([]);
+        expect(reached.size).toBe(stops);
+        expect([...reached.values()][0]!.says).toBe("Skip to the content");
+      } finally {
+        await context.close();
+      }
+    },
+  );
+
+  test("opens the figures of a picture and leaves the form with Enter, with scripts off", async () => {
+    const context = await contextOf({ ...look, script: false });
+    try {
+      const { page } = await opened(context, "/");
+      await page.locator("input[name=q]").focus();
+      await page.keyboard.type("seller-11");
+      await page.keyboard.press("Enter");
+      await page.waitForURL((url) => url.searchParams.get("q") === "seller-11");
+      expect(await page.locator(".market tbody tr").count()).toBe(9);
+      await page.locator("#figures summary").focus();
+      await page.keyboard.press("Enter");
+      expect(await page.locator("#figures table").isVisible()).toBe(true);
+    } finally {
+      await context.close();
+    }
+  });
+});
+
+describe.skipIf(missing)("a page", () => {
+  test("runs no script and loads no picture, even when somebody got one into it", async () => {
+    const context = await contextOf({ scheme: "light", screen: "desktop", script: true });
+    try {
+      const { page, said } = await opened(context, PAGES.endpoint);
+      const refused: (string | undefined)[] = [];
+      page.on("requestfailed", (request) => refused.push(request.failure()?.errorText));
+      await page.evaluate(`(() => {
+        const script = document.createElement("script");
+        script.textContent = "document.documentElement.dataset.ran = 'yes'";
+        document.body.append(script, Object.assign(new Image(), { src: "https://elsewhere.example/pixel.png" }));
+      })()`);
+      await page.waitForTimeout(200);
+      expect((await findings(page)).scriptsRan).toBe(false);
+      expect(said.filter((line) => line.includes("Content Security Policy")).length).toBeGreaterThanOrEqual(2);
+      expect(refused).toEqual(["csp"]);
+    } finally {
+      await context.close();
+    }
+  });
+
+  test("on paper: dark on white, every table open, no form", async () => {
+    const context = await contextOf({ scheme: "dark", screen: "desktop", script: false });
+    try {
+      const { page } = await opened(context, PAGES.endpoint);
+      await page.emulateMedia({ media: "print", colorScheme: "dark" });
+      const seen = await page.evaluate<{ bg: string; nav: boolean; tables: number[] }>(`(() => ({
+        bg: getComputedStyle(document.body).backgroundColor,
+        nav: document.querySelector(".mast nav").checkVisibility(),
+        tables: [...document.querySelectorAll("details table")].map((table) => table.getBoundingClientRect().height),
+      }))()`);
+      expect([seen.bg, seen.nav]).toEqual(["rgb(255, 255, 255)", false]);
+      expect(Math.min(...seen.tables)).toBeGreaterThan(50);
+    } finally {
+      await context.close();
+    }
+  });
+});
+
+test("where there is no chromium the message says what to install", () => {
+  expect(chromiumPath("/nonexistent:")).toBeNull();
+});

@@ -1,0 +1,12 @@
+import { defineConfig } from "vitest/config";
+
+/** The pages in a real headless Chromium (Debian's package): `npm run test:browser`. */
+export default defineConfig({
+  test: {
+    root: new URL("../..", import.meta.url).pathname,
+    include: ["test/browser/**/*.test.ts"],
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    pool: "forks",
+  },
+});
