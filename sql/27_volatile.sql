@@ -1,6 +1,6 @@
 -- What changes faster than a card. `published` is a JSON array of {cap, at}: the moment of each headline card, unix ms.
 -- grain: one capability with a known address
--- reads: $published, endpoint, seen, quoted, listing, samples, withdrawal
+-- reads: $published, endpoint, seen, quoted, listing, samples, withdrawal, correction, reinstated
 -- writes: nothing
 WITH card AS (
   SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start
@@ -8,10 +8,14 @@ WITH card AS (
  later AS (
   SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
- taken AS (          -- rows that the card stood on, withdrawn by a correction issued after it
+ taken AS (          -- rows that the card stood on, withdrawn by a correction issued after it: not those that one before it
+                     -- had withdrawn, which was taken back since
   SELECT w.cap, count(*) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
   WHERE w.issued_at > card.at_ AND s.t >= window_start AND s.t < card.at_
     AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
+    AND NOT EXISTS (FROM correction c JOIN reinstated r ON r.cap = c.cap AND r.correction = c.id
+      WHERE c.cap = w.cap AND c.issued_at <= card.at_ AND r.t > card.at_
+        AND (c.record_id = w.obs_id OR (c.record_id IS NULL AND s.t < c.issued_at)))
   GROUP BY w.cap),
  said AS (
   SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
