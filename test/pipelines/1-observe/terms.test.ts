@@ -70,10 +70,10 @@ describe("forms that sellers send", () => {
     const read = readTerms({ headers, body: Buffer.from("{}") }, rail);
     expect(read.terms.protocols).toEqual(["x402", "mpp"]);
     expect(read.terms.offers[1]).toMatchObject({ scheme: "evm/charge", network: NETWORK, price: "0.005000" });
-    // The mpp offer is cheaper, and our rail signs x402 entries only.
+    // The mpp offer is cheaper, and x402 goes before mpp where a url speaks both.
     expect(read.price).toBe("0.010000");
     const only = readTerms({ headers: { "www-authenticate": challenge }, body: Buffer.from("") }, rail);
-    expect(only).toMatchObject({ readable: true, payable: null, price: null });
+    expect(only).toMatchObject({ readable: true, payable: { challenge: { id: "a" } }, price: "0.005000" });
   });
 
   test("mpp: a chain that is not named is not guessed", () => {
