@@ -1,9 +1,10 @@
--- One partition as the chain has it: how far it is loaded, and without the files that are no longer live.
+-- How far one partition is loaded, and without the files that others replaced.
 -- grain: one partition
--- reads: the variables topic, part, next, live (JSON array of file names)
+-- reads: the variable `place`, a JSON object {topic, part, next, gone: file names}
 -- writes: loaded, positions
-DELETE FROM loaded WHERE topic = getvariable('topic') AND part = getvariable('part')
-  AND NOT list_contains(from_json(getvariable('live'), '["VARCHAR"]'), file);
-INSERT OR REPLACE INTO positions
-SELECT getvariable('topic'), getvariable('part'), greatest(getvariable('next')::BIGINT,
-  (SELECT next FROM positions WHERE topic = getvariable('topic') AND part = getvariable('part')));
+CREATE OR REPLACE TEMP TABLE place AS
+SELECT unnest(from_json(getvariable('place'), '{"topic": "VARCHAR", "part": "USMALLINT", "next": "BIGINT", "gone": ["VARCHAR"]}'));
+DELETE FROM loaded USING place p WHERE loaded.topic = p.topic AND loaded.part = p.part AND list_contains(p.gone, loaded.file);
+-- A segment that was replaced lies below what is loaded already: a position never goes back.
+INSERT INTO positions SELECT topic, part, next FROM place
+ON CONFLICT DO UPDATE SET next = greatest(positions.next, excluded.next);

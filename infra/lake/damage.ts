@@ -15,7 +15,7 @@ const LOCKED = /Could not set lock|Conflicting lock|being used by another proces
 const BROKEN =
   /Corrupt database file|checksum|database has been invalidated|INTERNAL Error|Failure while replaying WAL/i;
 
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /** Does opening fail because somebody holds the file? */
 export const isLocked = (error: unknown): boolean => LOCKED.test(messageOf(error));

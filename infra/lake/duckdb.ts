@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import { isDamagedOnOpen, isLocked, LakeBusy, type SetAside, setAside } from "./damage.ts";
+import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
 import { Turns } from "./turns.ts";
 
 /** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
@@ -86,15 +86,26 @@ class DuckLake implements Lake {
     this.workDir = `${path}.work`;
   }
 
-  /** Open, or set the file aside and open an empty one. Once: a file that was just made is not at fault. */
+  /**
+   * Open, or set the file aside and open an empty one. Once: a file that was just made is not at fault. Nor is one that
+   * the engine took when a statement of `init` fails, unless it says that the file has gone bad.
+   */
   async start(): Promise<void> {
+    let isFault = isDamagedOnOpen;
     try {
-      await this.#open();
+      try {
+        await this.#take();
+        isFault = isDamage;
+        await this.#prepare();
+      } catch (error) {
+        if (!isFault(error)) throw error;
+        this.#drop();
+        this.aside = setAside(this.path, messageOf(error));
+        await this.#open();
+      }
     } catch (error) {
       this.#drop();
-      if (!isDamagedOnOpen(error)) throw error;
-      this.aside = setAside(this.path, (error as Error).message);
-      await this.#open();
+      throw error;
     }
   }
 
@@ -178,6 +189,12 @@ class DuckLake implements Lake {
   }
 
   async #open(): Promise<void> {
+    await this.#take();
+    await this.#prepare();
+  }
+
+  /** The engine takes the file, or makes one. */
+  async #take(): Promise<void> {
     mkdirSync(dirname(this.path), { recursive: true });
     rmSync(this.workDir, { recursive: true, force: true });
     mkdirSync(this.workDir, { recursive: true });
@@ -189,8 +206,11 @@ class DuckLake implements Lake {
       autoinstall_known_extensions: "false",
     });
     this.#writer = await this.#instance.connect();
-    for (const text of this.#settings.init) await execute(this.#writer, text);
-    for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance.connect());
+  }
+
+  async #prepare(): Promise<void> {
+    for (const text of this.#settings.init) await execute(this.#connection(), text);
+    for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance!.connect());
   }
 
   #drop(): void {

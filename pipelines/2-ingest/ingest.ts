@@ -59,7 +59,6 @@ class Ingester implements Ingest {
   readonly #places: Place[];
   readonly #turns = new Turns(1);
   #checked = false;
-  #batches = 0;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
@@ -200,7 +199,7 @@ class Ingester implements Ingest {
   }
 
   #take(place: Place, from: number, end: number): Promise<Batch | null> {
-    return takeBatch(this.#options.log, place, { from, end }, place.path(`${this.#batches++}.ndjson`));
+    return takeBatch(this.#options.log, place, { from, end }, place.path("ndjson"));
   }
 
   async #settle(place: Place, batch: Batch): Promise<number> {

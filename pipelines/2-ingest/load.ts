@@ -28,8 +28,6 @@ export interface Loadable {
   path: string;
   /** Positions below are loaded once this segment is. */
   next: number;
-  /** Keys of all live files of the partition: others are forgotten. */
-  live: readonly string[];
 }
 
 /**
@@ -45,21 +43,26 @@ export async function loadSegment(lake: Lake, segment: Loadable, ownHosts: Reado
     const fresh = known.length > 0 ? 0 : await fold(tx, segment, ownHosts);
     if (known.length === 0)
       await tx.run("INSERT INTO loaded VALUES ($topic, $part, $file, $rows)", { ...place, rows: segment.rows });
-    await advance(tx, segment);
+    await advance(tx, segment, []);
     return fresh;
   });
 }
 
-/** Move a partition's position and forget files that are no longer live, where there is nothing to load. */
-export async function advanceLake(lake: Lake, to: Omit<Loadable, "file" | "rows" | "path">): Promise<void> {
-  await lake.transaction((tx) => advance(tx, to));
+/** Move a partition's position where there is nothing to load, and forget files that others replaced. */
+export async function advanceLake(
+  lake: Lake,
+  place: { topic: string; partition: number; next: number },
+  gone: readonly string[],
+): Promise<void> {
+  await lake.transaction((tx) => advance(tx, place, gone));
 }
 
-async function advance(tx: Statements, to: Omit<Loadable, "file" | "rows" | "path">): Promise<void> {
-  await tx.run("SET VARIABLE topic = $topic", { topic: to.topic });
-  await tx.run("SET VARIABLE part = $part", { part: to.partition });
-  await tx.run("SET VARIABLE next = $next", { next: to.next });
-  await tx.run("SET VARIABLE live = $live", { live: JSON.stringify(to.live) });
+async function advance(
+  tx: Statements,
+  { topic, partition: part, next }: { topic: string; partition: number; next: number },
+  gone: readonly string[],
+): Promise<void> {
+  await tx.run("SET VARIABLE place = $place", { place: JSON.stringify({ topic, part, next, gone }) });
   await tx.run(sql("19_loaded"));
 }
 
@@ -86,11 +89,14 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
   return positions;
 }
 
-/** Keys of the files of a partition that the lake has. */
-export async function loadedFiles(lake: Lake, topic: string, partition: number): Promise<Set<string>> {
-  const rows = await lake.all<{ file: string }>("SELECT file FROM loaded WHERE topic = $topic AND part = $partition", {
-    topic,
-    partition,
-  });
-  return new Set(rows.map((row) => row.file));
+/** What the lake has of a partition: keys of its files, and the position behind them, null before the first look. */
+export async function lakeHas(
+  lake: Lake,
+  topic: string,
+  partition: number,
+): Promise<{ files: Set<string>; next: number | null }> {
+  const rows = await lake.all<{ file: string | null; next: bigint | null }>(sql("19_has"), { topic, part: partition });
+  const next = rows[0]?.next ?? null;
+  const files = rows.flatMap(({ file }) => (file === null ? [] : [file]));
+  return { files: new Set(files), next: next === null ? null : Number(next) };
 }

@@ -11,7 +11,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { type Batch, rejectedBytes } from "./batch.ts";
-import { advanceLake, type Loadable, loadedFiles, loadSegment } from "./load.ts";
+import { advanceLake, type Loadable, lakeHas, loadSegment } from "./load.ts";
 
 export interface PlaceParts {
   log: Log;
@@ -56,22 +56,23 @@ export class Place {
 
   /** Load what the chain has and the lake has not. @returns records that were new */
   async catchUp(): Promise<number> {
+    const { topic, partition } = this;
     const head = await this.chain.head();
     this.#head = head;
-    const known = await loadedFiles(this.#parts.lake, this.topic, this.partition);
+    const has = await lakeHas(this.#parts.lake, topic, partition);
     let fresh = 0;
     for (const ref of head.live) {
-      if (known.has(ref.file)) continue;
+      if (has.files.has(ref.file)) continue;
       const path = this.path("parquet");
       await writeFile(path, await this.chain.readSegment(ref));
       fresh += await this.#load(ref, path, ref.last + 1);
     }
-    await advanceLake(this.#parts.lake, {
-      topic: this.topic,
-      partition: this.partition,
-      next: head.next,
-      live: filesOf(head),
-    });
+    const live = new Set(head.live.map((ref) => ref.file));
+    const gone = [...has.files].filter((file) => !live.has(file));
+    // A hole at the end of the chain, or a file that was replaced: both may leave nothing to load.
+    if (gone.length > 0 || has.next === null || has.next < head.next) {
+      await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, gone);
+    }
     this.inStep = true;
     return fresh;
   }
@@ -120,15 +121,7 @@ export class Place {
 
   async #load(ref: SegmentRef, path: string, next: number): Promise<number> {
     const { topic, partition } = this;
-    const segment: Loadable = {
-      topic,
-      partition,
-      file: ref.file,
-      rows: ref.rows,
-      path,
-      next,
-      live: filesOf(this.#head),
-    };
+    const segment: Loadable = { topic, partition, file: ref.file, rows: ref.rows, path, next };
     try {
       const fresh = await loadSegment(this.#parts.lake, segment, this.#parts.ownHosts);
       this.inStep = this.#head?.next === next;
@@ -138,5 +131,3 @@ export class Place {
     }
   }
 }
-
-const filesOf = (head: ChainHead | null): string[] => head?.live.map((ref) => ref.file) ?? [];
