@@ -1,10 +1,8 @@
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import { get, isObject, text } from "../json.ts";
+import { CLIENT, dressed, headersOf, speaksOnlyWithoutSessions, WITH_SESSIONS, WITHOUT_SESSIONS } from "./revision.ts";
 import { answerTo, notice, question, type Rpc } from "./rpc.ts";
 
-/** The revision we ask for. A server may answer with an older one, which is then what we speak. */
-const PROTOCOL = "2025-06-18";
-const CLIENT = { name: "touchstone", version: "1" };
 /** Pages of `tools/list` that are read, and the ms they may take together: a list is not what is being bought. */
 const MAX_PAGES = 5;
 const LIST_MS = 5_000;
@@ -34,9 +32,9 @@ export interface Listed {
 const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left to ask", totalMs: 0, sent: false });
 
 /**
- * One MCP session over HTTP (streamable transport of the 2025 revisions), made for one call and left afterwards. Every
- * message is an exchange of its own through egress: checked address, bounded bytes, bounded time. Never throws for what
- * the server does.
+ * One MCP session over HTTP (streamable transport of the 2025 revisions; a server that keeps no sessions any more is
+ * spoken to in the revision of 2026), made for one call and left afterwards. Every message is an exchange of its own
+ * through egress: checked address, bounded bytes, bounded time. Never throws for what the server does.
  */
 export class Session {
   readonly #began = performance.now();
@@ -54,7 +52,12 @@ export class Session {
     return Math.floor(this.limits.totalMs - (performance.now() - this.#began));
   }
 
-  #send(method: string, body: Uint8Array | null, withinMs: number): Promise<EgressResult> {
+  #send(
+    method: string,
+    body: Uint8Array | null,
+    withinMs: number,
+    more: Record<string, string> = {},
+  ): Promise<EgressResult> {
     const deadlineMs = Math.min(withinMs, this.#left());
     if (deadlineMs <= 0) return Promise.resolve(late());
     const { profile, signal } = this.limits;
@@ -66,6 +69,7 @@ export class Session {
         ...(body ? { "content-type": "application/json" } : {}),
         ...(this.#session === null ? {} : { "mcp-session-id": this.#session }),
         ...(this.#protocol === null ? {} : { "mcp-protocol-version": this.#protocol }),
+        ...more,
       },
       ...(body ? { body } : {}),
       profile,
@@ -74,9 +78,11 @@ export class Session {
     });
   }
 
-  async #ask(method: string, params: unknown, withinMs = Number.POSITIVE_INFINITY): Promise<Said> {
+  async #ask(method: string, params: Record<string, unknown>, withinMs = Number.POSITIVE_INFINITY): Promise<Said> {
     const id = ++this.#id;
-    const http = await this.#send("POST", question(id, method, params), withinMs);
+    const alone = this.#protocol === WITHOUT_SESSIONS;
+    const body = question(id, method, alone ? dressed(params) : params);
+    const http = await this.#send("POST", body, withinMs, alone ? headersOf(method, params) : {});
     // A stream that was not closed after the answer still held the answer.
     const rpc = http.body ? answerTo(id, http.body, http.headers?.["content-type"] ?? "") : null;
     return { http, rpc };
@@ -84,8 +90,12 @@ export class Session {
 
   /** `initialize` and the notice that follows it. False: what was said is no welcome, and nothing more is asked. */
   async open(): Promise<Said & { ok: boolean }> {
-    const params = { protocolVersion: PROTOCOL, capabilities: {}, clientInfo: CLIENT };
+    const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: CLIENT };
     const said = await this.#ask("initialize", params);
+    if (speaksOnlyWithoutSessions(said.rpc)) {
+      this.#protocol = WITHOUT_SESSIONS;
+      return { ...said, ok: true };
+    }
     const version = said.rpc && "result" in said.rpc ? text(get(said.rpc.result, "protocolVersion"), 40) : undefined;
     const session = said.http.headers?.["mcp-session-id"];
     // Visible ASCII and nothing else, says the transport: anything else could not be sent back.
