@@ -14,7 +14,10 @@ export type EvidenceFile = EvidenceLeaf & { key: string; sha256: string; unpacke
 /** The file that a leaf names, or null for a day without one. @throws Unproven when the leaf does not go together */
 export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const { index, day, holds, bucket, key, sha256, bytes, unpacked_sha256, unpacked_bytes } = leaf;
-  if (holds === "nothing" && key === null && leaf.rows === 0) return null;
+  if (holds === "nothing") {
+    if (key === null && leaf.rows === 0) return null;
+    throw new Unproven(`leaf ${index}`, "no file and no row", `${leaf.rows} rows in ${JSON.stringify(key)}`);
+  }
   const part = holds === "kin" ? "kin" : bucket;
   const named = part !== null && unpacked_sha256 !== null && sha256 !== null;
   const want = named ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";

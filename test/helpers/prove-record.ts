@@ -16,6 +16,7 @@ import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { Leaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
 import { type Band, TIERS } from "../../pipelines/record/vocabulary.ts";
+import { evidenceProblems } from "./prove-evidence.ts";
 
 export interface ProveOptions {
   trust: CheckpointTrust;
@@ -70,8 +71,8 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
 
 /**
  * Prove the whole public record again from nothing but its objects and the two keys: checkpoint, every tile and bundle,
- * segments, order of leaves, signatures, groups of cards, holds, key chain, index, hints, and nothing lost or doubled
- * against what was put in. Works on the objects of a process that was just killed as well.
+ * segments, order of leaves, signatures, groups of cards, holds, key chain, index, evidence, hints, and nothing lost or
+ * doubled against what was put in. Works on the objects of a process that was just killed as well.
  * @throws RecordBroken with everything that is wrong.
  */
 export async function proveRecord(store: Store, options: ProveOptions): Promise<Proven> {
@@ -121,6 +122,9 @@ class Prover {
     await this.#try("nothing twice", () => this.#checkOnce());
     await this.#try("segments", () => this.#checkSegments());
     await this.#try("index", () => this.#checkIndex());
+    await this.#try("evidence", async () => {
+      this.problems.push(...(await evidenceProblems(this.leaves, (key) => this.#bytes(key))));
+    });
     await this.#try("hints", () => this.#checkHints());
   }
 

@@ -1,8 +1,12 @@
 import { join } from "node:path";
+import { compress, decompress } from "zstd-napi";
+import { sha256hex } from "../../../infra/canonical.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
+import type { Draft } from "../../../pipelines/4-publish/leaves.ts";
+import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { type EvidenceReport, makeEvidence } from "../../../pipelines/5-archive/evidence.ts";
@@ -10,7 +14,7 @@ import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
 import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
-import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import type { EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
@@ -43,6 +47,34 @@ export class ArchiveWorld {
     };
     // Grading, publishing and evidence never ask the observer.
     return new ArchiveWorld(ingest, publicStore, publisher, new Pipeline(parts as unknown as PipelineParts));
+  }
+
+  /**
+   * Another record with the same leaves in the same places, its evidence files as `change` makes them and named so. What
+   * a publisher could do that wants to tell other rows than those it graded.
+   */
+  static async copy(
+    of: ArchiveWorld,
+    change: (leaf: EvidenceLeaf, text: string) => Promise<string>,
+  ): Promise<ArchiveWorld> {
+    const other = await ArchiveWorld.open();
+    const drafts: Draft[] = [];
+    for (const { index: _, seq: __, at: ___, ...draft } of (await of.leaves()) as (Leaf & Record<string, unknown>)[]) {
+      if (draft.kind === "evidence" && draft.holds === "rows") {
+        const leaf = draft as unknown as EvidenceLeaf;
+        const text = await change(leaf, decompress((await of.publicStore.get(leaf.key!))!.bytes).toString("utf8"));
+        const [packed, sha] = [compress(Buffer.from(text)), sha256hex(text)];
+        const key = evidenceKey(leaf.day, leaf.bucket!, sha);
+        await other.publisher.putEvidence(key, packed);
+        Object.assign(draft, { key, sha256: sha256hex(packed), bytes: packed.length, unpacked_sha256: sha });
+        Object.assign(draft, { unpacked_bytes: Buffer.byteLength(text), rows: text.split("\n").length - 1 });
+      } else if (draft.kind === "evidence" && draft.key) {
+        await other.publisher.putEvidence(String(draft.key), (await of.publicStore.get(String(draft.key)))!.bytes);
+      }
+      if (draft.kind !== "keys") drafts.push(draft as unknown as Draft);
+    }
+    await other.publisher.publishLeaves(drafts);
+    return other;
   }
 
   get publicDir(): string {

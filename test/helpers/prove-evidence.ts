@@ -1,0 +1,106 @@
+import { createHash } from "node:crypto";
+import { decompress } from "zstd-napi";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import type { EvidenceLeaf, Leaf } from "../../pipelines/record/leaf.ts";
+import { addDays } from "../../pipelines/record/time.ts";
+
+type Line = Record<string, unknown> & { capability_id: string; topic: string; position: number };
+
+/**
+ * Everything that is wrong with the evidence under these leaves: days in order and without a gap, freezes whole, files as
+ * their leaves name them, lines canonical, in order, in their place, and no sample twice. Not by the code under test.
+ */
+export async function evidenceProblems(
+  leaves: readonly Leaf[],
+  bytesOf: (key: string) => Promise<Buffer | null>,
+): Promise<string[]> {
+  const problems: string[] = [];
+  const evidence = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence");
+  problems.push(...orderProblems(evidence));
+  const samples = new Map<string, number>();
+  for (const leaf of evidence) {
+    const bad = (says: string) => problems.push(`leaf ${leaf.index} (${leaf.key}): ${says}`);
+    if (leaf.key === null) {
+      if (leaf.holds !== "nothing" || leaf.rows !== 0 || leaf.parts !== 1) bad("names no file and is no empty day");
+      continue;
+    }
+    const packed = await bytesOf(leaf.key);
+    if (!packed) bad("missing");
+    else if (sha256hex(packed) !== leaf.sha256 || packed.length !== leaf.bytes) bad("is not what its leaf names");
+    else checkFile(leaf, decompress(packed), bad, samples);
+  }
+  return problems;
+}
+
+function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
+  const problems: string[] = [];
+  const freezes = new Map<string, number>();
+  let newest = "";
+  for (const [i, { index, day, freeze, part, parts, bucket }] of evidence.entries()) {
+    const before = evidence[i - 1];
+    const bad = (says: string) => problems.push(`leaf ${index}: evidence of ${day}: ${says}`);
+    if (part > 1) {
+      const neighbours = before?.index === index - 1 && before.day === day && before.freeze === freeze;
+      if (!neighbours || before.part !== part - 1 || before.parts !== parts) bad(`part ${part} does not follow`);
+      if (bucket !== null && before?.bucket !== null && bucket <= (before?.bucket ?? -1)) bad("buckets not ascending");
+      continue;
+    }
+    if (before && before.part !== before.parts) bad("the freeze before it is not whole");
+    if (freeze !== (freezes.get(day) ?? 0)) bad(`freeze ${freeze} after ${freezes.get(day) ?? 0}`);
+    if (freeze === 0 && newest && day !== addDays(newest, 1)) bad(`follows ${newest}`);
+    freezes.set(day, freeze + 1);
+    if (freeze === 0) newest = day;
+  }
+  const last = evidence.at(-1);
+  if (last && last.part !== last.parts) problems.push(`the last freeze, of ${last.day}, is not whole`);
+  return problems;
+}
+
+function checkFile(leaf: EvidenceLeaf, text: Buffer, bad: (says: string) => void, samples: Map<string, number>): void {
+  if (sha256hex(text) !== leaf.unpacked_sha256 || text.length !== leaf.unpacked_bytes) bad("unpacks to something else");
+  const part = leaf.holds === "kin" ? "kin" : leaf.bucket;
+  const key = `evidence/${leaf.day}/${part}.${leaf.unpacked_sha256!.slice(0, 16)}.ndjson.zst`;
+  if (leaf.key !== key) bad(`should be called ${key}`);
+  const lines = text.toString("utf8").split("\n");
+  if (lines.pop() !== "" || lines.length !== leaf.rows || leaf.rows === 0) bad(`${lines.length} lines of ${leaf.rows}`);
+  const values = lines.map((line) => JSON.parse(line) as Line);
+  for (const [i, value] of values.entries()) if (canonicalText(value) !== lines[i]) bad(`line ${i} is not RFC 8785`);
+  if (leaf.holds === "kin") checkTables(values, bad);
+  else checkLines(leaf, values, bad, samples);
+}
+
+function checkLines(
+  leaf: EvidenceLeaf,
+  lines: readonly Line[],
+  bad: (says: string) => void,
+  samples: Map<string, number>,
+): void {
+  let last = "";
+  for (const [i, line] of lines.entries()) {
+    const id = String(line.obs_id ?? line.of);
+    if (id < last) bad(`line ${i}: ${id} after ${last}`);
+    last = id;
+    const bucket = createHash("sha256").update(line.capability_id).digest()[0]! >> 2;
+    if (bucket !== leaf.bucket) bad(`line ${i} belongs to bucket ${bucket}`);
+    if (line.position >= (leaf.positions[line.topic] ?? 0)) bad(`line ${i} lies beyond what the freeze had read`);
+    if (String(line.t ?? line.observed_at).slice(0, 10) !== leaf.day) bad(`line ${i} is of another day`);
+    if (line.obs_id === undefined) continue;
+    if (samples.has(id)) bad(`sample ${id} stands in leaf ${samples.get(id)} already`);
+    samples.set(id, leaf.index);
+  }
+}
+
+function checkTables(lines: readonly Record<string, unknown>[], bad: (says: string) => void): void {
+  const table = new Map<string, string>();
+  for (const line of lines) {
+    for (const cap of line.remove as string[]) table.delete(cap);
+    for (const { cap, domain, pay_to } of line.add as Record<string, string>[]) {
+      table.set(cap!, `${canonicalText({ cap, domain, pay_to })}\n`);
+    }
+    const text = [...table]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([, thief]) => thief)
+      .join("");
+    if (sha256hex(text) !== line.kin) bad(`does not lead to table ${String(line.kin)}`);
+  }
+}
