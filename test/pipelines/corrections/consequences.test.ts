@@ -5,7 +5,7 @@ import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { capOf, correction, handshake, intent, later, listing, reinstated } from "../2-ingest/records.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
-import { figuresOf, history, openWorld, paidCall, SELLER, type World } from "./world.ts";
+import { figuresOf, history, openWorld, paidCall, SELLER, signedDispute, type World } from "./world.ts";
 
 let world: World;
 beforeAll(async () => {
@@ -328,5 +328,28 @@ describe("a dispute", () => {
     await world.reinstate(name, answer!.id);
     await world.grade();
     expect([await flagged(), (await world.check(name)).sampleCount]).toEqual([true, 79]);
+  });
+
+  test("over HTTP: recorded once, read back, shown before its leaf and in it", async () => {
+    const name = `seller-${n++}`;
+    await world.append(listing(name, START), handshake(name, START, { pay_to: SELLER.address }));
+    await world.grade();
+    await world.pipeline.volatile();
+    await world.follower.refresh();
+    const signed = await signedDispute(name, world.clock.now());
+    const post = () =>
+      world.app.request(`/v1/trust/${capOf(name)}/disputes`, { method: "POST", body: JSON.stringify(signed) });
+    const response = await post();
+    const receipt = (await response.json()) as { dispute: Record<string, unknown>; partition: number; offset: number };
+    expect([response.status, (await post()).status]).toEqual([201, 409]);
+    expect(receipt.partition).toBe(partitionOf(capOf(name), PARTITIONS));
+    await world.pipeline.volatile();
+    expect((await world.trustOf(name)).disputes).toEqual([receipt.dispute]);
+    world.pass(MINUTE);
+    await world.grade();
+    const leaves = (await world.leavesOf(name)).filter((leaf) => leaf.kind === "dispute");
+    expect(leaves).toMatchObject([{ body: receipt.dispute, position: receipt.offset }]);
+    expect((await world.trustOf(name)).disputes).toEqual([receipt.dispute]);
+    expect((await post()).status).toBe(409);
   });
 });

@@ -50,11 +50,11 @@ beforeEach(() => {
 });
 
 /** What the log holds of the endpoint's topic `corrections`. */
-async function said() {
+async function said(): Promise<({ type: string } & Record<string, unknown>)[]> {
   const records = await parts.log.read("corrections", partitionOf(CAP, parts.log.partitions), 0);
   return records.flatMap((record) => {
     const read = readRecord(record);
-    return read.ok ? [{ type: read.envelope.type as string, ...(read.envelope.body as Record<string, unknown>) }] : [];
+    return read.ok ? [{ type: read.envelope.type, ...(read.envelope.body as Record<string, unknown>) }] : [];
   });
 }
 const withdraw = (over: Partial<CorrectOptions>, endpoint = CAP) =>
