@@ -3,7 +3,7 @@ import { type Address, getAddress, type Hex, isAddress, isHex, parseAbi, zeroAdd
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
 import { signingDomain } from "./domains.ts";
-import type { PayableEntry, PaymentChallenge, SignedPayment, Wallet } from "./rails.ts";
+import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
 import { reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
 
@@ -65,10 +65,10 @@ export function createChargeSigner({ reader, network, asset }: Money) {
   const signed = new Set<string>();
 
   async function refuseUsed(from: Address, nonce: Hex): Promise<void> {
-    if (signed.has(`${from} ${nonce}`)) throw new Error("the seller repeats a challenge that was signed before");
+    if (signed.has(`${from} ${nonce}`)) throw new CannotSign("the seller repeats a challenge that was signed before");
     const call = { address: asset, abi: STATE, functionName: "authorizationState", args: [from, nonce] } as const;
     const used = await reading("a nonce", () => reader.readContract(call));
-    if (used) throw new Error("the seller repeats a challenge that was paid before");
+    if (used) throw new CannotSign("the seller repeats a challenge that was paid before");
     signed.add(`${from} ${nonce}`);
     if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
   }
@@ -79,7 +79,7 @@ export function createChargeSigner({ reader, network, asset }: Money) {
     const now = Math.floor(systemClock.now().getTime() / 1000);
     const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
     const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
-    if (validBefore < now + LEAST_VALIDITY_S) throw new Error("the challenge has expired, or is about to");
+    if (validBefore < now + LEAST_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
     const nonce = Types.challengeHash(challenge);
     await refuseUsed(account.address, nonce);
     const chainId = Number(network.slice(Types.evmNetworkPrefix.length));

@@ -15,6 +15,7 @@ export interface Rail {
   /**
    * Make the signed payment for one entry, without sending it anywhere. The header value is complete: sending it and
    * re-sending it later are the same payment (same nonce), so it is made durable before a byte leaves.
+   * @throws CannotSign when the seller's terms do not allow it now; ChainDown when the chain had to be asked.
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
@@ -109,6 +110,11 @@ export interface Wallet {
   address: string;
   /** 0x + 64 hex; never logged, never in the record. */
   privateKey: string;
+}
+
+/** The seller's own terms cannot be signed at this moment (a challenge that has lapsed, or is repeated). Not our fault. */
+export class CannotSign extends Error {
+  override readonly name = "CannotSign";
 }
 
 /** Hands out wallets with money on them. Same arguments, same wallet: a restart pays from the same one. */

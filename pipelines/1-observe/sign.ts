@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { PayableEntry, SignedPayment, Wallet } from "../../infra/rails/rails.ts";
+import { CannotSign, type PayableEntry, type SignedPayment, type Wallet } from "../../infra/rails/rails.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import type { ListedCap } from "../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
@@ -70,6 +70,7 @@ export async function sign(
     made = await signOnce(tools, one, call, prepared, entry);
   } catch (error) {
     tools.ledger.giveBack(day, host, amount, one.cap);
+    if (error instanceof CannotSign) return { ok: false, says: `not paid: ${error.message}` };
     return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }
   const { head, signed } = made;
