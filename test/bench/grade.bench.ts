@@ -1,150 +1,138 @@
 /**
- * A grade run over made-up observations against the prototype of the design folder, on the same rows: all endpoints,
- * then 5 % of them. CPU seconds of the whole process are printed beside the wall clock, since machines are shared.
- * Run: npx tsx test/bench/grade.bench.ts [endpoints] [rows of each]
+ * A grade run over made-up observations against the prototype of the design folder, on the same rows, and how it grows
+ * with the endpoints. Data, runs and prototype are processes of their own, so that each one's peak memory is its own.
+ * Run: npx tsx test/bench/grade.bench.ts [--quick] [endpoints] [rows of each]
  */
-import { existsSync, readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import type { Params, Statements } from "../../infra/lake/duckdb.ts";
+import { fileURLToPath } from "node:url";
 import { gradeChunks } from "../../pipelines/3-grade/grade.ts";
-import { SHARED_DESIGN } from "../pipelines/3-grade/vectors.ts";
+import { makeData, NOW, openData, PROTOTYPE, preparePrototype } from "./grade-data.ts";
+import { against, type Cost, peakGb, ratio, shown, timed } from "./ratio.ts";
 
-const ENDPOINTS = Number(process.argv[2] ?? 10_000);
-const ROWS = Number(process.argv[3] ?? 300);
-const NOW = new Date("2026-11-15T12:00:00Z");
-const PROTOTYPE = join(SHARED_DESIGN, "grading-prototype");
+type Result = Cost & { caps: number; rows: number; lines: number; peakGb: number };
 
-/** Endpoints of many characters, failures in spells of a block; u(i, k) is the k-th number in [0, 1) of thing i. */
-const SYNTH = `
-CREATE MACRO u(i, k) AS (hash(i * 131 + k) >> 11)::DOUBLE / 9007199254740992.0;
-CREATE TABLE kind_of AS SELECT e::UINTEGER AS ep, 'cap_' || upper(left(md5('cap' || e), 26)) AS cap, '0x' || left(sha256('pay' || (e // 3)), 40) AS pay_to,
-  'shop' || (e // 5) || '.example' AS domain, 0.9 + 0.1 * u(e, 1) AS p_live, CASE WHEN u(e, 2) < .6 THEN .97 + .03 * u(e, 3) ELSE u(e, 3) END AS p_right,
-  CASE WHEN u(e, 4) < .85 THEN 1 ELSE u(e, 5) END AS p_honest, u(e, 6) < .4 AS truth, u(e, 7) < .5 AS sells, u(e, 8) < .3 AS published,
-  exp(5 + 3 * u(e, 9)) AS ms, round(.001 * pow(10, 3 * u(e, 10)), 6) AS price, u(e, 11) < .2 AS moves, u(e, 12) < .05 AS thief,
-  u(e, 13) < .8 AS has_schema FROM range(${ENDPOINTS}) r(e);
-CREATE TABLE samples AS
-WITH looks AS (
-  SELECT k.*, ep::BIGINT * ${ROWS} + i AS n, u(n, 20) AS uk, u(n, 21) AS uf, u(n, 22) AS us, u(n, 23) AS ur,
-    TIMESTAMP '2026-08-17' + to_seconds(floor(u(n, 24) * 91 * 86400)::BIGINT) AS t FROM kind_of k, range(${ROWS}) r(i)),
-acts AS (
-  SELECT *, u(1000000007 + ep::BIGINT * 512 + floor(epoch(t) / 21600)::BIGINT % 512, 25) > p_live AS down,
-    (CASE WHEN NOT sells OR down THEN 0 WHEN uk < .25 THEN 1 WHEN published AND uk < .3 THEN 2 ELSE 0 END)::UTINYINT AS kind FROM looks),
-ends AS (
-  SELECT *, CASE WHEN uf < .01 THEN 'ours' WHEN kind = 0 AND uf < .03 THEN 'blocked' WHEN kind = 1 AND NOT truth AND uf < .02 THEN 'bad_input'
-      WHEN kind = 2 AND uf < .5 THEN 'unconfirmed' END AS fault,
-    kind > 0 AND us > .02 AND fault IS DISTINCT FROM 'bad_input' AS settled, settled AND NOT (thief AND ur < .05) AS served FROM acts)
-SELECT cap, 'rec_' || upper(left(md5('rec' || n), 26)) AS obs_id, t, kind, CASE WHEN kind = 2 THEN 'buyer' || n % 7 END AS payer,
-  CASE WHEN kind = 1 AND uk < .02 THEN .25 ELSE 1.0 END::DOUBLE AS w, fault, NOT down AND fault IS DISTINCT FROM 'blocked' AS live, u(n, 26) < p_honest AS honest,
-  settled, CASE WHEN kind > 0 THEN served END AS delivered, FALSE AS refunded, CASE WHEN served THEN (ur < .5 + .5 * p_right)::INT::DOUBLE END AS delivery,
-  CASE WHEN kind > 0 AND truth THEN (served AND u(n, 27) < p_right)::INT::DOUBLE END AS outcome, CASE WHEN served AND has_schema THEN u(n, 28) < .9 + .1 * p_right END AS schema_ok,
-  CASE WHEN down THEN 30000.0 ELSE round(ms * exp(u(n, 29) + u(n, 30) - 1)) END AS latency_ms,
-  CASE WHEN NOT down THEN round(price * CASE WHEN moves THEN 1 + .5 * (floor(epoch(t) / 1123200)::BIGINT % 3) ELSE 1 END, 6) END AS price,
-  CASE WHEN kind = 1 THEN 'example' END AS input, CASE WHEN served THEN sha256('body' || n) END AS response_sha256, CASE WHEN NOT down THEN pay_to END AS pay_to
-FROM ends ORDER BY ep;
-CREATE TABLE withdrawn AS SELECT obs_id FROM samples WHERE hash(obs_id) % 997 = 0;
-CREATE TABLE site AS SELECT cap, pay_to, domain, FALSE AS ours, FALSE AS disputed FROM kind_of;
-CHECKPOINT;`;
-
-/** The same rows as the prototype wants them: whole numbers for endpoints and records. Not timed. */
-const FOR_PROTOTYPE = `
-CREATE SCHEMA prototype;
-CREATE TABLE prototype.site AS SELECT ep, pay_to, domain, FALSE AS ours FROM kind_of;
-CREATE TABLE prototype.obs AS SELECT row_number() OVER () AS obs_id, obs_id AS id, k.ep, s.* EXCLUDE (cap, obs_id, pay_to) FROM samples s JOIN kind_of k USING (cap);
-CREATE TABLE prototype.withdrawn AS SELECT o.obs_id FROM prototype.obs o JOIN withdrawn w ON w.obs_id = o.id;
-ALTER TABLE prototype.obs DROP COLUMN id;
-CREATE TABLE prototype.raw_bands (ep UINTEGER, day DATE, band_raw UTINYINT);
-USE prototype;`;
-
-interface Cost {
-  wall: number;
-  cpu: number;
-}
-
-const cpuSeconds = (): number => {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1e6;
-};
-
-async function timed(work: () => Promise<void>): Promise<Cost> {
-  const start = { wall: performance.now(), cpu: cpuSeconds() };
-  await work();
-  return { wall: (performance.now() - start.wall) / 1_000, cpu: cpuSeconds() - start.cpu };
-}
-
-const plus = (a: Cost, b: Cost): Cost => ({ wall: a.wall + b.wall, cpu: a.cpu + b.cpu });
-const minus = (a: Cost, b: Cost): Cost => ({ wall: a.wall - b.wall, cpu: a.cpu - b.cpu });
-
-function say(what: string, cost: Cost, base?: Cost): void {
-  const ratio = base
-    ? `   ${(cost.wall / base.wall).toFixed(2)} wall, ${(cost.cpu / base.cpu).toFixed(2)} CPU of it`
-    : "";
-  console.log(
-    `${what.padEnd(44)} ${cost.wall.toFixed(2).padStart(8)} s wall ${cost.cpu.toFixed(2).padStart(8)} s CPU${ratio}`,
-  );
-}
-
-/** Everything the prototype does for all endpoints, its letters included; it makes no digest and no card. */
-async function runPrototype(conn: DuckDBConnection): Promise<Cost> {
-  await conn.run(FOR_PROTOTYPE);
-  const moments = { $NOW: "TIMESTAMP '2026-11-15 12:00:00'", $WS: "TIMESTAMP '2026-08-17 00:00:00'" };
-  await conn.run(readFileSync(join(PROTOTYPE, "00_macros.sql"), "utf8"));
-  let text = readFileSync(join(PROTOTYPE, "20_grade.sql"), "utf8");
-  for (const [name, value] of Object.entries(moments)) text = text.replaceAll(name, value);
+/** `published`: every line goes into the run, with its digest; else none does, as when no card changed. */
+async function grade(dir: string, which: "all" | "few", published: boolean): Promise<Result> {
+  const { conn, close } = await openData(dir);
+  const caps =
+    which === "all"
+      ? which
+      : (await (await conn.run("SELECT cap FROM kind_of WHERE ep % 20 = 7")).getRows()).map(([cap]) => String(cap));
+  let lines = 0;
+  let read = { caps: 0, rows: 0 };
   const cost = await timed(async () => {
-    await conn.run(text);
+    const chunks = gradeChunks(conn, { now: NOW, caps, leaveOut: () => !published });
+    for (let next = await chunks.next(); ; next = await chunks.next()) {
+      if (next.done) {
+        read = next.value.read;
+        break;
+      }
+      lines += next.value.length;
+    }
   });
+  close();
+  return { ...cost, ...read, lines, peakGb: peakGb() };
+}
+
+async function prototype(dir: string): Promise<Cost & { peakGb: number }> {
+  const { conn, close } = await openData(dir);
+  const text = await preparePrototype(conn);
+  const cost = await timed(() => conn.run(text));
   await conn.run("USE main; DROP SCHEMA prototype CASCADE;");
+  close();
+  return { ...cost, peakGb: peakGb() };
+}
+
+async function make(dir: string, endpoints: number, rows: number): Promise<Cost> {
+  const { conn, close } = await openData(dir);
+  const cost = await timed(() => makeData(conn, endpoints, rows));
+  close();
   return cost;
 }
 
-/** A run, and the share of it that the digests take. */
-async function grade(
-  conn: DuckDBConnection,
-  caps: "all" | string[],
-): Promise<{ all: Cost; digests: Cost; lines: number }> {
-  let digests: Cost = { wall: 0, cpu: 0 };
-  let lines = 0;
-  const db: Statements = {
-    run: async (text: string, values?: Params) => {
-      const cost = await timed(async () => {
-        await conn.run(text, values);
-      });
-      if (text.includes("grade_digest AS")) digests = plus(digests, cost);
-    },
-    all: async <T>(text: string, values?: Params) => (await (await conn.run(text, values)).getRowObjectsJS()) as T[],
-  };
-  const all = await timed(async () => {
-    for await (const chunk of gradeChunks(db, { now: NOW, caps })) lines += chunk.length;
-  });
-  return { all, digests, lines };
+/** One step in a process of its own. */
+function step<T>(name: string, ...args: (string | number)[]): T {
+  const argv = ["--import", "tsx", fileURLToPath(import.meta.url), `--step=${name}`, ...args.map(String)];
+  const { stdout, stderr, status } = spawnSync(process.execPath, argv, { encoding: "utf8", maxBuffer: 1 << 24 });
+  if (status !== 0) throw new Error(`${name}: ${stderr.slice(-2_000)}`);
+  return JSON.parse(stdout.trimEnd().split("\n").at(-1)!) as T;
 }
 
-const dir = await mkdtemp(join(tmpdir(), "grade-bench-"));
-try {
-  const settings = { threads: "2", memory_limit: "5GB", temp_directory: join(dir, "spill") };
-  const instance = await DuckDBInstance.create(join(dir, "lake.duckdb"), settings);
-  const conn = await instance.connect();
-  say(`${(ENDPOINTS * ROWS).toLocaleString("en")} rows made`, await timed(async () => void (await conn.run(SYNTH))));
+async function inFolder<T>(endpoints: number, rows: number, work: (dir: string) => T): Promise<T> {
+  const dir = await mkdtemp(join(tmpdir(), "grade-bench-"));
+  try {
+    console.log(
+      `${(endpoints * rows).toLocaleString("en")} rows made: ${shown(step<Cost>("make", dir, endpoints, rows))}`,
+    );
+    return work(dir);
+  } finally {
+    await rm(dir, { recursive: true, force: true });
+  }
+}
 
-  const whole = await grade(conn, "all");
-  const part = (await (await conn.run("SELECT cap FROM kind_of WHERE ep % 20 = 7")).getRows()).map(([cap]) =>
-    String(cap),
+function compare(dir: string): void {
+  const whole = step<Result>("grade", dir, "all", "published");
+  const silent = step<Result>("grade", dir, "all", "unchanged");
+  const few = step<Result>("grade", dir, "few", "published");
+  const say = (what: string, cost: Result) =>
+    console.log(
+      `${what.padEnd(48)} ${shown(cost)}, ${cost.caps} endpoints and ${cost.rows} rows read, ${cost.lines} lines`,
+    );
+  say("a whole run, every card published", whole);
+  say("a whole run, no card changed", silent);
+  say("a run of 5 % of the endpoints, all published", few);
+  ratio("grade: 5 % dirty against a whole run", against(few, whole), "0.10 or less");
+  ratio("grade: peak memory of a whole run", `${whole.peakGb.toFixed(1)} GB`, "below 6 GB");
+  if (!existsSync(PROTOTYPE)) {
+    console.log(`NO PROTOTYPE to compare with: ${PROTOTYPE} is not there`);
+    return;
+  }
+  const base = step<Cost & { peakGb: number }>("prototype", dir);
+  console.log(`${"the prototype: letters alone".padEnd(48)} ${shown(base)}, peak ${base.peakGb.toFixed(1)} GB`);
+  ratio("grade: whole run, every card published, of prototype", against(whole, base), "1.00 or less, aim 0.50");
+  ratio("grade: whole run, no card changed, of prototype", against(silent, base), "1.00 or less, aim 0.50");
+}
+
+/** Slope of log time over log endpoints, least squares. */
+function exponent(points: readonly { n: number; s: number }[]): number {
+  const logs = points.map(({ n, s }) => ({ x: Math.log(n), y: Math.log(s) }));
+  const mean = (pick: (p: { x: number; y: number }) => number) =>
+    logs.reduce((sum, p) => sum + pick(p), 0) / logs.length;
+  const [x, y] = [mean((p) => p.x), mean((p) => p.y)];
+  return mean((p) => (p.x - x) * (p.y - y)) / mean((p) => (p.x - x) ** 2);
+}
+
+async function growth(sizes: readonly number[], rows: number): Promise<void> {
+  const points: { n: number; wall: number; cpu: number }[] = [];
+  for (const n of sizes) {
+    const run = await inFolder(n, rows, (dir) => step<Result>("grade", dir, "all", "published"));
+    console.log(`${n.toLocaleString("en")} endpoints of ${rows} rows: ${shown(run)}, peak ${run.peakGb.toFixed(1)} GB`);
+    points.push({ n, wall: run.wall, cpu: run.cpu });
+  }
+  const [wall, cpu] = (["wall", "cpu"] as const).map((of) =>
+    exponent(points.map((p) => ({ n: p.n, s: p[of] }))).toFixed(2),
   );
-  const few = await grade(conn, part);
-  console.log(`peak memory of the process so far: ${(process.resourceUsage().maxRSS / 1e6).toFixed(1)} GB`);
-  const base = existsSync(PROTOTYPE) ? await runPrototype(conn) : undefined;
-  if (base) say("prototype: letters of all endpoints", base);
-  else console.log(`NO PROTOTYPE to compare with: ${PROTOTYPE} is not there`);
+  const range = `${sizes[0]!.toLocaleString("en")} to ${sizes.at(-1)!.toLocaleString("en")}`;
+  ratio(`grade: growth exponent, ${range} endpoints`, `${wall} wall, ${cpu} CPU`, "about 1");
+}
 
-  say(`letters and cards of ${whole.lines} endpoints`, minus(whole.all, whole.digests), base);
-  say("  and their digests", whole.digests, base);
-  say("a whole run", whole.all, base);
-  say(`a whole run of ${few.lines} endpoints (5 %)`, few.all, whole.all);
-  conn.closeSync();
-  instance.closeSync();
-} finally {
-  await rm(dir, { recursive: true, force: true });
+const args = process.argv.slice(2);
+const asked = args.find((arg) => arg.startsWith("--step="))?.slice(7);
+const [first, second, third] = args.filter((arg) => !arg.startsWith("--"));
+if (asked) {
+  const result =
+    asked === "make"
+      ? await make(first!, Number(second), Number(third))
+      : asked === "prototype"
+        ? await prototype(first!)
+        : await grade(first!, second === "few" ? "few" : "all", third === "published");
+  console.log(JSON.stringify(result));
+} else {
+  const quick = args.includes("--quick");
+  await inFolder(Number(first ?? (quick ? 5_000 : 100_000)), Number(second ?? 300), compare);
+  await growth(quick ? [1_000, 10_000, 50_000] : [10_000, 100_000, 1_000_000], 30);
 }

@@ -1,0 +1,52 @@
+/**
+ * Every benchmark of this folder, one after the other, and one table of what they compared. Says no more than it saw: it
+ * fails when a benchmark breaks, never because of a time.
+ * Run: npx tsx test/bench/run.ts [--quick] [words of names]
+ */
+import { spawn } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { loadavg } from "node:os";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { MARK } from "./ratio.ts";
+
+const FOLDER = fileURLToPath(new URL(".", import.meta.url));
+/** What a quick run gives a benchmark instead of its own sizes. */
+const QUICK: Readonly<Record<string, readonly string[]>> = {
+  "grade.bench.ts": ["--quick"],
+  "ingest.bench.ts": ["123000", "1"],
+};
+
+const args = process.argv.slice(2);
+const quick = args.includes("--quick");
+const words = args.filter((arg) => !arg.startsWith("--"));
+const files = readdirSync(FOLDER)
+  .filter((file) => file.endsWith(".bench.ts") && (words.length === 0 || words.some((word) => file.includes(word))))
+  .sort();
+
+/** Output as it comes; the marked lines are given back. */
+async function run(file: string): Promise<{ rows: string[][]; code: number | null }> {
+  const argv = ["--import", "tsx", `${FOLDER}${file}`, ...(quick ? (QUICK[file] ?? []) : [])];
+  const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = new Promise<number | null>((resolve) => child.on("close", resolve));
+  const rows: string[][] = [];
+  for await (const line of createInterface({ input: child.stdout })) {
+    const [mark, ...row] = line.split("\t");
+    if (mark === MARK) rows.push(row);
+    else console.log(`  ${line}`);
+  }
+  return { rows, code: await ended };
+}
+
+const table: string[][] = [];
+for (const file of files) {
+  console.log(`\n${file} (load of the machine before: ${loadavg()[0]!.toFixed(1)})`);
+  const { rows, code } = await run(file);
+  table.push(...rows);
+  if (code !== 0) {
+    console.log(`  ended with ${code}`);
+    process.exitCode = 1;
+  }
+}
+console.log(`\n${"compared".padEnd(58)} ${"seen".padEnd(28)} aimed for`);
+for (const [what = "", seen = "", aim = ""] of table) console.log(`${what.padEnd(58)} ${seen.padEnd(28)} ${aim}`);
