@@ -3,7 +3,8 @@ import type { Memory } from "../record/memory.ts";
 import { dayOf } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
 import { eachAtOnce } from "./lane.ts";
-import { addReport, emptyReport, type Intake, type IntakeReport } from "./listings.ts";
+import { addReport, emptyReport } from "./listings/report.ts";
+import type { Intake, IntakeReport } from "./listings.ts";
 import { hostOf, originOf } from "./places.ts";
 import type { HostQueue } from "./queue.ts";
 

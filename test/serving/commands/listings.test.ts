@@ -216,4 +216,11 @@ describe("touchstone listings add", () => {
     const run = await add(at("gone.example", "/list.json"));
     expect(run).toMatchObject({ code: EXIT.unreachable, says: expect.stringContaining("status 404") });
   });
+
+  test("names are led to one address in development only", async () => {
+    const config = loadConfig(undefined, { TOUCHSTONE_DATA_DIR: data, TOUCHSTONE_RESOLVE_TO: "127.0.0.1" });
+    const refused = addListings(config, at("asks.example", "/"), {});
+    await expect(refused).rejects.toThrow(/resolve_to: only together with allow_loopback/);
+    expect(await refused.catch(exitCodeOf)).toBe(EXIT.usage);
+  });
 });

@@ -295,6 +295,7 @@ describe("what an operator hands in", () => {
     const report = await discovery.readSeller(SELLER, clock);
     expect(report).toMatchObject({ appended: 200, refused: 100 });
     expect(new Set(report.rejected.map((one) => one.reason))).toEqual(new Set(["domain_full"]));
+    expect(report.rejected.at(-1)?.row).toEqual({ url: "/299" });
   });
 
   test("an address on some origin is not that origin's own word unless it is a document of the seller", async () => {
