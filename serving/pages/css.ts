@@ -108,6 +108,7 @@ const ENDPOINT = `
 .cols{display:grid;grid-template-columns:minmax(0,1fr);gap:1.6rem 2.2rem}
 .cols>div{display:grid;gap:1.6rem;align-content:start;min-width:0}
 section{min-width:0}
+.cols+section{margin-top:1.6rem}
 section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
 .verdict{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.4rem 1.3rem;align-items:start;background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--slate);border-radius:4px;padding:1rem 1.2rem;margin:1rem 0 1.6rem}
 .verdict p{margin:.1rem 0 .5rem;overflow-wrap:anywhere}

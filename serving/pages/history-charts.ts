@@ -30,6 +30,20 @@ interface Spread {
   line: number;
 }
 
+/** Days without a figure after which a line is not drawn on: a daily call that was left out is no outage. */
+const MAX_GAP = 3;
+
+/** Stretches of days between which nothing is known for long. */
+function stretches(days: readonly Spread[]): Spread[][] {
+  const found: Spread[][] = [];
+  for (const one of days) {
+    const last = found.at(-1);
+    if (last && one.day - last.at(-1)!.day <= MAX_GAP) last.push(one);
+    else found.push([one]);
+  }
+  return found;
+}
+
 /** A band between two values and a line in it, with a dot a day so that a lonely one shows. */
 function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
@@ -45,8 +59,9 @@ function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) =>
     .curve(curveStep)
     .digits(1);
   const dots = days.map((one) => `M${at(one).toFixed(1)} ${y(one.line).toFixed(1)}h0`).join("");
+  const runs = stretches(days);
   const rungs = y.ticks(4).map((value) => rung(y(value), ticks(value)));
-  return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${band(days)}"/><path class="line" d="${middle(days)}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
+  return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${runs.map((run) => band(run)).join("")}"/><path class="line" d="${runs.map((run) => middle(run)).join("")}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
 }
 
 function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {

@@ -37,17 +37,23 @@ const tenth = (value: number): number => Math.round(value * 10) / 10;
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
 
-/** Days under the floor: a few of them, none where its words would be cut. */
+/** Words of two days stand at least this far apart. */
+const WORD = 50;
+
+/** Days under the floor: a few of them, so far apart that their words do not touch. */
 export function timeAxis(x: TimeScale): string {
-  return x
-    .ticks(4)
-    .filter((at) => at.getTime() % DAY_MS === 0)
-    .map((at) => {
-      const px = tenth(x(at));
-      const anchor = px > WIDTH - 24 ? "end" : "middle";
-      return `<path class="grid" d="M${px} ${FLOOR}v4"/><text class="axis" x="${px}" y="${FLOOR + 15}" text-anchor="${anchor}">${dayWords(at)}</text>`;
-    })
-    .join("");
+  let last = Number.NEGATIVE_INFINITY;
+  const marks: string[] = [];
+  for (const at of x.ticks(5)) {
+    const px = tenth(x(at));
+    if (at.getTime() % DAY_MS !== 0 || px - last < WORD) continue;
+    last = px;
+    const anchor = px > WIDTH - 24 ? "end" : "middle";
+    marks.push(
+      `<path class="grid" d="M${px} ${FLOOR}v4"/><text class="axis" x="${px}" y="${FLOOR + 16}" text-anchor="${anchor}">${dayWords(at)}</text>`,
+    );
+  }
+  return marks.join("");
 }
 
 /** A line across, with its word on the left. `words` are ours, never a stranger's. */
