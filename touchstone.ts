@@ -24,6 +24,16 @@ function wholeNumber(text: string): number {
   return n;
 }
 
+function utcDay(text: string): string {
+  const at = Date.parse(`${text}T00:00:00.000Z`);
+  if (!/^\d{4}-\d{2}-\d{2}$/.test(text) || Number.isNaN(at) || new Date(at).toISOString().slice(0, 10) !== text) {
+    throw new InvalidArgumentError("expected a date such as 2026-11-21");
+  }
+  return text;
+}
+
+const repeated = (one: string, before: string[]): string[] => [...before, one];
+
 const json = new Option("--json", "print JSON for a machine to read");
 
 program
@@ -124,6 +134,14 @@ program
   .action(async (options) => (await import("./serving/commands/roles.ts")).publish(settings(), options));
 
 program
+  .command("budget")
+  .description("who is paid today and who is not, what was spent, what the next letters cost; docs/schedule.md")
+  .option("--day <date>", "UTC date, YYYY-MM-DD (default: today)", utcDay)
+  .option("--all", "every endpoint, however long the table gets")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/budget.ts")).budget(settings(), options));
+
+program
   .command("serve")
   .description("answer from the public store: check, trust, feed, pages")
   .action(async () => (await import("./serving/commands/roles.ts")).serveRole(settings()));
@@ -160,6 +178,16 @@ mirroring
   .option("--host <address>", "address to listen on", "127.0.0.1")
   .option("--port <n>", "port to listen on", wholeNumber, 8403)
   .action(async (dir, options) => (await import("./serving/commands/mirror-serve.ts")).mirrorServe(dir, options));
+
+program
+  .command("audit <source>")
+  .description("prove a whole public record (URL or folder) from its first leaf, every card recomputed; docs/audit.md")
+  .option("--log-key <vkey>", "the log's verifier key; without it the one that the source shows is believed")
+  .option("--witness-key <vkey>", "the witness's verifier key")
+  .option("--also <source>", "another copy that has to show the same history; may be repeated", repeated, [])
+  .option("--endpoint <cap|url>", "light: the cards of one endpoint only")
+  .addOption(json)
+  .action(async (source, options) => (await import("./serving/commands/audit.ts")).auditCommand(source, options));
 
 program
   .command("export <dir> <file>")

@@ -20,6 +20,7 @@ import { writeRun } from "./4-publish/runs.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import { type AskLine, demandBefore } from "./asks.ts";
+import { budgetReport, keepReport } from "./budget/report.ts";
 import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
 import type { RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
@@ -56,6 +57,9 @@ export interface GradeReport {
   rows: number;
   cards: number;
 }
+
+/** Endpoints whose next letter is computed for the kept report: some seconds of work, every ten minutes. */
+const BUDGET_ENDPOINTS = 500;
 
 const planKey = (day: string): string => `plans/${day}.json`;
 
@@ -269,6 +273,13 @@ export class Pipeline {
   /** The evidence of every day that is closed and has none yet, and of what came late; docs/evidence.md. */
   evidence(now: Date): Promise<EvidenceReport> {
     return makeEvidence(this.parts, now);
+  }
+
+  /** Keeps the budget of today for `touchstone budget`, which cannot read the lake beside us. */
+  async budget(): Promise<void> {
+    const { lake, memory, privateStore, caps, publisher, now } = this.parts;
+    const parts = { lake, memory, privateStore, caps, published: publisher.published, now: now() };
+    await keepReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
   }
 
   /** The market index of what is published now. */

@@ -22,7 +22,7 @@ interface Job {
   /** Seconds, minutes, hours, day, month, weekday. */
   cadence: string;
   /** Jobs of one lane never run at the same time; a job whose lane is taken waits its turn. */
-  lane: "record" | "observe" | "asks";
+  lane: "record" | "observe" | "asks" | "budget";
   run: (parts: ScheduleParts) => Promise<unknown>;
 }
 
@@ -62,6 +62,7 @@ export const JOBS: readonly Job[] = [
     lane: "record",
     run: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),
   },
+  { name: "budget", cadence: "20 */10 * * * *", lane: "budget", run: ({ pipeline }) => pipeline.budget() },
   { name: "index", cadence: "0 3 * * * *", lane: "record", run: ({ pipeline }) => pipeline.index() },
   {
     name: "evidence",

@@ -25,7 +25,7 @@ function voided(letter: RawLetter, corrections: readonly PublishedCorrection[]):
 }
 
 /** Published headline letters of leaves in log order, as the hold reads them: UNRATED where it stood on withdrawn records. */
-const lettersOf = (cap: PublishedCap, corrections: readonly PublishedCorrection[]): DayLetter[] =>
+export const lettersOf = (cap: PublishedCap, corrections: readonly PublishedCorrection[]): DayLetter[] =>
   cap.raw.map((letter) => ({ day: letter.day, band: voided(letter, corrections) ? "UNRATED" : letter.band }));
 
 /**

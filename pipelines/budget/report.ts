@@ -1,0 +1,178 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { reservedFor } from "../1-observe/plan.ts";
+import type { Caps } from "../1-observe/spend.ts";
+import type { DayLetter } from "../3-grade/hold.ts";
+import { DAY_MS } from "../3-grade/params.ts";
+import type { Sample } from "../3-grade/sample.ts";
+import { windowStart } from "../3-grade/window.ts";
+import { headlineOf, type PublishedFold } from "../4-publish/fold.ts";
+import { lettersOf } from "../4-publish/letters.ts";
+import { demandBefore } from "../asks.ts";
+import type { ListedCap, Memory } from "../record/memory.ts";
+import { formatMoney } from "../record/money.ts";
+import { DayPlan, type PlanLine } from "../record/plan.ts";
+import { rfc3339 } from "../record/time.ts";
+import type { Band } from "../record/vocabulary.ts";
+import { nextLetter } from "./next-letter.ts";
+import { type Spending, spendingOn } from "./spent.ts";
+
+/** The next better letter of an endpoint and its price (next-letter.ts). */
+export interface NextCost {
+  letter: Band;
+  gate_calls: number;
+  gate_day: string;
+  calls: number;
+  day: string;
+  cost: string;
+}
+
+export interface BudgetLine {
+  capability_id: string;
+  method: string;
+  url: string;
+  host: string;
+  /** In today's plan; null when there is none yet, or it was listed after the plan was made. */
+  covered: boolean | null;
+  why: PlanLine["why"];
+  /** Of one call, as planned; null when nothing can be paid. */
+  price: string | null;
+  paid_blocks: number;
+  demand: number;
+  letter: Band;
+  /** Null when no better letter is in sight, nothing can be paid, or it was past the bound that was asked for. */
+  next: NextCost | null;
+}
+
+export interface BudgetReport {
+  v: 1;
+  at: string;
+  day: string;
+  caps: { per_call: string; per_host_day: string; per_day: string; total: string };
+  spent: Spending & { ever: string };
+  coverage: {
+    planned: boolean;
+    listed: number;
+    covered: number;
+    /** Set aside for the covered ones, re-tests included. */
+    reserved: string;
+    not_covered: Record<string, number>;
+  };
+  /** Covered ones first, those whose next letter is cheapest before the others. */
+  endpoints: BudgetLine[];
+}
+
+export interface BudgetParts {
+  lake: Pick<Lake, "all">;
+  memory: Pick<Memory, "listed">;
+  privateStore: Pick<Store, "get">;
+  caps: Caps;
+  published: PublishedFold;
+  now: Date;
+}
+
+const micro = (line: PlanLine | undefined): bigint | null => (line?.price_micro ? BigInt(line.price_micro) : null);
+
+async function planOf(store: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
+  const known = await store.get(`plans/${day}.json`);
+  return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+}
+
+function letterOf(published: PublishedFold, id: string): { band: Band; raw: DayLetter[] } {
+  const cap = published.caps.get(id);
+  if (!cap) return { band: "UNRATED", raw: [] };
+  return { band: headlineOf(cap)?.band ?? "UNRATED", raw: lettersOf(cap, cap.corrections) };
+}
+
+async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Promise<NextCost | null> {
+  const { lake, published, now } = parts;
+  // A week more than the window: it moves once a week, and never back.
+  const since = windowStart(now).getTime() - 7 * DAY_MS;
+  const rows = await lake.all<Sample>(sql("49_budget_rows"), { cap: one.cap, since });
+  const { band, raw } = letterOf(published, one.cap);
+  const next = nextLetter(
+    {
+      endpoint: { cap: one.cap, pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set() },
+      ...{ published: band, raw, paidBlocks: one.paidBlocks, priceMicro: price },
+      truth: one.claims.class !== "any",
+      schema: one.claims.output_schema !== undefined,
+    },
+    now,
+  );
+  if (next.next === null) return null;
+  const { gate_calls, gate_day, calls, day, cost_micro } = next;
+  return { letter: next.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
+}
+
+/** Covered first; then the cheapest next letter, those without one last; then by url. */
+function order(a: BudgetLine, b: BudgetLine): number {
+  const cost = ({ next }: BudgetLine): number => (next ? Number(next.cost) : Number.MAX_VALUE);
+  return (
+    Number(b.covered === true) - Number(a.covered === true) ||
+    cost(a) - cost(b) ||
+    (a.url < b.url ? -1 : a.url > b.url ? 1 : 0)
+  );
+}
+
+/**
+ * Coverage, spend and the price of the next letters, as of now.
+ * @param day UTC date @param most endpoints whose next letter is computed, covered ones first: 10 ms of work each
+ */
+export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
+  const { lake, memory, privateStore, caps, now } = parts;
+  const plan = await planOf(privateStore, day);
+  const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
+  const listed = await memory.listed();
+  const demand = await demandBefore(lake, day);
+  const [ever] = await lake.all<{ micro: bigint }>(sql("43_spent"));
+  const covered = (one: ListedCap): boolean => lines.get(one.cap)?.covered === true;
+  const endpoints: BudgetLine[] = [];
+  for (const one of [...listed].sort((a, b) => Number(covered(b)) - Number(covered(a)))) {
+    const line = lines.get(one.cap);
+    const price = micro(line);
+    endpoints.push({
+      ...{ capability_id: one.cap, method: one.method, url: one.url, host: new URL(one.url).host },
+      ...{ covered: line?.covered ?? null, why: line?.why ?? null, price: price === null ? null : formatMoney(price) },
+      ...{
+        paid_blocks: one.paidBlocks,
+        demand: demand.get(one.cap) ?? 0,
+        letter: letterOf(parts.published, one.cap).band,
+      },
+      next: price === null || endpoints.length >= most ? null : await nextCost(parts, one, price),
+    });
+  }
+  const not_covered: Record<string, number> = {};
+  for (const { covered: is, why } of endpoints) {
+    if (!is) not_covered[why ?? "not_planned"] = (not_covered[why ?? "not_planned"] ?? 0) + 1;
+  }
+  const money = { per_call: caps.perCall, per_host_day: caps.perHostDay, per_day: caps.perDay, total: caps.total };
+  return {
+    ...{ v: 1, at: rfc3339(now), day },
+    caps: Object.fromEntries(
+      Object.entries(money).map(([name, of]) => [name, formatMoney(of)]),
+    ) as BudgetReport["caps"],
+    spent: { ...(await spendingOn(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
+    coverage: {
+      ...{ planned: plan !== null, listed: listed.length, covered: endpoints.filter((one) => one.covered).length },
+      reserved: formatMoney((plan?.lines ?? []).reduce((sum, line) => sum + reservedFor(line), 0n)),
+      not_covered,
+    },
+    endpoints: endpoints.sort(order),
+  };
+}
+
+const KEPT = "budget/report.json";
+
+/** Keeps the newest report for whoever asks while a service runs: its lake has one owner. */
+export async function keepReport(store: Store, report: BudgetReport): Promise<void> {
+  const bytes = Buffer.from(JSON.stringify(report));
+  const known = await store.head(KEPT);
+  // A rival that was quicker wrote as good a one.
+  await store.swap(KEPT, bytes, known?.etag ?? null);
+}
+
+export async function keptReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
+  const known = await store.get(KEPT);
+  return known && (JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport);
+}

@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
+import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
+import { type BudgetReport, budgetReport, keepReport, keptReport } from "../../../pipelines/budget/report.ts";
+import { dayStart } from "../../../pipelines/record/time.ts";
+import { budgetText } from "../../../serving/commands/budget-text.ts";
+import {
+  at,
+  capOf,
+  followup,
+  handshake,
+  intent,
+  later,
+  listing,
+  NOTHING,
+  result,
+  settlement,
+} from "../2-ingest/records.ts";
+import { openTestWorld, type World } from "../2-ingest/world.ts";
+
+const DAY = "2026-11-12";
+const CAPS = { perCall: 50_000n, perHostDay: 2_000_000n, perDay: 200_000n, total: 1_000_000n };
+
+let world: World;
+let report: BudgetReport;
+beforeAll(async () => {
+  world = await openTestWorld();
+  const quote = (price: string) => ({ price });
+  await world.append(
+    ...["cheap", "dear", "full", "free", "late"].map((name) => listing(name, at("00:00:00", "2026-11-11"))),
+    handshake("cheap", at("01:00:00", "2026-11-11"), quote("0.010000")),
+    handshake("dear", at("01:00:00", "2026-11-11"), quote("0.060000")),
+    handshake("full", at("01:00:00", "2026-11-11"), quote("0.049000")),
+    handshake("free", at("01:00:00", "2026-11-11"), { price: null, state: "free", status: 200, terms: null }),
+  );
+  // One that settled, one that nobody watched, one that was paid back: on the day; one on the day before.
+  const calls = ["02:00:00", "08:00:00", "14:00:00"].map((time) => intent("cheap", at(time, DAY)));
+  const before = intent("cheap", at("20:00:00", "2026-11-11"));
+  const [settled, lost, refunded] = calls as [(typeof calls)[0], (typeof calls)[0], (typeof calls)[0]];
+  await world.append(...calls, before);
+  await world.append(
+    result("cheap", settled.eventId, at("02:00:01", DAY)),
+    settlement("cheap", settled.eventId, at("02:00:02", DAY)),
+    result("cheap", lost.eventId, at("08:00:01", DAY), { watched: false, fault: "ours", delivered: false }),
+    result("cheap", refunded.eventId, at("14:00:01", DAY), { delivered: false, delivery: null, response_sha256: null }),
+    settlement("cheap", refunded.eventId, at("14:00:02", DAY)),
+    followup("cheap", refunded.eventId, at("14:01:00", DAY), {
+      kind: "shown_again",
+      shown_again: { ...NOTHING, watched: true },
+    }),
+    followup("cheap", refunded.eventId, later(at("14:00:02", DAY), 60_000), {
+      kind: "refund",
+      refund: { tx: "0xback", amount_atomic: "20000" },
+    }),
+  );
+  await world.ingest.pass();
+  const memory = createMemory(world.lake);
+  const known = (await memory.listed()).filter((one) => one.cap !== capOf("late"));
+  const plan = planDay({ day: DAY, salt: Buffer.alloc(32, 1), listed: known, caps: CAPS, now: dayStart(DAY) });
+  await world.store.create(`plans/${DAY}.json`, Buffer.from(JSON.stringify(plan)));
+  const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
+  report = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, DAY, 10);
+});
+afterAll(() => world.close());
+
+test("coverage: who is, who is not, and why", () => {
+  expect(report.coverage).toEqual({
+    ...{ planned: true, listed: 5, covered: 1, reserved: "0.080000" },
+    not_covered: { per_call: 1, per_day: 1, nothing_to_pay: 1, not_planned: 1 },
+  });
+  const why = Object.fromEntries(report.endpoints.map((one) => [one.host.split(".")[0], [one.covered, one.why]]));
+  expect(why).toEqual({
+    cheap: [true, null],
+    dear: [false, "per_call"],
+    full: [false, "per_day"],
+    free: [false, "nothing_to_pay"],
+    late: [null, null],
+  });
+});
+
+test("spend against the caps: what left, what settled, what we lost ourselves, what came back", () => {
+  const { day, by_host, by_day, ever } = report.spent;
+  expect(day).toEqual({ calls: 3, signed: "0.060000", settled: "0.040000", lost: "0.020000", refunded: "0.020000" });
+  expect(by_host).toEqual([{ host: "cheap.example", ...day }]);
+  expect(by_day.map((one) => [one.day, one.signed, one.lost])).toEqual([
+    [DAY, "0.060000", "0.020000"],
+    ["2026-11-11", "0.020000", "0.020000"],
+  ]);
+  expect([ever, report.caps.per_day]).toEqual(["0.080000", "0.200000"]);
+});
+
+test("the next letter of what can be paid has its price, and the cheapest covered one comes first", () => {
+  const [first, ...rest] = report.endpoints;
+  expect(first).toMatchObject({ host: "cheap.example", letter: "UNRATED", price: "0.020000" });
+  const next = first!.next!;
+  // A refunded theft is a 0: more than the thirty blocks of a clean start, and no fewer.
+  expect(next.gate_calls).toBeGreaterThanOrEqual(28);
+  expect(next.cost).toBe(`0.${String(next.calls * 20_000).padStart(6, "0")}`);
+  expect(rest.find((one) => one.host === "free.example")?.next).toBeNull();
+});
+
+test("the table is for people: bounded, with the reasons in words and where to look next", () => {
+  const text = budgetText(report, 2);
+  expect(text).toContain("covered   1 of 5 endpoints, 0.08 set aside");
+  expect(text).toContain("0.06 of 0.20 on the day (3 calls; 0.04 settled, 0.02 lost by our own fault, 0.02 refunded)");
+  expect(text).toContain("1 dearer than a call may be");
+  expect(text).toContain("and 3 more: --all, or --json");
+  expect(text).toMatch(/covered +UNRATED +0\.02 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/);
+  expect(budgetText(report, 10)).not.toContain("more: --all");
+});
+
+test("a report is kept for whoever asks beside a running service, the newest one", async () => {
+  expect(await keptReport(world.store)).toBeNull();
+  await keepReport(world.store, { ...report, day: "2026-11-11" });
+  await keepReport(world.store, report);
+  expect(await keptReport(world.store)).toEqual(report);
+});
+
+test("a day without a plan says so", async () => {
+  const parts = { lake: world.lake, memory: createMemory(world.lake), privateStore: world.store, caps: CAPS };
+  const empty = await budgetReport(
+    { ...parts, published: new PublishedFold(), now: new Date(at("23:00:00", DAY)) },
+    "2026-10-01",
+    0,
+  );
+  expect(empty.coverage).toMatchObject({ planned: false, covered: 0, not_covered: { not_planned: 5 } });
+  expect(empty.spent.day.calls).toBe(0);
+  expect(budgetText(empty, 40)).toContain("there is no plan of this day");
+});
