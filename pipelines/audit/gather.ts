@@ -69,6 +69,8 @@ class Gathering {
   ) {
     this.#found = { groups: new Map(), urls: new Map(), evidence: new EvidenceFold(), rows: new Map(), kin: [], size };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
+    // An endpoint that nobody lists lives where its id says: whoever names the url knows its domain.
+    if (this.#url) for (const cap of capsAt(this.#url)) this.#found.urls.set(cap, this.#url);
     this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsAt(wanted.url);
   }
 

@@ -9,6 +9,7 @@ import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { FLAGS } from "../../pipelines/record/vocabulary.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
+import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
 
@@ -298,6 +299,14 @@ test("a schedule was committed before every day, and opened after it", () => {
     expect(leaf.opens?.day).toBe(schedules[i - 1]!.day);
   }
 });
+
+test("every card of every endpoint is made again from public files alone, once its last days are closed", async () => {
+  const grades = record.leaves.filter((leaf) => leaf.kind === "grade").length;
+  expect(record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(grades * 0.8);
+  const cards = await recomputeDemo(dir, BASE);
+  expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
+  expect(cards).toHaveLength(grades);
+}, 120_000);
 
 test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
   // The same data folder again, live: the past is lived through already.

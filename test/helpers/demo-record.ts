@@ -9,10 +9,12 @@ import type { WorldInfo } from "../../infra/world.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/publisher.ts";
 import { originOf } from "../../pipelines/assemble.ts";
+import type { CardVerdict } from "../../pipelines/audit/recompute.ts";
 import { folders } from "../../pipelines/parts.ts";
 import type { BodyOf, RecordType } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
+import { recomputeAll } from "./demo-evidence.ts";
 import { proveRecord } from "./prove-record.ts";
 
 /** One record of the log with its place. */
@@ -34,6 +36,8 @@ export interface DemoRecord {
    */
   lakeEvents: Map<string, number>;
   leaves: Leaf[];
+  /** Every published card, recomputed from the published evidence: none differs; those of the last days are pending. */
+  cards: CardVerdict[];
 }
 
 async function readLog(dir: string, partitions: number): Promise<LogRecord[]> {
@@ -76,7 +80,11 @@ export async function readDemo(dataDir: string, baseUrl: string, partitions = 2)
   const keys = checkpointKeys(originOf(baseUrl), loadKeys(at.keys));
   const { leaves } = await proveRecord(store, { trust: { log: keys.log, witness: keys.witness }, settled: true });
   await store.close();
+  const cards = await recomputeAll(at.public, dataDir, baseUrl);
+  const wrong = cards.filter(({ verdict }) => verdict === "differs");
+  if (wrong.length > 0) throw new Error(`cards do not follow from the evidence: ${JSON.stringify(wrong.slice(0, 5))}`);
   return {
+    cards,
     world: JSON.parse(readFileSync(join(at.market, "world.json"), "utf8")) as WorldInfo,
     log,
     facts: (type) => (byType.get(type) ?? []) as never,
