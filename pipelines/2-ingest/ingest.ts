@@ -7,9 +7,11 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Batch, takeBatch } from "./batch.ts";
+import { type Compacted, compactPlace } from "./compact.ts";
 import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { Place } from "./place.ts";
 import { type Redriven, redrivePlace } from "./redrive.ts";
+import { sweepChain } from "./sweep.ts";
 
 export interface IngestOptions {
   log: Log;
@@ -41,6 +43,11 @@ export interface Ingest {
   positions(): Promise<Positions>;
   /** Read what was rejected again, with the readers of today; what passes now moves into its segment and the lake. */
   redrive(): Promise<Redriven>;
+  /**
+   * Small neighbouring segments become one, and files that nothing needs for a week are deleted.
+   * @param minFiles neighbours that are worth a commit (default 8)
+   */
+  tidy(minFiles?: number): Promise<Compacted & { deleted: number }>;
   /** A new lake, loaded from the chain alone. */
   rebuild(): Promise<{ rows: number }>;
   /** Write the hole between chain and log into the chain, for every partition that has one. */
@@ -93,6 +100,21 @@ class Ingester implements Ingest {
         const { found, left } = await redrivePlace(place, this.#options.lake);
         total.found += found;
         total.left += left;
+      }
+      return total;
+    });
+  }
+
+  tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
+    return this.#alone(async () => {
+      await this.#start();
+      const { lake, privateStore, clock } = this.#options;
+      const total = { before: 0, after: 0, deleted: 0 };
+      for (const place of this.#places) {
+        const { before, after } = await compactPlace(place, lake, minFiles);
+        total.before += before;
+        total.after += after;
+        total.deleted += await sweepChain(privateStore, place.chain, clock.now());
       }
       return total;
     });
