@@ -65,6 +65,7 @@ const BY_ERROR: Record<string, ExitName> = {
   Rollback: "rollback",
   Forked: "fork",
   Tampered: "tampered",
+  AuditFailed: "tampered",
   Unproven: "tampered",
   Oversized: "tampered",
   Stale: "stale",

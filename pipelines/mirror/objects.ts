@@ -138,7 +138,7 @@ export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown,
   if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
 }
 
-async function shardOf(packed: Uint8Array, line: ShardLine): Promise<{ text: Buffer } | { got: string }> {
+export async function shardOf(packed: Uint8Array, line: ShardLine): Promise<{ text: Buffer } | { got: string }> {
   let text: Buffer;
   try {
     text = await unpackFrame(packed, line.bytes);

@@ -1,0 +1,71 @@
+/** One thing that is wrong: which object or leaf, what was expected and what came. */
+export interface Problem {
+  key: string;
+  expected: string;
+  got: string;
+}
+
+/** What one check of the audit came to. */
+export interface Finding {
+  check: string;
+  /** `not run`: an earlier check found what this one would stand on to be broken. */
+  result: "ok" | "broken" | "not run";
+  /** Things that were looked at. */
+  checked: number;
+  /** Things that nobody can prove yet, and why. */
+  open: number;
+  says?: string;
+  problems: Problem[];
+}
+
+/** Problems that are kept of one check; the rest is only counted. */
+const MAX_PROBLEMS = 100;
+
+/** Gathers what one check finds: it goes on after a problem, so that one flipped byte does not hide the next one. */
+export class Check {
+  readonly finding: Finding;
+
+  constructor(check: string) {
+    this.finding = { check, result: "ok", checked: 0, open: 0, problems: [] };
+  }
+
+  ok(n = 1): void {
+    this.finding.checked += n;
+  }
+
+  open(says: string): void {
+    this.finding.open++;
+    this.finding.says = says;
+  }
+
+  bad(problem: Problem): void {
+    this.finding.checked++;
+    this.finding.result = "broken";
+    if (this.finding.problems.length < MAX_PROBLEMS) this.finding.problems.push(problem);
+  }
+
+  /** What a step throws about an object is a finding; anything else is a fault of ours, or of the way there. */
+  async look(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+      this.ok();
+    } catch (error) {
+      const problem = problemOf(error);
+      if (!problem) throw error;
+      this.bad(problem);
+    }
+  }
+}
+
+/** The finding in an error that a reader of the record throws, or null when the error is none. */
+export function problemOf(error: unknown): Problem | null {
+  const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
+  const says = message ?? "";
+  if (name === "Tampered" || name === "Unproven") return { key: key!, expected: expected!, got: got! };
+  if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
+  if (name === "Oversized") return { key: says.split(" ")[0]!, expected: "fewer bytes", got: says };
+  // What does not even unpack or parse, by readers that do not know the object's name.
+  if (name === "BadBundle" || name === "BadFrame")
+    return { key: key ?? "an entry bundle", expected: "readable bytes", got: says };
+  return null;
+}

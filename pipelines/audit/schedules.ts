@@ -1,0 +1,67 @@
+import { createHmac } from "node:crypto";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { PublishedFold } from "../4-publish/fold.ts";
+import type { SampleLine } from "../record/evidence.ts";
+import { blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
+import { Check, type Finding } from "./findings.ts";
+
+const MINUTES = 360;
+const BLOCKS_PER_DAY = 4;
+const BLIND_BELOW = 64;
+
+/**
+ * Were the calls made when the salted plan of their day said, and from the wallets that it said? The plan was committed
+ * to before the day; its salt is in the first leaf after it (grading-method.md, section 5). Nothing of the planner's code
+ * is used here.
+ */
+export class ScheduleAudit {
+  readonly salts = new Check("salts of days, opened");
+  readonly calls = new Check("calls against the opened plan");
+  readonly #salt = new Map<string, Buffer>();
+
+  constructor(fold: PublishedFold) {
+    for (const [day, { salt_hash, salt }] of fold.schedules) {
+      if (salt === null) {
+        this.salts.open(`the salt of ${day} is not opened yet`);
+        continue;
+      }
+      const bytes = Buffer.from(salt, "hex");
+      const got = sha256hex(bytes);
+      if (got === salt_hash) this.salts.ok();
+      else this.salts.bad({ key: `schedule of ${day}`, expected: salt_hash, got });
+      this.#salt.set(day, bytes);
+    }
+  }
+
+  /** One sample of the evidence. */
+  add(line: SampleLine): void {
+    const planned = line.kind === 1 || line.planned === "free" || line.planned === "paid";
+    const [block, minute] = String(line.slot).split("/").map(Number);
+    if (!planned || block === undefined || minute === undefined || !Number.isInteger(block)) return;
+    const day = dayOf(blockStart(block));
+    const salt = this.#salt.get(day);
+    if (!salt) return this.calls.open(`the salt of ${day} is not opened yet`);
+    const bytes = createHmac("sha256", salt).update(line.capability_id).digest();
+    const b = block - blockOf(dayStart(day));
+    const want = ((bytes[8]! << 8) | bytes[9]!) % MINUTES;
+    const key = `${line.obs_id} of ${line.capability_id}`;
+    if (minute !== want) return this.calls.bad({ key, expected: `minute ${want} of ${day}`, got: `minute ${minute}` });
+    if (line.kind === 1 && !fits(line, bytes, b)) {
+      const got = `${line.blind ? "a blind" : "a known"} wallet in block ${b}${line.retest ? " (re-test)" : ""}`;
+      return this.calls.bad({ key, expected: `the wallet and block of ${day}'s plan`, got });
+    }
+    this.calls.ok();
+  }
+
+  get findings(): Finding[] {
+    return [this.salts.finding, this.calls.finding];
+  }
+}
+
+/** A re-test is always blind; a call of the base schedule is one of every block, or the one of the day. */
+function fits({ blind, retest }: SampleLine, bytes: Buffer, b: number): boolean {
+  if (retest === true) return blind === true;
+  const everyBlock = blind === bytes[2 + b]! < BLIND_BELOW;
+  const daily = bytes[0]! % BLOCKS_PER_DAY === b && blind === bytes[1]! < BLIND_BELOW;
+  return everyBlock || daily;
+}

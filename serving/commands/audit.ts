@@ -1,0 +1,108 @@
+import { writeFile } from "node:fs/promises";
+import { sha256hex } from "../../infra/canonical.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { type AuditReport, audit } from "../../pipelines/audit/audit.ts";
+import type { Copy, ForkSeen } from "../../pipelines/audit/copies.ts";
+import type { Finding } from "../../pipelines/audit/findings.ts";
+import type { AskLive } from "../../pipelines/audit/live.ts";
+import { openSourceHead } from "../../pipelines/audit/open-head.ts";
+import { openSource } from "../../pipelines/mirror/open-source.ts";
+import { recomputeCommand } from "./recompute.ts";
+
+export interface AuditCommandOptions {
+  logKey?: string;
+  witnessKey?: string;
+  /** Other copies of the same record. */
+  also: string[];
+  /** Light mode: one endpoint's cards only. */
+  endpoint?: string;
+  json?: boolean;
+}
+
+/** The record does not hold. The findings say where. */
+export class AuditFailed extends Error {
+  constructor(broken: readonly Finding[]) {
+    super(`the record does not hold: ${broken.map(({ check }) => check).join(", ")}`);
+    this.name = "AuditFailed";
+  }
+}
+
+/** Longest wait for one live answer, ms, and its most bytes. */
+const LIVE_MS = 10_000;
+const LIVE_BYTES = 1024 * 1024;
+
+const askLive =
+  (base: string): AskLive =>
+  async (path) => {
+    const answer = await fetch(base.replace(/\/+$/, "") + path, {
+      signal: AbortSignal.timeout(LIVE_MS),
+      redirect: "error",
+    });
+    if (!answer.ok) return null;
+    const text = await answer.text();
+    if (text.length > LIVE_BYTES) return null;
+    return JSON.parse(text) as unknown;
+  };
+
+/** One line a check, its problems below it. */
+function textOf({ check, result, checked, open, says, problems }: Finding): string {
+  const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
+  const left = open > 0 ? `; ${open} not provable yet (${says})` : "";
+  const lines = problems.map(
+    ({ key, expected, got }) => `          ${key}\n            expected ${expected}\n            got      ${got}`,
+  );
+  return [`${mark} ${check}: ${checked}${left}`, ...lines].join("\n");
+}
+
+async function writeFork({ says, ours, theirs }: ForkSeen): Promise<string> {
+  const file = `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`;
+  await writeFile(file, `${says}\n\n== one copy ==\n${ours}\n== the other ==\n${theirs}`);
+  return file;
+}
+
+function conclude(report: AuditReport, tookS: number): string {
+  const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
+  const verdict = report.proven ? "proven" : "NOT proven";
+  return (
+    `${verdict}: ${report.size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
+    `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s\n`
+  );
+}
+
+/**
+ * `touchstone audit`: a whole public record proven again from its first leaf; docs/audit.md.
+ * @throws AuditFailed when anything does not hold, and what a source throws that cannot be asked
+ */
+export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
+  const { endpoint, logKey, witnessKey, json, also } = options;
+  if (endpoint) return recomputeCommand(endpoint, { from, logKey, witnessKey, json });
+  const began = performance.now();
+  const say = (text: string) => process.stderr.write(`${text}\n`);
+  const opened: Copy[] = [];
+  try {
+    for (const name of [from, ...also]) {
+      const source = await openSource(name, systemClock);
+      const keys = { log: logKey, witness: witnessKey };
+      opened.push({ source, head: await openSourceHead(source, keys, say) });
+    }
+    const [{ source, head }, ...copies] = opened as [Copy, ...Copy[]];
+    const report = await audit({
+      ...{ source, head, copies },
+      ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
+      onFinding: (finding) => {
+        if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+        process.stdout.write(json ? `${JSON.stringify(finding)}\n` : `${textOf(finding)}\n`);
+      },
+      onProgress: (text) => {
+        if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+      },
+    });
+    const tookS = Math.round((performance.now() - began) / 10) / 100;
+    const { findings, forks, ...summary } = report;
+    for (const fork of forks) say(`both signed notes are in ${await writeFork(fork)}: keep and publish it`);
+    process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
+    if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
+  } finally {
+    for (const { source } of opened) await source.close();
+  }
+}
