@@ -41,6 +41,8 @@ interface Row {
   band: Band;
   rank: number;
   host: string;
+  /** Address and description in small letters, made at the first search. */
+  words: string | null;
 }
 
 interface Market {
@@ -64,7 +66,7 @@ function marketOf(view: View): Market {
     const card = headlineOf(entry);
     const band = card?.band ?? "UNRATED";
     letters.set(band, letters.get(band)! + 1);
-    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostOf(entry.url) });
+    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostOf(entry.url), words: null });
   }
   const made = { rows, letters, sorted: new Map() };
   markets.set(view.entries, made);
@@ -93,8 +95,10 @@ function sortedBy(market: Market, sort: Sort): readonly Row[] {
   return made;
 }
 
-const matches = ({ entry }: Row, q: string): boolean =>
-  entry.url.toLowerCase().includes(q) || (entry.description?.toLowerCase().includes(q) ?? false);
+function matches(row: Row, q: string): boolean {
+  row.words ??= `${row.entry.url}\n${row.entry.description ?? ""}`.toLowerCase();
+  return row.words.includes(q);
+}
 
 /** How many listed endpoints hold each letter. */
 export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
