@@ -18,7 +18,7 @@ const LISTS = [
 const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
 
 /** "POST /path", a path, or an absolute url. */
-export function fromText(line: string): JsonObject {
+function fromText(line: string): JsonObject {
   const match = VERB_AND_PLACE.exec(line.trim());
   return match ? { method: match[1], url: match[2] } : { url: line.trim() };
 }
