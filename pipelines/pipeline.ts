@@ -162,6 +162,11 @@ export class Pipeline {
     await this.parts.ingest.pass();
   }
 
+  /** Join small segments of the commit chains, and delete what nothing needs any more. */
+  async tidy(): Promise<void> {
+    await this.parts.ingest.tidy();
+  }
+
   /**
    * Ingest, publish what is listed, grade what is dirty or due, and publish the run. When it fails half-way the next
    * one looks at everything: what was dirty is forgotten by then, and the publisher sees what did not change.
@@ -236,6 +241,11 @@ export class Pipeline {
   /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
   asks(): Promise<number> {
     return this.parts.askLine.turn();
+  }
+
+  /** Resolves when the looks that were begun have ended. */
+  idle(): Promise<void> {
+    return this.parts.askLine.idle();
   }
 
   /** The volatile table and the view that serving follows. */
