@@ -248,10 +248,11 @@ describe("the demo market", () => {
 
 describe("the record against each seller's own ledger", () => {
   test.each(Object.keys(EXPECTED).filter((seller) => seller !== "dead"))("%s", (seller) => {
-    const cap = capOf(seller);
+    const { origin } = record.world.sellers.find((one) => one.name === seller)!;
     const ledger = ledgerOf(seller).filter((line) => line.kind === "paid" && line.nonce);
-    const intents = record.facts("paid.intent").filter((fact) => fact.cap === cap);
-    const settled = record.facts("settlement").filter((fact) => fact.cap === cap);
+    const intents = record.facts("paid.intent").filter((fact) => new URL(fact.body.url).origin === origin);
+    const mine = new Set(intents.map((fact) => fact.eventId));
+    const settled = record.facts("settlement").filter((fact) => mine.has(fact.body.intent));
     const results = new Map(record.facts("paid.result").map((fact) => [fact.body.intent, fact.body]));
     // Every payment that reached the seller has its intent, and every intent's payment reached it.
     expect(new Set(ledger.map((line) => line.nonce!.toLowerCase()))).toEqual(
@@ -286,7 +287,9 @@ describe("the record against each seller's own ledger", () => {
     const ids = new Set(
       record.log.filter((one) => one.topic !== "watchers" && one.topic !== "orders").map((one) => one.eventId),
     );
-    expect(record.lakeEvents.size).toBe(ids.size);
+    // What the service was asked last is written when it closes; the next start takes it in.
+    const lastWords = new Set(record.facts("demand").map((fact) => fact.eventId));
+    expect([...ids].filter((id) => !record.lakeEvents.has(id) && !lastWords.has(id))).toEqual([]);
     expect([...record.lakeEvents].filter(([id, n]) => n !== 1 || !ids.has(id))).toEqual([]);
   });
 });
