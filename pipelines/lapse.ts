@@ -89,8 +89,8 @@ export async function lapse(
     const plan = await pipeline.plan(day);
     const until = day === last ? new Date(end.getTime() - LEEWAY_MS) : end;
     const seen = await pipeline.observe(plan, dayStart(day), until);
-    // Tomorrow's plan follows from what today brought.
-    await pipeline.ingest();
+    // What today brought is taken into the lake by the grade and by tomorrow's intake, whichever comes first: the plan
+    // after it follows from all of it.
     await graded;
     clock.use(new LapsedClock(end));
     graded = pipeline.grade(end).then(async ({ cards }) => {

@@ -318,7 +318,7 @@ test("an answer of the running service verifies offline with a script that uses 
     const url = result.market[0]!.url;
     const at = "http://127.0.0.1:28402";
     let answer: Response | undefined;
-    for (let i = 0; i < 300 && !answer?.ok; i++) {
+    for (let i = 0; i < 800 && !answer?.ok; i++) {
       answer = await fetch(`${at}/readyz`).catch(() => undefined);
       if (!answer?.ok) await new Promise((done) => setTimeout(done, 100));
     }
