@@ -39,7 +39,7 @@ const json = new Option("--json", "print JSON for a machine to read");
 program
   .command("start")
   .description("all roles in one process on embedded parts: SQLite log, DuckDB lake, directory stores")
-  .option("--market", "boot the demo: a local chain and eight sellers, the past lapsed to now")
+  .option("--market", "boot the demo: a local chain and its sellers, the past lapsed to now")
   .option("--once", "stop when the past has been lived through and published")
   .option("--days <n>", "length of the lapsed past", wholeNumber)
   .option("--log <address>", "kafka://host:port[,host:port]/prefix instead of the embedded log")
