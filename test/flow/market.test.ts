@@ -305,11 +305,11 @@ test("a schedule was committed before every day, and opened after it", () => {
 
 test("every card of every endpoint is made again from public files alone, once its last days are closed", async () => {
   const grades = record.leaves.filter((leaf) => leaf.kind === "grade").length;
-  expect(record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(grades * 0.8);
+  expect(record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(grades / 2);
   const cards = await recomputeDemo(dir, BASE);
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
   expect(cards).toHaveLength(grades);
-}, 120_000);
+}, 300_000);
 
 test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
   // The same data folder again, live: the past is lived through already.

@@ -1,0 +1,77 @@
+import { execFile } from "node:child_process";
+import { resolve } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { EXIT } from "../../../infra/exit.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
+import { capOf, handshake, listing, urlOf } from "../2-ingest/records.ts";
+import { TRUST } from "../4-publish/world.ts";
+import { ArchiveWorld } from "../5-archive/world.ts";
+
+/** `touchstone recompute` as a process: what it prints and how it ends. */
+let world: ArchiveWorld;
+beforeAll(async () => {
+  world = await ArchiveWorld.open();
+  const knock = (name: string, day: string) => handshake(name, `${day}T05:00:00.000Z`);
+  await world.ingest.append(listing("a", "2026-11-10T00:00:00.000Z"), knock("a", "2026-11-10"));
+  await world.grade("2026-11-10T23:00:00.000Z");
+  await world.freeze("2026-11-11T06:00:00.000Z");
+  await world.ingest.append(listing("new", "2026-11-11T07:00:00.000Z"), knock("new", "2026-11-11"));
+  await world.grade("2026-11-11T23:00:00.000Z");
+}, 60_000);
+afterAll(() => world.close());
+
+const keys = () => [
+  ...["--log-key", formatVkey(TRUST.log, ED25519)],
+  ...["--witness-key", formatVkey(TRUST.witness, COSIGNATURE)],
+];
+
+const stranger = () => formatVkey({ name: TRUST.log.name, publicKey: TRUST.witness.publicKey }, ED25519);
+
+async function run(...args: string[]) {
+  const root = resolve(import.meta.dirname, "../../..");
+  const all = ["--import", "tsx", "touchstone.ts", "recompute", ...args];
+  return promisify(execFile)(process.execPath, all, { cwd: root }).then(
+    ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
+    (error: { code: number; stdout: string; stderr: string }) => error,
+  );
+}
+
+test("says of every card what came of it, and where to look next", async () => {
+  const { code, stdout, stderr } = await run(urlOf("a"), "--from", world.publicDir);
+  expect([code, stderr]).toEqual([EXIT.ok, expect.stringContaining("believing the keys that")]);
+  expect(stdout).toMatch(
+    new RegExp(`^${capOf("a")}  ${urlOf("a")}\\nok {6}leaf \\d+  2026-11-10T23:00:00.000Z  LIVENESS`),
+  );
+  expect(stdout).toMatch(
+    /\d+ ok, \d+ pending, 0 differ; \d+ leaves of record.example\/tree, evidence up to 2026-11-10/,
+  );
+  expect(stdout).toContain("next: touchstone mirror");
+}, 60_000);
+
+test("prints a line of JSON a card and one of the sum, believing only the keys given", async () => {
+  const { code, stdout, stderr } = await run("all", "--from", world.publicDir, "--json", ...keys());
+  const lines = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect([code, stderr]).toEqual([EXIT.ok, ""]);
+  expect(lines.at(-1)).toMatchObject({ endpoints: 2, differs: 0, closed_to: "2026-11-10" });
+  expect(lines.slice(0, -1).map(({ verdict }) => verdict)).toContain("ok");
+}, 60_000);
+
+test.each<[string, () => string[], keyof typeof EXIT]>([
+  ["words that name no endpoint", () => ["seller", "--from", world.publicDir], "usage"],
+  ["a source that is none", () => ["all", "--from", "/nowhere/at/all"], "usage"],
+  ["an endpoint nobody graded", () => [capOf("nobody"), "--from", world.publicDir], "nothing"],
+  ["an endpoint whose first day is not closed", () => [urlOf("new"), "--from", world.publicDir], "nothing"],
+  ["a key that is none", () => ["all", "--from", world.publicDir, "--log-key", "record.example/tree"], "usage"],
+  ["another key under the same name", () => ["all", "--from", world.publicDir, "--log-key", stranger()], "tampered"],
+])(
+  "%s",
+  async (_, args, exit) => {
+    const { code, stderr } = await run(...args());
+    expect([code, stderr]).toEqual([EXIT[exit], expect.stringContaining("touchstone: ")]);
+  },
+  60_000,
+);
