@@ -67,7 +67,8 @@ summary{cursor:pointer;color:var(--link);font-size:.86rem}
 `;
 
 const MARKET = `
-.chips{gap:.5rem;margin:.9rem 0}
+.chips{gap:.5rem;margin:.9rem 0;align-items:stretch}
+.chips a{height:100%}
 .chips a{display:flex;gap:.5rem;align-items:center;border:1px solid var(--line);border-radius:4px;padding:.2rem .6rem .2rem .3rem;text-decoration:none;color:var(--fg);background:var(--panel);font-variant-numeric:tabular-nums}
 .chips a:hover{border-color:var(--soft)}
 .chips [aria-current]{border-color:var(--fg);box-shadow:inset 0 0 0 1px var(--fg)}
@@ -75,7 +76,7 @@ form{display:flex;flex-wrap:wrap;gap:.6rem .8rem;align-items:end;margin:.4rem 0 
 form label{display:grid;gap:.15rem;font-size:.83rem;color:var(--soft)}
 form label.wide{flex:1 1 14rem;max-width:26rem}
 input,select,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
-button{background:var(--slate);color:var(--on-slate);border-color:var(--slate);padding:.35rem 1.1rem;cursor:pointer}
+button{background:var(--slate);color:var(--on-slate);border-color:var(--soft);padding:.35rem 1.1rem;cursor:pointer}
 .market td.why{min-width:17rem;max-width:30rem;font-size:.86rem;line-height:1.45}
 .market th[scope=row]{min-width:13rem;max-width:22rem;overflow-wrap:anywhere;line-height:1.35}
 .market th[scope=row] code{font-weight:400;font-size:.8em}

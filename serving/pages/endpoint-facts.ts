@@ -84,7 +84,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
   }${
     disputes.length > 0
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
-<p class="small soft">${count(disputes.length, "dispute")}; one changes no figure until it becomes a correction.</p>${list(
+<p class="small soft">${count(disputes.length, "dispute")}; one changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
             (one) => html`${text(one.says)} ${text(one.record_id) ? html`<code>${text(one.record_id)}</code>` : ""}`,
           ),

@@ -91,13 +91,14 @@ const pager = (asked: Asked, pages: number): unknown =>
     asked.page < pages ? html`<li><a rel="next" href="${hrefOf({ ...asked, page: asked.page + 1 })}">Next</a></li>` : ""
   }</ul></nav>`;
 
-function table(view: View, { entries }: Found, { sort }: Asked): unknown {
+function table(view: View, { entries }: Found, asked: Asked): unknown {
+  const { sort } = asked;
   const order = sort === "best" ? "ascending" : sort === "worst" ? "descending" : "none";
   const turn = sort === "best" ? "worst" : "best";
   return html`<div class="scroll"><table class="market" role="table">
 <caption>${SORTS[sort][0]!.toUpperCase()}${SORTS[sort].slice(1)}. The bars run between the bounds of liveness, correctness, honesty,
 schema conformance, latency and price stability, from 0 to 1; the dot is what was seen. Price is what the newest 402 asked.</caption>
-<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ sort: turn })}">Letter</a></th>
+<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ ...asked, page: 1, sort: turn })}">Letter</a></th>
 <th scope="col" role="columnheader">Endpoint</th><th scope="col" role="columnheader">Why</th><th scope="col" role="columnheader">Components</th>
 <th scope="col" role="columnheader" class="n">Progress</th><th scope="col" role="columnheader" class="n">Price now</th>
 <th scope="col" role="columnheader" class="n">Paid calls</th><th scope="col" role="columnheader" class="n">Last seen</th></tr></thead>

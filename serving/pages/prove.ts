@@ -34,7 +34,17 @@ node verify-a-check.mjs answer.json svc-keys.json`,
 )}
 <p>The <a href="/v1/trust/${cap}">signed cards</a>, and the <a href="/v1/trust/feed">feed</a> of every grade as it was published${
     leaf === undefined ? "" : html`: the headline card is leaf ${leaf} of the log`
-  }. The whole record, copied and proven against its <a href="/checkpoint">checkpoint</a>:</p>
-${command(`touchstone mirror ${base} record`)}
+  }. The whole record, <a href="/docs/mirror">copied and proven</a> against its <a href="/checkpoint">checkpoint</a>${
+    leaf === undefined
+      ? ""
+      : html`, and these cards made again from <a href="/docs/evidence">evidence</a>, every byte but the signature`
+  }:</p>
+${command(
+  leaf === undefined
+    ? `touchstone mirror ${base} record`
+    : `touchstone mirror ${base} record
+touchstone recompute ${cap} --from record
+touchstone audit ${base} --endpoint ${cap}`,
+)}
 ${evidence(view, bucket)}</div></section>`;
 }
