@@ -142,6 +142,14 @@ program
   .action(async (options) => (await import("./serving/commands/budget.ts")).budget(settings(), options));
 
 program
+  .command("plan")
+  .description("what a day's plan was")
+  .command("show <day>")
+  .description("hold the plan of a UTC day against what was committed before it and opened after it; docs/schedule.md")
+  .addOption(json)
+  .action(async (day, options) => (await import("./serving/commands/plan.ts")).showPlan(settings(), utcDay(day), options));
+
+program
   .command("serve")
   .description("answer from the public store: check, trust, feed, pages")
   .action(async () => (await import("./serving/commands/roles.ts")).serveRole(settings()));
