@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { CompressStream } from "zstd-napi";
+import { CompressStream, compress } from "zstd-napi";
 import { canonicalText } from "../../infra/canonical.ts";
 
 /** A file that is ready to be put: one zstd frame, and what it unpacks to. */
@@ -11,14 +11,44 @@ export interface Packed {
   unpackedBytes: number;
 }
 
-/** Lines on their way into one zstd frame: RFC 8785, each with a newline. Only packed bytes are held in memory. */
+const LEVEL = { compressionLevel: 3 };
+/** Up to here a file is packed in one call; a stream costs some milliseconds however little goes through it. */
+const AT_ONCE_BYTES = 1024 * 1024;
+
+/** Lines on their way into one zstd frame: RFC 8785, each with a newline. Of a large file only packed bytes are held. */
 export class PackedLines {
   readonly #hash = createHash("sha256");
-  readonly #frame = new CompressStream({ compressionLevel: 3 });
-  readonly #packed: Buffer[] = [];
-  readonly #ended: Promise<unknown>;
+  readonly #held: Buffer[] = [];
+  #stream: PackingStream | null = null;
   #rows = 0;
   #bytes = 0;
+
+  async add(lines: readonly unknown[]): Promise<void> {
+    if (lines.length === 0) return;
+    const text = Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join(""));
+    this.#hash.update(text);
+    this.#rows += lines.length;
+    this.#bytes += text.length;
+    this.#held.push(text);
+    if (this.#bytes <= AT_ONCE_BYTES) return;
+    this.#stream ??= new PackingStream();
+    for (const held of this.#held.splice(0)) await this.#stream.write(held);
+  }
+
+  async end(): Promise<Packed> {
+    return {
+      bytes: this.#stream ? await this.#stream.end() : compress(Buffer.concat(this.#held), LEVEL),
+      rows: this.#rows,
+      unpackedSha256: this.#hash.digest("hex"),
+      unpackedBytes: this.#bytes,
+    };
+  }
+}
+
+class PackingStream {
+  readonly #frame = new CompressStream(LEVEL);
+  readonly #packed: Buffer[] = [];
+  readonly #ended: Promise<unknown>;
 
   constructor() {
     this.#frame.on("data", (chunk: Buffer) => this.#packed.push(chunk));
@@ -27,23 +57,13 @@ export class PackedLines {
     this.#ended.catch(() => undefined);
   }
 
-  async add(lines: readonly unknown[]): Promise<void> {
-    if (lines.length === 0) return;
-    const text = Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join(""));
-    this.#hash.update(text);
-    this.#rows += lines.length;
-    this.#bytes += text.length;
+  async write(text: Buffer): Promise<void> {
     if (!this.#frame.write(text)) await once(this.#frame, "drain");
   }
 
-  async end(): Promise<Packed> {
+  async end(): Promise<Buffer> {
     this.#frame.end();
     await this.#ended;
-    return {
-      bytes: Buffer.concat(this.#packed),
-      rows: this.#rows,
-      unpackedSha256: this.#hash.digest("hex"),
-      unpackedBytes: this.#bytes,
-    };
+    return Buffer.concat(this.#packed);
   }
 }
