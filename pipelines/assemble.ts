@@ -145,6 +145,7 @@ export async function assemble(
     caps,
     partitions: log.partitions,
     logger,
+    metrics,
     ownOrigins,
   });
   const close = async () => {

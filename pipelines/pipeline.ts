@@ -1,7 +1,7 @@
 import type { Lake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import type { Store } from "../infra/store/store.ts";
-import type { Logger } from "../infra/telemetry.ts";
+import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import { planDay, reservedFor } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
@@ -47,6 +47,7 @@ export interface PipelineParts {
   /** Partitions of the event log. */
   partitions: number;
   logger: Logger;
+  metrics?: Metrics;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
 }
@@ -207,6 +208,9 @@ export class Pipeline {
     });
     await publisher.publishListings(facts.listed, facts.unlisted);
     if (!graded) return { caps: 0, rows: 0, cards: 0 };
+    this.parts.metrics?.count("touchstone_grade_endpoints_read_total", {}, graded.read.caps);
+    this.parts.metrics?.count("touchstone_grade_rows_read_total", {}, graded.read.rows);
+    this.parts.metrics?.count("touchstone_grade_lines_left_out_total", {}, graded.read.leftOut);
     await keepKin(privateStore, graded.kinSha256, thieves);
     const header = {
       v: 1 as const,
