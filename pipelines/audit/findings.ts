@@ -64,8 +64,5 @@ export function problemOf(error: unknown): Problem | null {
   if (name === "Tampered" || name === "Unproven") return { key: key!, expected: expected!, got: got! };
   if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
   if (name === "Oversized") return { key: says.split(" ")[0]!, expected: "fewer bytes", got: says };
-  // What does not even unpack or parse, by readers that do not know the object's name.
-  if (name === "BadBundle" || name === "BadFrame")
-    return { key: key ?? "an entry bundle", expected: "readable bytes", got: says };
   return null;
 }

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
+import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
-import { fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
+import { type FetchObject, fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { RecordReader } from "../4-publish/read.ts";
 import { MAX } from "../mirror/limits.ts";
@@ -10,8 +11,10 @@ import type { Source } from "../mirror/source.ts";
 import { BadFrame, streamFrame } from "../mirror/unpack.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
-const fetchFrom = (source: Source) => (path: string) =>
-  source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+const fetchFrom =
+  (source: Source): FetchObject =>
+  (path) =>
+    source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
 
 const LF = Buffer.from("\n");
 
@@ -37,9 +40,9 @@ class SegmentHash {
 }
 
 /**
- * Every object that the checkpoint needs: entry bundles are proven under its root, the tree is made again from their
- * entries, and every tile and segment has to be what comes out. Memory is one bundle and the right edge of the tree.
- * @param onEntries told of every proven bundle, in order
+ * Every object that the checkpoint needs: the tree is made again from all entries, its root has to be the checkpoint's,
+ * and every tile and segment has to be what comes out. Memory is one bundle and the right edge of the tree.
+ * @param onEntries told of every bundle, in order
  */
 export async function auditTree(
   source: Source,
@@ -47,53 +50,77 @@ export async function auditTree(
   onEntries: (entries: readonly Buffer[]) => void,
 ): Promise<Finding[]> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const fetch = fetchFrom(source);
-  let tree = TreeState.empty;
-  const edge = new Map<number, Tile>();
-  const segment = new SegmentHash();
-  const sameTile = ({ level, n, width, bytes }: Tile) =>
-    tiles.look(async () => {
-      const path = tilePath(level, n, width);
-      const theirs = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
-      if (!theirs.equals(bytes)) throw new Tampered(path, hashOf(bytes), hashOf(theirs));
-    });
+  const found = () => [bundles.finding, tiles.finding, segments.finding];
   try {
-    const reader = await RecordReader.over(fetch, head);
-    for (let n = 0; n * TILE_WIDTH < head.size; n++) {
-      const entries = await reader.entries(n).catch((error: unknown) => {
-        throw named(error, entriesPath(n, Math.min(TILE_WIDTH, head.size - n * TILE_WIDTH)));
-      });
-      bundles.ok();
-      onEntries(entries);
-      segment.add(entries);
-      const grown = tree.append(entries.map(leafHash));
-      tree = grown.state;
-      for (const tile of grown.tiles) {
-        if (tile.width === TILE_WIDTH) await sameTile(tile);
-        if (tile.width < TILE_WIDTH) edge.set(tile.level, tile);
-        else if (edge.get(tile.level)?.n === tile.n) edge.delete(tile.level);
-      }
-      if (tree.size % SEGMENT_LEAVES === 0)
-        await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, segment.end()));
-    }
-    for (const tile of edge.values()) await sameTile(tile);
-    if (!sameHash(tree.root(), head.root))
-      throw new Tampered("checkpoint", head.root.toString("hex"), tree.root().toString("hex"));
+    const root = await rebuild(source, head.size, { bundles, tiles, segments }, onEntries);
+    if (sameHash(root, head.root)) return found();
+    // Some entry is not what was signed. The tiles say which, as far as they hold themselves.
+    const reader = await RecordReader.over(fetchFrom(source), head);
+    for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
+    throw new Tampered("checkpoint", head.root.toString("hex"), root.toString("hex"));
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;
     bundles.bad(problem);
   }
-  return [bundles.finding, tiles.finding, segments.finding];
+  return found();
+}
+
+type Checks = Record<"bundles" | "tiles" | "segments", Check>;
+
+/** @returns the root over all entries; what tiles and segments differ in is in their checks */
+async function rebuild(
+  source: Source,
+  size: number,
+  { bundles, tiles, segments }: Checks,
+  onEntries: (entries: readonly Buffer[]) => void,
+): Promise<Buffer> {
+  const fetch = fetchFrom(source);
+  const segment = new SegmentHash();
+  const edge = new Map<number, Tile>();
+  let tree = TreeState.empty;
+  const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
+  for (let n = 0; n * TILE_WIDTH < size; n++) {
+    const entries = await entriesOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH));
+    bundles.ok();
+    onEntries(entries);
+    segment.add(entries);
+    const grown = tree.append(entries.map(leafHash));
+    tree = grown.state;
+    for (const tile of grown.tiles) {
+      if (tile.width < TILE_WIDTH) edge.set(tile.level, tile);
+      else if (edge.get(tile.level)?.n === tile.n) edge.delete(tile.level);
+      if (tile.width === TILE_WIDTH) await sameTile(tile);
+    }
+    if (tree.size % SEGMENT_LEAVES === 0) {
+      const want = segment.end();
+      await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, want));
+    }
+  }
+  for (const tile of edge.values()) await sameTile(tile);
+  return tree.root();
+}
+
+async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObject): Promise<void> {
+  const theirs = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
+  if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
+}
+
+/** Entries of a bundle as they are stored. A partial one may have gone once the full one is there. */
+async function entriesOf(fetch: FetchObject, n: number, width: number): Promise<Buffer[]> {
+  const key = entriesPath(n, width);
+  const own = await fetch(key);
+  const packed = own ?? (width < TILE_WIDTH ? await fetch(entriesPath(n)) : null);
+  if (!packed) throw new MissingObject(key);
+  try {
+    return (await unpackBundle(packed, own ? width : TILE_WIDTH)).slice(0, width);
+  } catch (error) {
+    if (error instanceof BadBundle) throw new Tampered(key, `${width} entries`, error.message);
+    throw error;
+  }
 }
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
-
-/** The same error with the object's name, where its thrower did not know it. */
-function named(error: unknown, key: string): unknown {
-  if ((error as Error).name === "BadBundle") (error as { key?: string }).key ??= key;
-  return error;
-}
 
 async function sameSegment(source: Source, n: number, want: { sha256: string; bytes: number }): Promise<void> {
   const key = segmentKey(n);

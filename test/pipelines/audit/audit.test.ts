@@ -1,0 +1,235 @@
+import { createHmac, randomInt } from "node:crypto";
+import { cp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { sha256hex } from "../../../infra/canonical.ts";
+import { signObject } from "../../../infra/keys/sign.ts";
+import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
+import { checkpointKeys } from "../../../pipelines/4-publish/publisher.ts";
+import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
+import { problemOf } from "../../../pipelines/audit/findings.ts";
+import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
+import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
+import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
+import type { SampleLine } from "../../../pipelines/record/evidence.ts";
+import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
+import { capOf, correction, handshake, listing } from "../2-ingest/records.ts";
+import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
+import { ArchiveWorld } from "../5-archive/world.ts";
+
+const day = (n: number): string => new Date(Date.UTC(2026, 9, 5 + n)).toISOString().slice(0, 10);
+const onDay = (n: number, time: string): string => `${day(n)}T${time}.000Z`;
+const salt = (n: number): string => Buffer.alloc(32, n + 1).toString("hex");
+
+let world: ArchiveWorld;
+
+/** Four days of three endpoints with schedules, an index a day, a correction, and evidence of all but the last day. */
+beforeAll(async () => {
+  world = await ArchiveWorld.open();
+  const names = ["a", "b", "c"];
+  await world.ingest.append(...names.map((name) => listing(name, onDay(0, "00:00:00"), { seller_controlled: true })));
+  for (let n = 0; n < 4; n++) {
+    world.ingest.clock.set(onDay(n, "00:00:01"));
+    const salt_hash = sha256hex(Buffer.from(salt(n), "hex"));
+    const opens = n > 0 ? { opens: { day: day(n - 1), salt: salt(n - 1) } } : {};
+    await world.publisher.publishSchedule({
+      day: day(n),
+      salt_hash,
+      covered_root: "00".repeat(32),
+      covered: 3,
+      ...opens,
+    });
+    // What an ask brought stands in no plan: its minute is free.
+    const knocks = names.map((name) => handshake(name, onDay(n, "02:10:00"), { planned: "asked" }));
+    await world.ingest.append(...knocks);
+    if (n === 2) await world.ingest.append(correction("b", onDay(n, "21:00:00")));
+    await world.grade(onDay(n, "23:59:59"));
+    await world.publisher.buildIndex();
+  }
+  await world.freeze(onDay(3, "06:30:00").replace(day(3), day(4)));
+}, 120_000);
+afterAll(() => world.close());
+
+const auditOf = async (source: Source): Promise<AuditReport> =>
+  audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+
+/** Every object that an audit of the sound record reads. */
+async function needed(): Promise<string[]> {
+  const inner = new DirectorySource(world.publicDir);
+  const read = new Set<string>();
+  const noting: Source = {
+    name: "noting",
+    get: async (key, maxBytes) => {
+      const bytes = await inner.get(key, maxBytes);
+      if (bytes) read.add(key);
+      return bytes;
+    },
+    close: () => inner.close(),
+  };
+  expect((await auditOf(noting)).proven).toBe(true);
+  return [...read].sort();
+}
+
+test("a sound record is proven, check by check, and what is open is said", async () => {
+  const report = await auditOf(new DirectorySource(world.publicDir));
+  const sums = Object.fromEntries(report.findings.map(({ check, result, checked }) => [check, [result, checked > 0]]));
+  expect(report.proven).toBe(true);
+  for (const check of [
+    ...["entry bundles", "tiles", "leaves", "keys documents", "card signatures", "hints"],
+    ...["indexes, rebuilt from the log", "index shards", "evidence files", "salts of days, opened"],
+    "cards, recomputed",
+  ]) {
+    expect([check, sums[check]]).toEqual([check, ["ok", true]]);
+  }
+  const salts = report.findings.find(({ check }) => check === "salts of days, opened")!;
+  expect([salts.open, salts.says]).toEqual([1, `the salt of ${day(3)} is not opened yet`]);
+});
+
+test("an audit reads every object but the unproven ones and edges of older trees", async () => {
+  const files = (await readdir(world.publicDir, { recursive: true, withFileTypes: true }))
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(world.publicDir.length + 1))
+    .filter((key) => !/^(?:live\/|\.~store|.*\.p\/)/.test(key));
+  const read = await needed();
+  expect(files.filter((key) => !read.includes(key))).toEqual([]);
+});
+
+function unpacks(bytes: Buffer): Buffer | null {
+  try {
+    return decompress(bytes);
+  } catch {
+    return null;
+  }
+}
+
+test("one flipped byte in any object that is read: not proven, and the object is named", async () => {
+  const keys = await needed();
+  expect(keys.length).toBeGreaterThan(15);
+  const copy = join(world.ingest.dir, "flipped");
+  await cp(world.publicDir, copy, { recursive: true });
+  for (const key of keys) {
+    const path = join(copy, key);
+    const whole = await readFile(path);
+    const flipped = Buffer.from(whole);
+    const at = randomInt(flipped.length);
+    flipped[at] = flipped[at]! ^ (1 << randomInt(8));
+    await writeFile(path, flipped);
+    const named = await auditOf(new DirectorySource(copy)).then(
+      ({ proven, findings }) => ({ proven, keys: findings.flatMap(({ problems }) => problems.map((one) => one.key)) }),
+      // A checkpoint or the keys that it is believed by: there is nothing to audit under.
+      (error: unknown) => ({ proven: false, keys: [problemOf(error)?.key ?? (error as Error).message] }),
+    );
+    // A shard is named by what it unpacks to, since compressors differ: some bits of a frame say nothing.
+    if (key.startsWith("index/shard/") && unpacks(flipped)?.equals(unpacks(whole)!)) {
+      expect([key, at, named.proven]).toEqual([key, at, true]);
+      await writeFile(path, whole);
+      continue;
+    }
+    expect([key, at, named.proven]).toEqual([key, at, false]);
+    // Key documents and their hint are what a checkpoint is believed by where no key was given.
+    const says = named.keys.join("\n");
+    expect([key, at, says.includes(key) || /^(?:hint\/keys|keys\/)/.test(key)]).toEqual([key, at, true]);
+    await writeFile(path, whole);
+  }
+  await rm(copy, { recursive: true });
+}, 180_000);
+
+describe("what a publisher with all keys could do", () => {
+  test("another history of the same size, or a longer one that leaves something out, is a fork", async () => {
+    const own = new DirectorySource(world.publicDir);
+    const head = await openSourceHead(own, {}, () => undefined);
+    const keys = checkpointKeys(ORIGIN, SIGNERS);
+    const note = signCheckpoint({ ...head, root: Buffer.alloc(32, 9) }, keys.log, keys.witness, new Date());
+    const forged: Source = { name: "forged", get: async () => note, close: async () => undefined };
+    const copies = [{ source: forged, head: openCheckpoint(note, TRUST) }];
+    const { proven, forks } = await audit({ source: own, head, copies });
+    expect(proven).toBe(false);
+    expect(forks).toHaveLength(1);
+    expect([forks[0]!.ours, forks[0]!.theirs]).toEqual([head.bytes.toString(), note.toString()]);
+  });
+
+  test("a live answer that shows another card, or is not signed, is found", async () => {
+    const source = new DirectorySource(world.publicDir);
+    const head = await openSourceHead(source, {}, () => undefined);
+    const fold = new PublishedFold();
+    for (const leaf of await world.leaves()) fold.apply(leaf);
+    const answered = (scorecard: string) =>
+      signObject(SIGNERS.answers, { answered_at: onDay(4, "07:00:00"), computedAt: null, scorecard });
+    const textOf = (path: string) => fold.caps.get(path.split("=")[1]!)!.cards.find(({ headline }) => headline)!.text;
+    const findingOf = async (ask: (path: string) => Promise<unknown>) => {
+      const { findings } = await audit({ source, head, ask });
+      return findings.find(({ check }) => check === "live answers")!;
+    };
+    expect(JWKS.keys.some(({ purpose }) => purpose === "answers")).toBe(true);
+    expect(await findingOf(async (path) => answered(textOf(path)))).toMatchObject({ result: "ok", checked: 3 });
+    expect(await findingOf(async () => answered("{}"))).toMatchObject({ result: "broken" });
+    expect(await findingOf(async (path) => ({ ...answered(textOf(path)), band: "A" }))).toMatchObject({
+      result: "broken",
+    });
+    expect(await findingOf(async () => null)).toMatchObject({ result: "broken" });
+  });
+});
+
+describe("calls against the opened plan", () => {
+  const cap = capOf("a");
+  const bytes = createHmac("sha256", Buffer.from(salt(0), "hex"))
+    .update(cap)
+    .digest();
+  const minute = ((bytes[8]! << 8) | bytes[9]!) % 360;
+  const first = blockOf(dayStart(day(0)));
+  const daily = bytes[0]! % 4;
+
+  const scheduled = (opened: boolean): ScheduleAudit => {
+    const fold = new PublishedFold();
+    const salt_hash = sha256hex(Buffer.from(salt(0), "hex"));
+    fold.schedules.set(day(0), { salt_hash, salt: opened ? salt(0) : null });
+    return new ScheduleAudit(fold);
+  };
+  const line = (b: number, more: Record<string, unknown>): SampleLine =>
+    ({
+      obs_id: "rec_1",
+      capability_id: cap,
+      kind: 1,
+      slot: `${first + b}/${minute}`,
+      ...more,
+    }) as unknown as SampleLine;
+  const judged = (one: SampleLine, opened = true) => {
+    const schedule = scheduled(opened);
+    schedule.add(one);
+    const { result: verdict, checked, open } = schedule.calls.finding;
+    return [verdict, checked, open];
+  };
+  const blind = (b: number) => bytes[2 + b]! < 64;
+
+  test.each<[string, SampleLine, unknown[]]>([
+    ["a call of every block, by its own wallet", line(1, { blind: blind(1) }), ["ok", 1, 0]],
+    ["the call of the day", line(daily, { blind: bytes[1]! < 64 }), ["ok", 1, 0]],
+    ["a re-test by a blind wallet", line(2, { blind: true, retest: true }), ["ok", 1, 0]],
+    ["a re-test by a wallet that is known", line(2, { blind: false, retest: true }), ["broken", 1, 0]],
+    [
+      "a wallet that the plan did not draw",
+      line((daily + 1) % 4, { blind: !blind((daily + 1) % 4) }),
+      ["broken", 1, 0],
+    ],
+    ["another minute", line(1, { blind: blind(1), slot: `${first + 1}/${(minute + 1) % 360}` }), ["broken", 1, 0]],
+    ["a knock in its minute", line(3, { kind: 0, planned: "free" }), ["ok", 1, 0]],
+    [
+      "a knock in another minute",
+      line(3, { kind: 0, planned: "free", slot: `${first}/${(minute + 7) % 360}` }),
+      ["broken", 1, 0],
+    ],
+    ["a knock that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
+  ])("%s", (_, one, want) => expect(judged(one)).toEqual(want));
+
+  test("before the salt is opened nothing is said", () => {
+    expect(judged(line(1, { blind: true }), false)).toEqual(["ok", 0, 1]);
+  });
+
+  test("a salt that does not hash to what was published before the day is found", () => {
+    const fold = new PublishedFold();
+    fold.schedules.set(day(0), { salt_hash: sha256hex("another"), salt: salt(0) });
+    expect(new ScheduleAudit(fold).salts.finding.result).toBe("broken");
+  });
+});
