@@ -147,7 +147,9 @@ program
   .command("show <day>")
   .description("hold the plan of a UTC day against what was committed before it and opened after it; docs/schedule.md")
   .addOption(json)
-  .action(async (day, options) => (await import("./serving/commands/plan.ts")).showPlan(settings(), utcDay(day), options));
+  .action(async (day, options) =>
+    (await import("./serving/commands/plan.ts")).showPlan(settings(), utcDay(day), options),
+  );
 
 program
   .command("serve")
