@@ -5,6 +5,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { MirrorUsage } from "../../pipelines/mirror/errors.ts";
 import { serve } from "../main.ts";
 import { createMirrorApp } from "../mirror-app.ts";
+import { untilStopped } from "./signals.ts";
 
 export interface MirrorServeOptions {
   host: string;
@@ -21,10 +22,7 @@ export async function mirrorServe(dir: string, options: MirrorServeOptions): Pro
   try {
     const serving = await serve({ app: createMirrorApp(publicStore, createLogger("warn")), ...options });
     process.stdout.write(`Serving the mirror in ${folder} at ${serving.url}\n`);
-    await new Promise<void>((resolve) => {
-      process.once("SIGINT", () => resolve());
-      process.once("SIGTERM", () => resolve());
-    });
+    await untilStopped();
     await serving.close();
   } finally {
     await publicStore.close();

@@ -8,6 +8,7 @@ import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelin
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
 import { openServing } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
 
 export interface RoleOptions {
   once?: boolean;
@@ -54,13 +55,6 @@ async function withIngest(config: Config, work: (ingest: Ingest) => Promise<void
     await parts.close();
   }
 }
-
-/** Resolves at the first SIGINT or SIGTERM. */
-const untilStopped = (): Promise<void> =>
-  new Promise((resolve) => {
-    process.once("SIGINT", () => resolve());
-    process.once("SIGTERM", () => resolve());
-  });
 
 /** Print what was done: JSON for a machine, else `name: value` and where to look next. */
 function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {

@@ -12,6 +12,7 @@ import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { Progress } from "./progress.ts";
 import { live } from "./roles.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
+import { onStopSignal } from "./signals.ts";
 
 export interface StartOptions {
   market?: boolean;
@@ -75,9 +76,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   };
   const stopped = new AbortController();
   world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
-  const onSignal = () => stopped.abort(new Error("stopped"));
-  process.once("SIGINT", onSignal);
-  process.once("SIGTERM", onSignal);
+  onStopSignal(() => stopped.abort(new Error("stopped")));
   try {
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
