@@ -52,11 +52,11 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   };
   const forks: ForkSeen[] = [];
   let read = 0;
-  found(
-    ...(await auditTree(source, head, (entries) =>
-      onProgress(`tree: ${(read += entries.length)} of ${head.size} leaves`),
-    )),
-  );
+  const onEntries = (entries: readonly Buffer[]) => {
+    read += entries.length;
+    onProgress(`tree: ${read} of ${head.size} leaves`);
+  };
+  found(...(await auditTree(source, head, onEntries)));
   if (findings.every(({ result }) => result === "ok")) {
     const log = await auditLog(source, head, found, onProgress);
     await auditEvidence(source, log, found, onProgress);

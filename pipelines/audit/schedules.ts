@@ -40,17 +40,20 @@ export class ScheduleAudit {
     if (!planned || block === undefined || minute === undefined || !Number.isInteger(block)) return;
     const day = dayOf(blockStart(block));
     const salt = this.#salt.get(day);
-    if (!salt) return this.calls.open(`the salt of ${day} is not opened yet`);
+    if (!salt) {
+      this.calls.open(`the salt of ${day} is not opened yet`);
+      return;
+    }
     const bytes = createHmac("sha256", salt).update(line.capability_id).digest();
     const b = block - blockOf(dayStart(day));
     const want = ((bytes[8]! << 8) | bytes[9]!) % MINUTES;
     const key = `${line.obs_id} of ${line.capability_id}`;
-    if (minute !== want) return this.calls.bad({ key, expected: `minute ${want} of ${day}`, got: `minute ${minute}` });
-    if (line.kind === 1 && !fits(line, bytes, b)) {
+    if (minute !== want) {
+      this.calls.bad({ key, expected: `minute ${want} of ${day}`, got: `minute ${minute}` });
+    } else if (line.kind === 1 && !fits(line, bytes, b)) {
       const got = `${line.blind ? "a blind" : "a known"} wallet in block ${b}${line.retest ? " (re-test)" : ""}`;
-      return this.calls.bad({ key, expected: `the wallet and block of ${day}'s plan`, got });
-    }
-    this.calls.ok();
+      this.calls.bad({ key, expected: `the wallet and block of ${day}'s plan`, got });
+    } else this.calls.ok();
   }
 
   get findings(): Finding[] {

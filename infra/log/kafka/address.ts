@@ -16,9 +16,8 @@ const BROKER = /^(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}$/;
 
 /** `kafka://host:port[,host:port]/prefix`. @throws LogRefused for anything else */
 export function parseKafkaAddress(address: string): KafkaPlace {
-  const match = /^kafka:\/\/([^/]+)\/([^/?#]+)$/.exec(address);
-  const brokers = match?.[1]!.split(",") ?? [];
-  const prefix = match?.[2] ?? "";
+  const [, hosts = "", prefix = ""] = /^kafka:\/\/([^/]+)\/([^/?#]+)$/.exec(address) ?? [];
+  const brokers = hosts.split(",");
   if (!brokers.every((broker) => BROKER.test(broker)) || !PREFIX.test(prefix)) {
     throw new LogRefused(`${JSON.stringify(address.slice(0, 200))} is not kafka://host:port[,host:port]/prefix`);
   }
