@@ -63,6 +63,7 @@ test("how a paid session began is kept and is no sample", async () => {
   await world.append(first, sealed("mcp.paid", "1/1", later(at("02:00:00"), 3 * 86_400_000), body));
   await world.ingest.pass();
   expect(await samples(CAP)).toEqual(before);
-  const events = await world.lake.all("SELECT type, body FROM event WHERE event_id = $id", { id: first.eventId });
-  expect(events.map(({ type, body: text }) => [type, JSON.parse(String(text))])).toEqual([["mcp.paid", body]]);
+  const query = "SELECT type, body FROM event WHERE event_id = $id";
+  const events = await world.lake.all<{ type: string; body: string }>(query, { id: first.eventId });
+  expect(events.map(({ type, body: text }) => [type, JSON.parse(text)])).toEqual([["mcp.paid", body]]);
 });

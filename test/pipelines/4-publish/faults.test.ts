@@ -54,7 +54,7 @@ const everyKind: Scene = {
     cardToken("known-1", FIRST),
     cardToken("known-0", SECOND),
     tokenOf(correction("known-0", "c1")),
-    "schedule 2026-11-22",
+    "schedule 2026-11-22 ",
     `delisting ${capOf("known-2")}`,
     ...listingTokens("known", 4),
     ...listingTokens("new", 3),
