@@ -1,5 +1,6 @@
 import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes/index.ts";
+import { saidOf } from "../answers/said.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import type { View } from "../tables/view.ts";
 import { flagWords } from "./flags.ts";
@@ -62,7 +63,7 @@ const text = (value: unknown): string => (typeof value === "string" ? value : ""
 
 /** What the listing gets wrong, what we got wrong, and what the seller says to it. */
 export function problemsPart(view: View, cap: string, { defects, corrections = [] }: CheckFacts): unknown {
-  const disputes = view.entry(cap)?.disputes ?? [];
+  const { disputes } = saidOf(view, cap);
   return html`${
     defects.length > 0
       ? html`<section aria-labelledby="defects" class="rule"><h2 id="defects">What is wrong with the listing</h2>${list(
@@ -86,7 +87,10 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
 <p class="small soft">${count(disputes.length, "dispute")}; one changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
-            (one) => html`${text(one.says)} ${text(one.record_id) ? html`<code>${text(one.record_id)}</code>` : ""}`,
+            (one) =>
+              html`${text(one.says)} <span class="soft small">${text(one.record_id) ? html`record <code>${text(one.record_id)}</code>` : "every record"}${
+                text(one.pay_to) ? html`, signed by <code>${text(one.pay_to)}</code>` : ""
+              }</span>`,
           ),
         )}</section>`
       : ""
