@@ -94,6 +94,8 @@ export async function lapse(
     await graded;
     clock.use(new LapsedClock(end));
     graded = pipeline.grade(end).then(async ({ cards }) => {
+      // Before the evidence, whose leaves take the index along: an index alone is no reason to publish.
+      await pipeline.index();
       await pipeline.evidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: total, observed: seen.knocks, paid: seen.paid, cards });

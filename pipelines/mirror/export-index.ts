@@ -1,9 +1,11 @@
 import { rename, rm } from "node:fs/promises";
-import { ParquetSchema, ParquetWriter } from "parquetjs-lite";
+import parquet from "parquetjs-lite";
 import type { SignedCard } from "../record/card.ts";
 import type { IndexLine } from "../record/leaf.ts";
 import { COMPONENTS } from "../record/vocabulary.ts";
 import type { ProvenIndex } from "./read-index.ts";
+
+const { ParquetSchema, ParquetWriter } = parquet;
 
 /** Rows in memory at once. */
 const ROW_GROUP = 4096;

@@ -6,13 +6,16 @@ declare module "parquetjs-lite" {
     repeated?: boolean;
     compression?: "GZIP" | "SNAPPY" | "UNCOMPRESSED";
   }
-  export class ParquetSchema {
+  class ParquetSchema {
     constructor(fields: Record<string, Field>);
   }
-  export class ParquetWriter {
+  class ParquetWriter {
     static openFile(schema: ParquetSchema, path: string, options?: { rowGroupSize?: number }): Promise<ParquetWriter>;
     appendRow(row: Record<string, unknown>): Promise<void>;
     setMetadata(key: string, value: string): void;
     close(): Promise<void>;
   }
+  /** CommonJS without names that Node finds: only the whole of it can be imported. */
+  const parquet: { ParquetSchema: typeof ParquetSchema; ParquetWriter: typeof ParquetWriter };
+  export default parquet;
 }

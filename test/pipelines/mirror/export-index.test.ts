@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
@@ -66,6 +67,21 @@ describe("the index as Parquet", () => {
       9,
     );
     duck.closeSync();
+  });
+
+  test("the command does it in a process of its own, and says where to look", () => {
+    const args = [
+      "--import",
+      "tsx",
+      "touchstone.ts",
+      "export",
+      mirror.dir,
+      join(mirror.dir, "by-command.parquet"),
+      "--json",
+    ];
+    const { stdout, status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+    expect([status, stderr]).toEqual([0, ""]);
+    expect(JSON.parse(stdout)).toMatchObject({ rows: 40, file: join(mirror.dir, "by-command.parquet") });
   });
 
   test("a byte that rotted on the mirror's disk is found, named, and leaves no file", async () => {
