@@ -12,16 +12,20 @@ export interface Tool {
 /** Tools of this suite beyond Node. */
 export const TOOLS: Record<string, Tool> = {
   nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: ["nginx.test.ts"] },
-  go: { command: ["go", "version"], install: "Go 1.26 or newer", needs: ["go.test.ts", "s3.test.ts"] },
+  go: {
+    command: ["go", "version"],
+    install: "Go 1.26 or newer",
+    needs: ["go.test.ts", "s3.test.ts", "market.test.ts"],
+  },
   java: {
     command: ["java", "-version"],
     install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",
-    needs: ["log.test.ts", "log-faults.test.ts"],
+    needs: ["log.test.ts", "log-faults.test.ts", "market.test.ts"],
   },
   maven: {
     command: ["mvn", "-version"],
     install: "apt-get install maven",
-    needs: ["log.test.ts", "log-faults.test.ts"],
+    needs: ["log.test.ts", "log-faults.test.ts", "market.test.ts"],
   },
 };
 

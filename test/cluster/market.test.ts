@@ -1,0 +1,86 @@
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { audit } from "../../pipelines/audit/audit.ts";
+import { openSourceHead } from "../../pipelines/audit/open-head.ts";
+import type { Source } from "../../pipelines/mirror/source.ts";
+import { folders } from "../../pipelines/parts.ts";
+import type { MarketLetters } from "../../serving/commands/letters.ts";
+import { DESERVED } from "../flow/deserved.ts";
+import { runStart } from "../helpers/run-start.ts";
+import { type KafkaCluster, startKafka } from "./kafka.ts";
+import { type S3Server, startS3Server } from "./versitygw.ts";
+
+/** The whole market with its log in a real Kafka and its stores in a real S3: the same letters, the same proof. */
+let kafka: KafkaCluster;
+let s3: S3Server;
+let dir: string;
+let result: MarketLetters;
+
+beforeAll(async () => {
+  [kafka, s3] = [await startKafka(), await startS3Server()];
+  dir = await mkdtemp(join(tmpdir(), "cluster-market-"));
+  const { endpoint, region, accessKeyId, secretAccessKey } = await s3.place("private");
+  await s3.place("public");
+  const where = [
+    "--log",
+    `kafka://${kafka.brokers[0]}/market`,
+    "--private",
+    "s3://private/run",
+    "--public",
+    "s3://public",
+  ];
+  const run = runStart(["--market", "--once", "--json", ...where], {
+    TOUCHSTONE_DATA_DIR: dir,
+    TOUCHSTONE_PORT: "0",
+    TOUCHSTONE_BASE_URL: "http://touchstone.test",
+    TOUCHSTONE_KAFKA_CREATE: "true",
+    TOUCHSTONE_KAFKA_REPLICAS: "1",
+    TOUCHSTONE_KAFKA_MIN_IN_SYNC: "1",
+    TOUCHSTONE_STORES_REGION: region,
+    TOUCHSTONE_STORES_ENDPOINT: endpoint!,
+    TOUCHSTONE_STORES_PRIVATE_KEY_ID: accessKeyId,
+    TOUCHSTONE_STORES_PRIVATE_KEY: secretAccessKey,
+    TOUCHSTONE_STORES_PUBLIC_KEY_ID: accessKeyId,
+    TOUCHSTONE_STORES_PUBLIC_KEY: secretAccessKey,
+  });
+  const ended = await run.ended;
+  expect(ended, ended.stderr).toMatchObject({ code: 0 });
+  result = JSON.parse(ended.stdout) as MarketLetters;
+}, 1_200_000);
+
+afterAll(async () => {
+  await kafka.stop();
+  await s3.stop();
+  await rm(dir, { recursive: true, force: true });
+});
+
+describe("the market over Kafka and S3", () => {
+  test.each(Object.entries(DESERVED))("%s gets the letter of the embedded run", (seller, { band, tier }) => {
+    const found = result.market.find((one) => one.seller === seller)!;
+    expect(found, JSON.stringify(found)).toMatchObject({ tier: `${tier}_VERIFIED` });
+    expect(found.band, JSON.stringify(found)).toMatch(new RegExp(`^(?:${band})$`));
+  });
+
+  test("nothing of log and stores lies on this machine", () => {
+    const at = folders(dir);
+    for (const folder of [at.log, at.private, at.public]) expect([folder, existsSync(folder)]).toEqual([folder, false]);
+  });
+
+  test("the record in the public bucket is proven from its first leaf", async () => {
+    const store = await openS3Store(await s3.place("public"), { probe: false });
+    const source: Source = {
+      name: "s3://public",
+      get: async (key, maxBytes) => (await store.get(key, { maxBytes }))?.bytes ?? null,
+      close: () => store.close(),
+    };
+    const head = await openSourceHead(source, {}, () => undefined);
+    const { proven, findings } = await audit({ source, head });
+    expect(findings.filter((finding) => finding.result !== "ok")).toEqual([]);
+    expect([proven, head.size]).toEqual([true, result.tree_size]);
+    await source.close();
+  }, 300_000);
+});
