@@ -46,6 +46,7 @@ main.doc{max-width:52rem}
 main.doc h2{margin-top:2rem}
 footer{border-top:1px solid var(--line);color:var(--soft);font-size:.88rem}
 footer>div{padding-top:1rem;padding-bottom:1.6rem}
+footer nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;margin:.6rem 0 0;padding:0}
 .note{background:var(--panel);border-left:4px solid var(--streak);padding:.55rem .9rem;margin:1rem 0;max-width:60rem}
 .crumb{font-size:.9rem;margin:0 0 .3rem}
 `;

@@ -36,6 +36,19 @@ const NAV: readonly (readonly [string, string])[] = [
   ["/docs/api", "API"],
 ];
 
+/** The other pages of the documentation, at the foot of every page. */
+const MORE: readonly (readonly [string, string])[] = [
+  ["/docs/listings", "Listings"],
+  ["/docs/schedule", "Who is called and paid"],
+  ["/docs/corrections", "Corrections and disputes"],
+  ["/docs/evidence", "Evidence"],
+  ["/docs/mirror", "Mirrors"],
+  ["/docs/audit", "Audit"],
+];
+
+const links = (list: typeof NAV): unknown =>
+  html`<ul>${list.map(([href, name]) => html`<li><a href="${href}">${name}</a></li>`)}</ul>`;
+
 /** A whole page. `body` is made by `html`, so text in it is escaped. */
 export function page({ title, body, kind = "wide" }: Layout): string {
   return String(html`<!doctype html>
@@ -43,9 +56,10 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 <title>${title}</title><style>${raw(CSS)}</style></head>
 <body><a class="skip" href="#main">Skip to the content</a>
 <header class="mast"><div><a class="brand" href="/">Touchstone</a>
-<nav aria-label="Main"><ul>${NAV.map(([href, name]) => html`<li><a href="${href}">${name}</a></li>`)}</ul></nav></div></header>
+<nav aria-label="Main">${links(NAV)}</nav></div></header>
 <main id="main" tabindex="-1"${kind === "doc" ? raw(' class="doc"') : ""}>${body}</main>
-<footer><div>A public record of what happened when paid HTTP endpoints were paid. UNRATED means unknown, not bad.</div></footer>
+<footer><div>A public record of what happened when paid HTTP endpoints were paid. UNRATED means unknown, not bad.
+<nav aria-label="Documentation">${links(MORE)}</nav></div></footer>
 </body></html>
 `);
 }
