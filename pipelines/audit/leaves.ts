@@ -1,6 +1,6 @@
 import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
-import { Tampered, TileReader } from "../../infra/tree/tiles.ts";
+import { type FetchObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { type ReadLeaf, RecordReader } from "../4-publish/read.ts";
 import { MAX } from "../mirror/limits.ts";
@@ -8,8 +8,11 @@ import type { Source } from "../mirror/source.ts";
 import { BadFrame, unpackFrame } from "../mirror/unpack.ts";
 import type { Leaf } from "../record/leaf.ts";
 
-const fetchFrom = (source: Source) => (path: string) =>
-  source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+/** Tiles and entry bundles of a source by path, bounded, for the tree's readers. */
+export const fetchFrom =
+  (source: Source): FetchObject =>
+  (path) =>
+    source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
 
 /**
  * Every leaf below a checkpoint in order, each proven under its root before it is given out: from segments where they

@@ -10,11 +10,7 @@ import { MAX } from "../mirror/limits.ts";
 import type { Source } from "../mirror/source.ts";
 import { BadFrame, streamFrame } from "../mirror/unpack.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
-
-const fetchFrom =
-  (source: Source): FetchObject =>
-  (path) =>
-    source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+import { fetchFrom } from "./leaves.ts";
 
 const LF = Buffer.from("\n");
 

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { isThere, TOOLS } from "./tools.ts";
+import { isThere, SEARCHED, TOOLS } from "./tools.ts";
 
 /**
  * `npm run test:cluster [-- --skip-missing]`: the suite that needs tools beyond Node. A tool that is missing fails it
@@ -14,8 +14,7 @@ for (const [name, { install, needs }] of missing) {
   );
 }
 if (missing.length && !skip) process.exit(1);
-const path = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`;
 const exclude = missing.flatMap(([, { needs }]) => needs.flatMap((file) => ["--exclude", `test/cluster/${file}`]));
 const rest = args.filter((arg) => arg !== "--skip-missing");
 const vitest = ["vitest", "run", "--config", "test/cluster/vitest.config.ts", ...exclude, ...rest];
-process.exit(spawnSync("npx", vitest, { stdio: "inherit", env: { ...process.env, PATH: path } }).status ?? 1);
+process.exit(spawnSync("npx", vitest, { stdio: "inherit", env: SEARCHED }).status ?? 1);

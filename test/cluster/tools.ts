@@ -29,8 +29,13 @@ export const TOOLS: Record<string, Tool> = {
   },
 };
 
-/** Is it there and does it start? Debian puts daemons where a user's PATH may not look. */
+/** Debian puts daemons, and Go's archive its command, where a user's PATH may not look. */
+export const SEARCHED: NodeJS.ProcessEnv = {
+  ...process.env,
+  PATH: `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`,
+};
+
+/** Is it there and does it start? */
 export function isThere({ command: [name, ...args] }: Tool): boolean {
-  const path = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`;
-  return spawnSync(name, args, { env: { ...process.env, PATH: path }, stdio: "ignore" }).status === 0;
+  return spawnSync(name, args, { env: SEARCHED, stdio: "ignore" }).status === 0;
 }
