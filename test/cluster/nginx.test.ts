@@ -8,7 +8,7 @@ import { OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.t
 import { HttpSource } from "../../pipelines/mirror/http-source.ts";
 import { DirectorySource } from "../../pipelines/mirror/source.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/bed.ts";
 import { freePort } from "./ports.ts";
 
 /** A mirror's folder handed on by plain nginx with the settings of infra/deploy/nginx-mirror.conf. */
@@ -29,9 +29,7 @@ async function untilUp(): Promise<void> {
 
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await publishKeys(record);
-  await grow(record, "a", 270);
-  await publishIndex(record);
+  await publishAll(record, "a", 270);
   mirror = await Mirror.open();
   await mirror.run(new DirectorySource(sourceDir(record)), { keys: keysOf(record) });
   dir = await mkdtemp(join(tmpdir(), "nginx-"));

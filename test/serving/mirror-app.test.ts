@@ -7,7 +7,7 @@ import { DirectorySource } from "../../pipelines/mirror/source.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createMirrorApp } from "../../serving/mirror-app.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/bed.ts";
 
 let record: PublicRecord;
 let mirror: Mirror;
@@ -15,9 +15,7 @@ let serving: Serving;
 
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await publishKeys(record);
-  await grow(record, "a", 270);
-  await publishIndex(record);
+  await publishAll(record, "a", 270);
   mirror = await Mirror.open();
   await mirror.run(new DirectorySource(sourceDir(record)), { keys: keysOf(record) });
   const app = createMirrorApp(mirror.publicStore, createLogger("silent"));

@@ -34,6 +34,21 @@ export async function publishIndex(record: PublicRecord): Promise<void> {
   if (draft) await record.publish([draft]);
 }
 
+/** A record with everything a mirror copies: keys, listings and cards, an index of them. */
+export async function publishAll(record: PublicRecord, prefix: string, count: number): Promise<void> {
+  await publishKeys(record);
+  await grow(record, prefix, count);
+  await publishIndex(record);
+}
+
+/** What a mirror that was there before has to follow: another keys document, more endpoints, a newer index. */
+export async function publishMore(record: PublicRecord, prefix: string, count: number): Promise<void> {
+  const more = { ...record.jwks.keys[0]!, purpose: "answers" as const };
+  await publishKeys(record, { keys: [...record.jwks.keys, more] });
+  await grow(record, prefix, count);
+  await publishIndex(record);
+}
+
 export const keysOf = ({ trust }: PublicRecord) => ({
   log: formatVkey(trust.log, ED25519),
   witness: formatVkey(trust.witness!, COSIGNATURE),

@@ -11,7 +11,7 @@ import { exportIndex } from "../../../pipelines/mirror/export-index.ts";
 import { openIndex } from "../../../pipelines/mirror/read-index.ts";
 import { DirectorySource } from "../../../pipelines/mirror/source.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "./bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "./bed.ts";
 
 let record: PublicRecord;
 let mirror: Mirror;
@@ -19,9 +19,7 @@ let file: string;
 
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await publishKeys(record);
-  await grow(record, "e", 40);
-  await publishIndex(record);
+  await publishAll(record, "e", 40);
   mirror = await Mirror.open();
   await mirror.run(new DirectorySource(sourceDir(record)), { keys: keysOf(record) });
   file = join(mirror.dir, "index.parquet");

@@ -6,7 +6,7 @@ import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
 import { Forked, MirrorUsage, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/mirror/errors.ts";
 import { DirectorySource } from "../../../pipelines/mirror/source.ts";
 import { cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir, specOf, WatchedSource } from "./bed.ts";
+import { grow, keysOf, Mirror, publishAll, publishKeys, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
 
 /** A record at two sizes, a mirror of the first one, and another history under the same keys. */
 let record: PublicRecord;
@@ -31,18 +31,13 @@ beforeAll(async () => {
     [record, "a"],
     [other, "z"],
   ] as const) {
-    await publishKeys(one);
-    await grow(one, prefix, 260);
-    await publishIndex(one);
+    await publishAll(one, prefix, 260);
   }
   first = record.committer.fold.size;
   firstNote = await bytesOf("checkpoint");
   before = await Mirror.open();
   await before.run(source(), { keys: keysOf(record) });
-  const more = { ...record.jwks.keys[0]!, purpose: "answers" as const };
-  await publishKeys(record, { keys: [...record.jwks.keys, more] });
-  await grow(record, "b", 260);
-  await publishIndex(record);
+  await publishMore(record, "b", 260);
   size = record.committer.fold.size;
 });
 afterEach(async () => {

@@ -9,15 +9,13 @@ import { openSource } from "../../../pipelines/mirror/open-source.ts";
 import { serve } from "../../../serving/main.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { checkPath, servingOver } from "../../helpers/serving.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, specOf } from "./bed.ts";
+import { keysOf, Mirror, publishAll, specOf } from "./bed.ts";
 
 let record: PublicRecord;
 const closing: (() => Promise<unknown>)[] = [];
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await publishKeys(record);
-  await grow(record, "a", 260);
-  await publishIndex(record);
+  await publishAll(record, "a", 260);
 });
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();

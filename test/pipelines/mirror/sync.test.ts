@@ -4,7 +4,17 @@ import { sweepPartials } from "../../../pipelines/4-publish/sweep.ts";
 import { MirrorBusy, MirrorUsage } from "../../../pipelines/mirror/errors.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { Faults } from "../4-publish/faults.ts";
-import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir, WatchedSource } from "./bed.ts";
+import {
+  grow,
+  keysOf,
+  Mirror,
+  publishAll,
+  publishIndex,
+  publishKeys,
+  publishMore,
+  sourceDir,
+  WatchedSource,
+} from "./bed.ts";
 
 /** 307 leaves, 614 after `more`: each step changes bundles, tiles of two levels, keys and the index. */
 let record: PublicRecord;
@@ -22,16 +32,11 @@ const source = () => new WatchedSource(sourceDir(record));
 
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await publishKeys(record);
-  await grow(record, "a", 300);
-  await publishIndex(record);
+  await publishAll(record, "a", 300);
   first = record.committer.fold.size;
   before = await Mirror.open();
   await before.run(source(), { keys: keysOf(record) });
-  const more = { ...record.jwks.keys[0]!, purpose: "answers" as const };
-  await publishKeys(record, { keys: [...record.jwks.keys, more] });
-  await grow(record, "b", 300);
-  await publishIndex(record);
+  await publishMore(record, "b", 300);
   size = record.committer.fold.size;
 });
 afterEach(async () => {
