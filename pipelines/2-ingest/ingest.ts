@@ -41,7 +41,7 @@ export interface Ingest {
   pass(): Promise<{ positions: Positions; rows: number }>;
   /** How far the lake has loaded: {topic: {partition: next offset}}. */
   positions(): Promise<Positions>;
-  /** Read what was rejected again, with the readers of today; what passes now moves into its segment and the lake. */
+  /** Read what was rejected again, with the readers of today; what passes now is appended once more and ingested. */
   redrive(): Promise<Redriven>;
   /**
    * Small neighbouring segments become one, and files that nothing needs for a week are deleted.
@@ -77,13 +77,7 @@ class Ingester implements Ingest {
 
   pass(): Promise<{ positions: Positions; rows: number }> {
     return this.#alone(async () => {
-      let rows = await this.#start();
-      const ends = await this.#ends();
-      for (let sweep = 0; sweep < MAX_SWEEPS; sweep++) {
-        const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
-        if (due.length === 0) break;
-        rows += await this.#sweep(due, ends);
-      }
+      const rows = await this.#pass();
       return { positions: await this.positions(), rows };
     });
   }
@@ -97,10 +91,11 @@ class Ingester implements Ingest {
       await this.#start();
       const total = { found: 0, left: 0 };
       for (const place of this.#places) {
-        const { found, left } = await redrivePlace(place, this.#options.lake);
+        const { found, left } = await redrivePlace(place, this.#options.log);
         total.found += found;
         total.left += left;
       }
+      await this.#pass();
       return total;
     });
   }
@@ -158,6 +153,17 @@ class Ingester implements Ingest {
     } finally {
       done();
     }
+  }
+
+  async #pass(): Promise<number> {
+    let rows = await this.#start();
+    const ends = await this.#ends();
+    for (let sweep = 0; sweep < MAX_SWEEPS; sweep++) {
+      const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
+      if (due.length === 0) break;
+      rows += await this.#sweep(due, ends);
+    }
+    return rows;
   }
 
   /** First the log is checked against every chain, then the lake brought to what the chains have. */

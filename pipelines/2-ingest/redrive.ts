@@ -1,7 +1,5 @@
-import { readFile, rm, writeFile } from "node:fs/promises";
 import type { SegmentRef } from "../../infra/chain/commit.ts";
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
+import { type Log, MAX_BATCH } from "../../infra/log/log.ts";
 import { readRejected, rejectedBytes } from "./batch.ts";
 import type { Place } from "./place.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
@@ -17,62 +15,54 @@ export interface Redriven {
 const MAX_RACES = 8;
 
 /**
- * The rejected records of one partition, read again. A segment with some that pass now is replaced, in one commit, by one
- * that holds them at their own offsets: nothing is appended, so a kill in between leaves the old segment or the new one.
+ * The rejected records of one partition, read again. What passes now is appended to the log once more, under its own
+ * event id: at its old offset it would stand below positions that published cards and frozen evidence have read past,
+ * and neither would ever say it. The rejected line stays, with the bytes and the offset they moved to. A kill between
+ * the two appends them again at the next redrive, and readers drop the copy. The caller ingests what was appended.
  */
-export async function redrivePlace(place: Place, lake: Lake): Promise<Redriven> {
+export async function redrivePlace(place: Place, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };
   const { live } = await place.head();
   for (const ref of live) {
     if (!ref.rejects) continue;
-    const { lines, left } = judge(readRejected(await place.chain.readSegment(ref.rejects)));
-    total.left += left.length;
-    if (lines.length === 0) continue;
-    total.found += lines.length;
-    await replaceSegment(place, lake, ref, lines, left);
+    const rejected = readRejected(await place.chain.readSegment(ref.rejects));
+    const passing = rejected.filter((one) => one.moved_to === undefined && readRow(recordOf(one)).ok);
+    total.found += passing.length;
+    total.left += rejected.filter((one) => one.moved_to === undefined).length - passing.length;
+    if (passing.length > 0) await markMoved(place, ref, rejected, await appendAgain(log, passing));
   }
-  if (total.found > 0) await place.catchUp();
   return total;
 }
 
-function judge(rejected: readonly Rejected[]): { lines: string[]; left: Rejected[] } {
-  const lines: string[] = [];
-  const left: Rejected[] = [];
-  for (const one of rejected) {
-    const read = readRow(recordOf(one));
-    if (read.ok) lines.push(read.line);
-    else left.push(read.rejected);
+/** @returns old offset -> new offset */
+async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
+  const moved = new Map<number, number>();
+  for (let i = 0; i < passing.length; i += MAX_BATCH) {
+    const batch = passing.slice(i, i + MAX_BATCH);
+    const appended = await log.append(batch.map(recordOf));
+    appended.forEach(({ offset }, n) => {
+      moved.set(batch[n]!.offset, offset);
+    });
   }
-  return { lines, left };
+  return moved;
 }
 
-async function replaceSegment(
+async function markMoved(
   place: Place,
-  lake: Lake,
   ref: SegmentRef,
-  lines: string[],
-  left: Rejected[],
+  rejected: readonly Rejected[],
+  moved: ReadonlyMap<number, number>,
 ): Promise<void> {
-  const [text, found, old, segment] = ["redrive.ndjson", "found.parquet", "old.parquet", "new.parquet"].map((end) =>
-    place.path(end),
-  ) as [string, string, string, string];
-  try {
-    await writeFile(text, lines.map((line) => `${line}\n`).join(""));
-    await place.write(text, found);
-    await writeFile(old, await place.chain.readSegment(ref));
-    await lake.all(sql("11_merged"), { old, found, segment });
-    const bytes = await readFile(segment);
-    const content = { rows: ref.rows + lines.length, rejected: { records: left.length, bytes: rejectedBytes(left) } };
-    for (let race = 0; race < MAX_RACES; race++) {
-      const head = await place.head();
-      // Somebody else replaced it meanwhile: what he left rejected is read at the next redrive.
-      if (!head.live.some(({ file }) => file === ref.file)) return;
-      const { next, lastEventId } = head;
-      const add = [await place.chain.putSegment(bytes, ref.first, ref.last, content)];
-      if (await place.commit({ first: next, next, lastEventId, add, remove: [ref.file] })) return;
-    }
-    throw new Error(`redrive of ${ref.file}: lost ${MAX_RACES} races in a row`);
-  } finally {
-    for (const path of [text, found, old, segment]) await rm(path, { force: true });
+  const lines = rejected.map((one) => (moved.has(one.offset) ? { ...one, moved_to: moved.get(one.offset)! } : one));
+  const bytes = await place.chain.readSegment(ref);
+  const content = { rows: ref.rows, rejected: { records: lines.length, bytes: rejectedBytes(lines) } };
+  for (let race = 0; race < MAX_RACES; race++) {
+    const head = await place.head();
+    // Somebody else replaced it meanwhile: at worst the next redrive appends these once more, as copies.
+    if (!head.live.some(({ file }) => file === ref.file)) return;
+    const { next, lastEventId } = head;
+    const add = [await place.chain.putSegment(bytes, ref.first, ref.last, content)];
+    if (await place.commit({ first: next, next, lastEventId, add, remove: [ref.file] })) return;
   }
+  throw new Error(`redrive of ${ref.file}: lost ${MAX_RACES} races in a row`);
 }

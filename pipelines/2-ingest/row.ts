@@ -17,6 +17,8 @@ export interface Rejected {
   appended_at: string;
   /** The value's bytes, base64. */
   raw: string;
+  /** Offset of the copy that a redrive appended once readers took it; then the record stands there. */
+  moved_to?: number;
 }
 
 export type Read = { ok: true; line: string } | { ok: false; rejected: Rejected };

@@ -114,7 +114,7 @@ async function written(w: World): Promise<{ place: Place; records: NewRecord[] }
 }
 
 describe("redrive", () => {
-  test("what passes now moves into its segment, once, and the lake rebuilt is the same", async () => {
+  test("what passes now is appended again, once, past what was read, and the lake rebuilt is the same", async () => {
     world = await openTestWorld();
     const { place } = await written(world);
     await world.ingest.pass();
@@ -124,8 +124,17 @@ describe("redrive", () => {
     expect(await world.ingest.redrive()).toEqual({ found: 0, left: 0 });
     await proveIngest(world);
     const { live } = await place.head();
-    expect(live).toMatchObject([{ first: 0, last: 2, rows: 3, rejected: 0 }]);
-    expect(await world.lake.all("SELECT file FROM loaded")).toEqual([{ file: live[0]!.file }]);
+    expect(live).toMatchObject([
+      { first: 0, last: 2, rows: 1, rejected: 2 },
+      { first: 3, last: 4, rows: 2, rejected: 0 },
+    ]);
+    const marked = readRejected(await place.chain.readSegment(live[0]!.rejects!));
+    expect(marked.map(({ offset, moved_to }) => [offset, moved_to])).toEqual([
+      [0, 3],
+      [2, 4],
+    ]);
+    const loaded = await world.lake.all<{ file: string }>("SELECT file FROM loaded");
+    expect(loaded.map(({ file }) => file).sort()).toEqual(live.map(({ file }) => file).sort());
     const tables = await tablesOf(world.lake);
     expect(tables.samples).toHaveLength(3);
     await world.ingest.rebuild();
