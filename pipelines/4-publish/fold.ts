@@ -2,6 +2,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
+import { ArchiveFold } from "./archive-fold.ts";
 import { lastCounted } from "./cadence.ts";
 import { EvidenceFold } from "./evidence-fold.ts";
 
@@ -95,6 +96,7 @@ export class PublishedFold {
   keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
   index: { tree_size: number; key: string; leaf: number } | null = null;
   readonly evidence = new EvidenceFold();
+  readonly archive = new ArchiveFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   /** Told of each endpoint that a leaf changes, before it does. */
@@ -114,6 +116,7 @@ export class PublishedFold {
         this.#grade(leaf);
         return;
       case "listing":
+        this.archive.listing(leaf);
         this.#cap(leaf.capability_id).listing = listingFacts(leaf);
         return;
       case "delisting":
@@ -141,6 +144,9 @@ export class PublishedFold {
         return;
       case "evidence":
         this.evidence.evidence(leaf);
+        return;
+      case "archive":
+        this.archive.archive(leaf);
     }
   }
 
@@ -168,6 +174,7 @@ export class PublishedFold {
 
   #grade(leaf: GradeLeaf): void {
     this.evidence.grade(leaf);
+    this.archive.grade(leaf);
     const cap = this.#cap(leaf.card.capability_id);
     const last = cap.cards.at(-1);
     // Cards of one endpoint in one run are neighbours; anything else begins a new group.

@@ -9,6 +9,7 @@ import { witnessName } from "../../infra/tree/checkpoint.ts";
 import type { RunLine } from "../record/card.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
+import { type Filing, planFilings } from "./archive-fold.ts";
 import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
 import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
@@ -105,6 +106,11 @@ export class Publisher {
   /** Closings of days, whole and in order; nothing when another publisher was quicker with one of them. */
   publishFreezes(freezes: readonly Freeze[]): Promise<Committed> {
     return this.#commit((before) => planFreezes(before, freezes));
+  }
+
+  /** Files of the archive, all in one generation; none of a day that another publisher filed meanwhile. */
+  publishFilings(filings: readonly Filing[]): Promise<Committed> {
+    return this.#commit((before) => planFilings(before, filings));
   }
 
   /** Leaves as they are; those that the log has already are left out. */

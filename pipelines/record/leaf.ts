@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { ArchiveManifest } from "./archive.ts";
 import { SignedCard } from "./card.ts";
 import { BANDS } from "./vocabulary.ts";
 
@@ -117,6 +118,22 @@ export const EvidenceLeaf = z.looseObject({
 });
 export type EvidenceLeaf = z.infer<typeof EvidenceLeaf>;
 
+/** One file of the archive (publication.md): the whole signed manifest, since a manifest allows no further member. */
+export const ArchiveLeaf = z.looseObject({
+  kind: z.literal("archive"),
+  ...base,
+  manifest: ArchiveManifest,
+  /** Of the packed bytes. */
+  sha256: z.string(),
+  unpacked_bytes: z.int().min(0),
+  /** Manifest id of the wrong file of the same subject and day that this one replaces, and why; null for a further file. */
+  supersedes: z.string().nullable(),
+  reason: z.string().nullable(),
+  /** Members lie below it: {topic: {partition: next offset}}; of grades {tree: {"0": leaves}}. */
+  positions: z.record(z.string(), z.record(z.string(), z.int())),
+});
+export type ArchiveLeaf = z.infer<typeof ArchiveLeaf>;
+
 export const Leaf = z.discriminatedUnion("kind", [
   GradeLeaf,
   ListingLeaf,
@@ -126,6 +143,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   KeysLeaf,
   IndexLeaf,
   EvidenceLeaf,
+  ArchiveLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];

@@ -66,6 +66,8 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
       return `index ${known.tree_size}`;
     case "evidence":
       return `evidence ${known.day} ${known.freeze} ${known.part}`;
+    case "archive":
+      return `archive ${known.manifest.id}`;
   }
 }
 
