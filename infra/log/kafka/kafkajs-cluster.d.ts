@@ -21,6 +21,26 @@ declare module "kafkajs/src/cluster/index.js" {
     }): Promise<{
       responses: { topicName: string; partitions: { partition: number; messages: FetchedMessage[] }[] }[];
     }>;
+    joinGroup(request: {
+      groupId: string;
+      sessionTimeout: number;
+      rebalanceTimeout: number;
+      memberId: string;
+      groupProtocols: { name: string; metadata: Buffer }[];
+    }): Promise<{
+      generationId: number;
+      leaderId: string;
+      memberId: string;
+      members: { memberId: string; memberMetadata: Buffer }[];
+    }>;
+    syncGroup(request: {
+      groupId: string;
+      generationId: number;
+      memberId: string;
+      groupAssignment: { memberId: string; memberAssignment: Buffer }[];
+    }): Promise<{ memberAssignment: Buffer }>;
+    heartbeat(request: { groupId: string; groupGenerationId: number; memberId: string }): Promise<unknown>;
+    leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>;
   }
   export default class Cluster {
     constructor(options: Record<string, unknown>);
@@ -31,6 +51,7 @@ declare module "kafkajs/src/cluster/index.js" {
     refreshMetadataIfNecessary(): Promise<void>;
     findLeaderForPartitions(topic: string, partitions: number[]): Record<string, number[]>;
     findBroker(options: { nodeId: string }): Promise<Broker>;
+    findGroupCoordinator(options: { groupId: string }): Promise<Broker>;
     fetchTopicsOffset(
       topics: { topic: string; partitions: { partition: number }[]; fromBeginning?: boolean }[],
     ): Promise<{ topic: string; partitions: { partition: number; offset: string }[] }[]>;

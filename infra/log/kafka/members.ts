@@ -1,0 +1,199 @@
+import type Cluster from "kafkajs/src/cluster/index.js";
+import type { Logger } from "../../telemetry.ts";
+import { LogDown } from "../errors.ts";
+import { TOPICS } from "../log.ts";
+import type { Ownership, OwnershipGroup, OwnershipListener } from "../ownership.ts";
+import type { KafkaPlace } from "./address.ts";
+import { createCluster } from "./client.ts";
+import { type Group, Membership } from "./membership.ts";
+import { topicOf } from "./topics.ts";
+
+/** Silence after which a process counts as dead, ms (brokers allow 6 s to 30 min unless told otherwise). */
+const SESSION_MS = 20_000;
+/** Pause after a round or a heartbeat that failed, ms. */
+const PAUSE_MS = 500;
+
+/** What each group shares out: the topics whose key is a capability, or the one whose key is a host. */
+const TOPICS_OF: Record<OwnershipGroup, readonly string[]> = {
+  owners: TOPICS.filter((topic) => topic !== "watchers" && topic !== "orders"),
+  observers: ["asks"],
+};
+
+export interface MembersOptions {
+  logger: Logger;
+  /** Partitions of the log, as the log says. */
+  partitions: number;
+  /** Silence after which this process counts as dead, ms (default 20,000). */
+  sessionMs?: number;
+}
+
+/**
+ * A member of the consumer group `PREFIX.owners` or `PREFIX.observers`: partition p of all its topics goes to one member.
+ * No offset is read from the group or committed to it. Joining goes on in the background until `close`, whatever happens
+ * to brokers: what cannot be heard for a session holds nothing.
+ */
+export async function joinGroup(
+  place: KafkaPlace,
+  name: OwnershipGroup,
+  { logger, partitions, sessionMs = SESSION_MS }: MembersOptions,
+): Promise<Ownership> {
+  const topics = TOPICS_OF[name].map((topic) => topicOf(place.prefix, topic));
+  const cluster = createCluster(place, logger);
+  try {
+    await cluster.connect();
+  } catch (error) {
+    await cluster.disconnect().catch(() => undefined);
+    throw new LogDown(`joining ${place.prefix}.${name}`, error);
+  }
+  return new Members(cluster, { id: `${place.prefix}.${name}`, topics, partitions, sessionMs }, logger);
+}
+
+const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
+/** The group goes on without us: what we had may be another's already. */
+const OUT = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
+
+class Members implements Ownership {
+  readonly #cluster: Cluster;
+  readonly #group: Group;
+  readonly #logger: Logger;
+  readonly #member: Membership;
+  readonly #listeners = new Set<OwnershipListener>();
+  readonly #ready: Promise<void>;
+  #first: () => void = () => undefined;
+  #assigned: number[] = [];
+  /** Lost, and the listeners are still at it: claimed until they have settled, so that nobody else is given it. */
+  readonly #releasing = new Set<number>();
+  #generation = 0;
+  /** Until when the broker cannot have taken us for dead, by the steady counter. */
+  #leaseEnds = 0;
+  #again = false;
+  #wake: () => void = () => undefined;
+  #told: Promise<void> = Promise.resolve();
+  /** Nothing is taken any more; then, nothing is said any more. */
+  #leaving = false;
+  #closing = false;
+  readonly #running: Promise<void>;
+
+  constructor(cluster: Cluster, group: Group, logger: Logger) {
+    this.#cluster = cluster;
+    this.#group = group;
+    this.#logger = logger;
+    this.#member = new Membership(cluster, group);
+    this.#ready = new Promise((resolve) => {
+      this.#first = resolve;
+    });
+    this.#running = this.#run();
+  }
+
+  get generation(): number {
+    return this.#generation;
+  }
+
+  held(): readonly number[] {
+    return performance.now() < this.#leaseEnds ? this.#assigned : [];
+  }
+
+  ready(): Promise<void> {
+    return this.#ready;
+  }
+
+  onChange(listener: OwnershipListener): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  async close(): Promise<void> {
+    this.#leaving = true;
+    this.#take([]);
+    // Heartbeats go on until the listeners have settled, so that nobody is given early what they still work on.
+    await this.#told;
+    this.#closing = true;
+    this.#wake();
+    await this.#running;
+    await this.#member.leave().catch(() => undefined);
+    await this.#cluster.disconnect().catch(() => undefined);
+    this.#first();
+  }
+
+  /** Rounds, and heartbeats between them. Every failure is met by looking for the coordinator and trying again. */
+  async #run(): Promise<void> {
+    for (let joined = false; !this.#closing; ) {
+      try {
+        if (joined && !this.#again) await this.#beat();
+        else await this.#round();
+        joined = true;
+      } catch (error) {
+        if (typeOf(error) === "REBALANCE_IN_PROGRESS") {
+          joined = false;
+          continue;
+        }
+        const out = OUT.has(typeOf(error));
+        this.#logger.warn({ err: error, group: this.#group.id, out }, "the group could not be heard");
+        this.#member.forget(out);
+        if (out) this.#leaseEnds = 0;
+        joined = false;
+        await this.#pause(PAUSE_MS);
+      }
+      // By our own clock, since nobody can tell us: another may have what we had.
+      if (performance.now() >= this.#leaseEnds) this.#take([]);
+    }
+  }
+
+  async #round(): Promise<void> {
+    this.#again = false;
+    if (performance.now() >= this.#leaseEnds) this.#take([]);
+    const claimed = [...new Set([...this.held(), ...this.#releasing])];
+    const { generation, partitions } = await this.#member.round(claimed);
+    // What a coordinator answered was true when it answered; a heartbeat says that it still is.
+    const asked = performance.now();
+    await this.#member.heartbeat();
+    this.#generation = generation;
+    this.#leaseEnds = asked + this.#group.sessionMs;
+    this.#take(this.#leaving ? [] : partitions);
+    this.#first();
+  }
+
+  async #beat(): Promise<void> {
+    await this.#pause(this.#group.sessionMs / 6);
+    if (this.#closing || this.#again) return;
+    const asked = performance.now();
+    await this.#member.heartbeat();
+    this.#leaseEnds = asked + this.#group.sessionMs;
+  }
+
+  /** Go over to these partitions; the listeners hear of it in their turn. */
+  #take(partitions: readonly number[]): void {
+    const before = new Set(this.#assigned);
+    const after = new Set(partitions);
+    const taken = partitions.filter((partition) => !before.has(partition));
+    const lost = this.#assigned.filter((partition) => !after.has(partition));
+    this.#assigned = [...partitions];
+    if (taken.length === 0 && lost.length === 0) return;
+    this.#logger.info({ group: this.#group.id, generation: this.#generation, taken, lost }, "partitions changed hands");
+    for (const partition of lost) this.#releasing.add(partition);
+    this.#told = this.#told.then(async () => {
+      for (const listener of this.#listeners) {
+        try {
+          await listener(taken, lost);
+        } catch (error) {
+          this.#logger.error({ err: error, group: this.#group.id }, "a change of partitions was not taken well");
+        }
+      }
+      for (const partition of lost) this.#releasing.delete(partition);
+      // What we have let go of is free for another: one more round.
+      if (lost.length > 0 && !this.#leaving) this.#again = true;
+      this.#wake();
+    });
+  }
+
+  async #pause(ms: number): Promise<void> {
+    if (this.#closing) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
