@@ -225,6 +225,8 @@ export class Pipeline {
     const taken = await publisher.takeNewRuns(({ positions }) => correctionsBelow(lake, positions));
     // Endpoints whose kin changed are due at once.
     for (const cap of graded.kinDue) this.#dueAt?.set(cap, at);
+    // What a run said that was not taken is said by nobody else: nothing of it is dirty any more.
+    if (taken.some((run) => !run.taken)) this.#dueAt = null;
     return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
   }
 

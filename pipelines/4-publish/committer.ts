@@ -84,9 +84,10 @@ export class Committer {
     return this.#fold;
   }
 
-  /** What is published now; recovers first when it has to: finishes what the highest generation began. */
+  /** What is published now, by whomever; recovers first when it has to: finishes what the highest generation began. */
   before(): Promise<Before> {
     return this.#alone(async () => {
+      await this.#forgetIfBehind();
       const { generation } = await this.#current();
       return { fold: this.#fold, generation, at: this.options.clock.now() };
     });
@@ -112,18 +113,24 @@ export class Committer {
   /** Sign the same head again, so that everybody sees that the log is alive. Nothing when the log is empty. */
   refresh(): Promise<void> {
     return this.#alone(async () => {
+      const behind = await this.#forgetIfBehind();
       const { generation } = await this.#current();
-      if (!generation) return;
-      if ((await highestGeneration(this.options.privateStore, generation.n)) > generation.n) {
-        this.#live = null;
-        await this.#current();
-        return;
-      }
+      // Whoever won that generation has just signed its checkpoint, or we have by recovering.
+      if (behind || !generation) return;
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
       const { publicStore, keys } = this.options;
       if (!(await publishCheckpoint(publicStore, this.#headOf(generation.new), keys, at, true))) this.#live = null;
     });
+  }
+
+  /** Has another publisher gone on since we looked? Then the next look starts from what it left. */
+  async #forgetIfBehind(): Promise<boolean> {
+    if (!this.#live) return false;
+    const known = this.#live.generation?.n ?? -1;
+    if ((await highestGeneration(this.options.privateStore, known)) <= known) return false;
+    this.#live = null;
+    return true;
   }
 
   /** One at a time; whatever throws leaves nothing in memory that the stores do not say. */
@@ -196,7 +203,11 @@ export class Committer {
       const n = await highestGeneration(privateStore, this.#known);
       const published = await readCheckpoint(publicStore, ownTrust(keys));
       if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
-      if (n < 0) throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
+      if (n < 0) {
+        // The very first generation may have been won, and published, between the two looks.
+        if ((await highestGeneration(privateStore, -1)) >= 0) continue;
+        throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
+      }
       const generation = await readGeneration(privateStore, n);
       this.#known = n;
       // A larger checkpoint belongs to a generation that was won since we looked.

@@ -26,8 +26,14 @@ export const Generation = z.strictObject({
   positions: Positions,
   writer: z.string(),
   at: z.string(),
+  /**
+   * sha256 of the RFC 8785 bytes of all other members. Nothing else vouches for the positions: a flipped bit in them
+   * would make input look taken that never was. Generations from before it was kept have none.
+   */
+  sha256: z.string().optional(),
 });
-export type Generation = z.infer<typeof Generation>;
+/** A generation as its writer makes it; the digest is added where it is written. */
+export type Generation = Omit<z.infer<typeof Generation>, "sha256">;
 
 export const generationKey = (n: number): string => numberedKey("generation", n);
 
@@ -44,10 +50,28 @@ export async function readGeneration(store: Store, n: number): Promise<Generatio
   const key = generationKey(n);
   const object = await store.get(key);
   if (!object) throw new BadPrivate(key, "missing");
-  const parsed = Generation.safeParse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-  if (!parsed.success) throw new BadPrivate(key, parsed.error.issues[0]!.message);
-  return parsed.data;
+  return parseGeneration(key, object.bytes);
 }
+
+function parseGeneration(key: string, bytes: Uint8Array): Generation {
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.from(bytes).toString("utf8"));
+  } catch (error) {
+    throw new BadPrivate(key, (error as Error).message);
+  }
+  const parsed = Generation.safeParse(value);
+  if (!parsed.success) throw new BadPrivate(key, parsed.error.issues[0]!.message);
+  const { sha256, ...generation } = parsed.data;
+  if (sha256 !== undefined && sha256 !== digestOf(generation)) throw new BadPrivate(key, "is not what its digest says");
+  return generation;
+}
+
+const digestOf = (generation: Generation): string => sha256hex(canonicalBytes(generation));
+
+/** Bytes of a generation, its digest among them. */
+export const generationBytes = (generation: Generation): Buffer =>
+  canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
 /** Highest generation at or after `known` (-1 = none known), or -1. */
 export const highestGeneration = (store: Store, known: number): Promise<number> =>
@@ -60,7 +84,7 @@ export const highestGeneration = (store: Store, known: number): Promise<number> 
  */
 export async function winGeneration(store: Store, generation: Generation): Promise<boolean> {
   const key = generationKey(generation.n);
-  const bytes = canonicalBytes(generation);
+  const bytes = generationBytes(generation);
   try {
     if ((await store.create(key, bytes)).result === "created") return true;
   } catch (error) {

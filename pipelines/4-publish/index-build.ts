@@ -7,7 +7,7 @@ import type { PublishedFold } from "./fold.ts";
 import { type Shard, shardsOf } from "./index-lines.ts";
 import type { Draft } from "./leaves.ts";
 import { indexKey, shardKey } from "./objects.ts";
-import { putPublic } from "./writes.ts";
+import { PublicConflict, putPublic } from "./writes.ts";
 
 /** The signed list of shards, `index/<tree_size>.json`. Everything in it follows from the log below `tree_size`. */
 export function indexList(fold: PublishedFold, cards: Signer): { list: object; shards: Shard[] } {
@@ -45,12 +45,9 @@ export async function writeIndex(store: Store, fold: PublishedFold, cards: Signe
 
 async function writeShard(store: Store, { sha256, text }: Shard): Promise<void> {
   const key = shardKey(sha256);
-  if (await store.head(key)) return;
-  await putPublic(
-    store,
-    key,
-    compress(text, { compressionLevel: 3 }),
-    // The name speaks of the unpacked bytes: compressors differ between versions.
-    (theirs) => sha256hex(decompress(theirs)) === sha256,
-  );
+  // The name speaks of the unpacked bytes: compressors differ between versions.
+  const same = (theirs: Uint8Array): boolean => sha256hex(decompress(theirs)) === sha256;
+  const theirs = await store.get(key);
+  if (!theirs) await putPublic(store, key, compress(text, { compressionLevel: 3 }), same);
+  else if (!same(theirs.bytes)) throw new PublicConflict(key);
 }

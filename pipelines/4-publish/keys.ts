@@ -34,6 +34,24 @@ export async function readKeys(store: Store, fold: PublishedFold): Promise<KeysD
   return KeysDocument.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
 }
 
+/** The keyring of a process that slept through a rotation: what it knows would take published keys back. */
+export class OldKeyring extends Error {
+  constructor(document: KeysDocument, kid: string, says: string) {
+    super(`keys document ${document.n} is newer than this keyring: key ${kid} ${says}`);
+    this.name = "OldKeyring";
+  }
+}
+
+/** A key that was published stays, and an end that was set for it is never put off. @throws OldKeyring */
+function refuseOlder(before: KeysDocument, jwks: Jwks): void {
+  for (const { kid, retired_at } of before.keys) {
+    const own = jwks.keys.find((key) => key.kid === kid);
+    if (!own) throw new OldKeyring(before, kid, "is not in it");
+    if (typeof retired_at !== "string") continue;
+    if (!own.retired_at || own.retired_at > retired_at) throw new OldKeyring(before, kid, `retires at ${retired_at}`);
+  }
+}
+
 /**
  * Write the next keys document when the keys differ from the newest published ones.
  * @param signer the cards key of document n - 1 (of document 0: its own), so that one document vouches for the next.
@@ -48,6 +66,7 @@ export async function writeKeys(
 ): Promise<Draft | null> {
   const before = await readKeys(store, fold);
   if (before && Buffer.compare(canonicalBytes(before.keys), canonicalBytes(jwks.keys)) === 0) return null;
+  if (before) refuseOlder(before, jwks);
   if (before && !before.keys.some((key) => key.kid === signer.kid)) {
     throw new Error(`keys document ${before.n + 1} must be signed by a key of document ${before.n}, not ${signer.kid}`);
   }

@@ -27,6 +27,9 @@ export function checkLine(value: unknown): RunLine {
   return line;
 }
 
+/** With a checksum of the content: a run is private, so no root and no signature vouch for its bytes. */
+const FRAME = { compressionLevel: 3, checksumFlag: true } as const;
+
 /** Races for a number before a writer gives up. */
 const MAX_RACES = 64;
 
@@ -45,7 +48,7 @@ export async function writeRun(
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
     const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body}`;
-    const { result } = await store.create(runKey(n), compress(Buffer.from(text), { compressionLevel: 3 }));
+    const { result } = await store.create(runKey(n), compress(Buffer.from(text), FRAME));
     if (result === "created") return n;
   }
   throw new Error(`no free number for a run after ${MAX_RACES} tries`);

@@ -15,7 +15,10 @@ export type CorrectionsOf = (header: RunHeader) => Promise<readonly CorrectionDr
 
 export interface RunResult {
   n: number;
-  /** False when the run is behind what was taken, or belongs to another log; nothing of it is published then. */
+  /**
+   * False when the run is behind what was taken, belongs to another log or cannot be read. Nothing of it is published
+   * then, and what it said is lost: the grader has to look at everything again.
+   */
   taken: boolean;
   reason: string | null;
   /** Cards that were signed and published. */
@@ -37,6 +40,9 @@ export interface RunTakerOptions {
   metrics: Metrics;
 }
 
+/** Times that an unreadable run is read before it is left out: a bit that was flipped on the way is not so again. */
+const READINGS = 3;
+
 /** Lines that go into one generation: what is in memory at once, however large the run. */
 const SLICE_LINES = 1_000;
 
@@ -53,7 +59,7 @@ export class RunTaker {
 
   async take(run: Run, corrections: readonly CorrectionDraft[]): Promise<RunResult> {
     const { header } = run;
-    const result: RunResult = { n: header.n, taken: false, reason: null, cards: 0, leaves: 0, deferred: [], stale: 0 };
+    const result = untaken(header.n, null);
     result.reason = this.#behind(header, await this.options.before());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
@@ -102,19 +108,27 @@ export class RunTaker {
     const results: RunResult[] = [];
     const { generation } = await this.options.before();
     for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
-      let run: Awaited<ReturnType<typeof readRun>>;
+      const run = await this.#read(n);
+      if (!run) return results;
+      results.push(
+        run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, await correctionsOf(run.header)),
+      );
+      this.#next = n + 1;
+    }
+  }
+
+  /** Run n, null when there is none yet, or why it cannot be read: not for good before it was read anew. */
+  async #read(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivate> {
+    for (let reading = 1; ; reading++) {
       try {
-        run = await readRun(this.options.privateStore, n);
+        return await readRun(this.options.privateStore, n);
       } catch (error) {
         if (!(error instanceof BadPrivate)) throw error;
-        // It can never be read; the grader's next run says all that this one could.
+        if (reading < READINGS) continue;
         this.options.logger.error({ err: error }, "a run cannot be read and is left out");
         this.options.metrics.count("touchstone_runs_unreadable_total");
-        continue;
+        return error;
       }
-      if (!run) return results;
-      results.push(await this.take(run, await correctionsOf(run.header)));
-      this.#next = n + 1;
     }
   }
 
@@ -144,6 +158,16 @@ export class RunTaker {
     return null;
   }
 }
+
+const untaken = (n: number, reason: string | null): RunResult => ({
+  n,
+  taken: false,
+  reason,
+  cards: 0,
+  leaves: 0,
+  deferred: [],
+  stale: 0,
+});
 
 const takenOf = (header: RunHeader): Taken => ({ run: header.n, log: header.log, positions: header.positions });
 

@@ -49,8 +49,11 @@ async function writeNumbered(
  * at a slower pace: a view that names none keeps the one that is in force.
  */
 export async function writeView(store: Store, view: View): Promise<void> {
-  await swapPublic(store, VIEW, (theirs) => {
-    const history = view.history ?? (theirs && viewOf(theirs.bytes).history);
+  await swapPublic(store, VIEW, (object) => {
+    const theirs = object && viewOf(object.bytes);
+    // Whoever slept does not take it back.
+    if (theirs && theirs.tree_size > view.tree_size) return null;
+    const history = view.history ?? theirs?.history;
     return canonicalBytes({ ...view, ...(history ? { history } : {}) });
   });
 }

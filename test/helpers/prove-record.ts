@@ -24,6 +24,8 @@ export interface ProveOptions {
   expected?: Iterable<string>;
   /** With `expected`: nothing else may be there, index and keys leaves aside. */
   nothingElse?: boolean;
+  /** Checkpoints that were in force at some time: each must be a beginning of the newest one. */
+  served?: Iterable<Uint8Array>;
   /** Nobody is writing and nobody died since the last recovery: objects beyond the checkpoint are faults too. */
   settled?: boolean;
 }
@@ -117,6 +119,7 @@ class Prover {
     // Without all entries every later check would only repeat what is wrong already.
     if (this.#entries.length !== this.#size) return;
     await this.#try("tiles", () => this.#checkTiles());
+    await this.#try("checkpoints served", () => this.#checkServed());
     await this.#try("leaves", () => this.#readLeaves());
     if (this.leaves.length !== this.#size) return;
     await this.#try("keys and cards", () => this.#checkKeysAndCards());
@@ -225,6 +228,17 @@ class Prover {
       const above: Buffer[] = [];
       for (let n = 0; (n + 1) * 256 <= hashes.length; n++) above.push(rootOf(hashes.slice(n * 256, (n + 1) * 256)));
       hashes = above;
+    }
+  }
+
+  #checkServed(): void {
+    let hashes: Buffer[] | null = null;
+    for (const bytes of this.options.served ?? []) {
+      const { size, root } = openCheckpoint(bytes, this.options.trust);
+      if (size > this.#size) this.#bad(`a checkpoint of ${size} was served, the newest is of ${this.#size}`);
+      hashes ??= this.#entries.map((entry) => hashOf(0, entry));
+      if (!rootOf(hashes.slice(0, size)).equals(root))
+        this.#bad(`the checkpoint of ${size} that was served is no prefix`);
     }
   }
 
