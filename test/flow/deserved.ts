@@ -13,7 +13,8 @@ export interface Deserved {
 
 /**
  * Letter, tier, flags and reason that each seller's behaviour earns under unchanged parameters. From v2-in-body on they
- * have joined late; the dishonest ones are the attacks of the method's text on the wire.
+ * have joined late (save regulars-only); the dishonest ones are the attacks of the method's text on the wire. What lots,
+ * the hour of the day and a machine under load decide is left open: lots.test.ts draws them.
  */
 export const DESERVED: Record<string, Deserved> = {
   "honest-v2": {
@@ -86,11 +87,11 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["blocks_prober"],
     without: ["recent_failures"],
   },
-  // How many of its calls were blind is drawn by lot: what it may not do is reach a C.
+  // How many of its calls were blind is drawn by lot; it has stood since the beginning, so that they are never few.
   "regulars-only": {
     band: "[DF]",
     tier: "OUTCOME",
-    why: /no better than [DF] because that bound is below 0\.[46]0/,
+    why: /no better than [DF] because (?:that bound is below 0\.[46]0|recent paid calls failed)/,
     flags: ["recent_failures"],
     without: ["took_the_money"],
   },

@@ -85,12 +85,12 @@ describe("a good answer", () => {
   it("times count from the first byte out, not from the look-up", async () => {
     const server = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 60));
     open.push(server);
-    const resolve = () => new Promise<string[]>((done) => setTimeout(done, 400, ["127.0.0.1"]));
+    const resolve = () => new Promise<string[]>((done) => setTimeout(done, 2_000, ["127.0.0.1"]));
     const url = `http://slow.test:${server.port}/`;
     const result = await egressOf({ resolve }).fetch({ url, method: "GET", profile: "handshake" });
     expect(result.outcome).toBe("answered");
     expect(result.headersMs).toBeGreaterThanOrEqual(58);
-    expect(result.totalMs).toBeLessThan(400);
+    expect(result.totalMs).toBeLessThan(2_000);
   });
 
   it.each<[string, Behaviour, string]>([

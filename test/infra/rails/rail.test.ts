@@ -38,10 +38,11 @@ describe.each([
     const before = await rig.rail.balance(PAYEE);
     const since = (await rig.rail.head()).number;
     const entry = entryOf(12_345n);
+    const began = Date.now() / 1000;
     const signed = await rig.rail.sign(entry, wallet, {});
     expect(signed).toMatchObject({ headerName, from: wallet.address, amountAtomic: 12_345n });
     expect(signed.nonce).toMatch(/^0x[0-9a-f]{64}$/);
-    expect(signed.validBefore - Date.now() / 1000).toBeGreaterThan(55);
+    expect(signed.validBefore - began).toBeGreaterThan(55);
 
     expect(await rig.facilitator.verify(...offer(entry, signed))).toMatchObject({ isValid: true });
     expect(await settlementOf(signed, since)).toBeNull();
@@ -57,7 +58,7 @@ describe.each([
       network: "eip155:84532",
       final: true,
     });
-    expect(Math.abs(seen!.blockTime - Date.now() / 1000)).toBeLessThan(5);
+    expect(Math.abs(seen!.blockTime - Date.now() / 1000)).toBeLessThan(60);
 
     // The same header again: nothing moves, and the record of the first stays what it was.
     expect(await rig.facilitator.verify(...offer(entry, signed))).toMatchObject({ isValid: false });

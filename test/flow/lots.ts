@@ -1,0 +1,93 @@
+import { callsInBlock, momentOf } from "../../pipelines/1-observe/lane.ts";
+import { callsOf, FAST_UNTIL } from "../../pipelines/1-observe/plan.ts";
+import { afterRow, BLOCKS_PER_DAY, passes, type RetestState } from "../../pipelines/1-observe/retest.ts";
+import { publishedBand } from "../../pipelines/3-grade/hold.ts";
+import { Kin } from "../../pipelines/3-grade/kin.ts";
+import { gradeRows } from "../../pipelines/3-grade/pure.ts";
+import type { Sample } from "../../pipelines/3-grade/sample.ts";
+import { whyText } from "../../pipelines/3-grade/why.ts";
+import type { PlanLine } from "../../pipelines/record/plan.ts";
+import { addDays, blockOf, dayOf, dayStart } from "../../pipelines/record/time.ts";
+import type { Band, Flag } from "../../pipelines/record/vocabulary.ts";
+import type { Model } from "./models.ts";
+
+/** The lapse leaves the last quarter of an hour alone (pipelines/lapse.ts). */
+const LEEWAY_MS = 900_000;
+
+/** A source of lots: the same seed gives the same. mulberry32 of public-domain fame, 32 bits a call. */
+export function lots(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return (t ^ (t >>> 14)) >>> 0;
+  };
+}
+
+/** What a seller of the market ends with under one drawing of lots. */
+export interface Fate {
+  band: Band;
+  tier: string;
+  why: string;
+  flags: readonly Flag[];
+  /** What every day would have published, in order: a card that stands may be a week old. */
+  days: { band: Band; why: string; lower: number | null }[];
+}
+
+/** One seller's calls and what came of them, on the days until `end`: the plan's own rules, over drawn bytes. */
+function* observed(
+  model: Model,
+  days: number,
+  end: Date,
+  draw: () => number,
+): Generator<{ day: string; rows: Sample[] }> {
+  const behaviour = model.open();
+  let state: RetestState = { failing: false, passes: 0, since: null };
+  let paidBlocks = 0;
+  let serial = 0;
+  const until = new Date(end.getTime() - LEEWAY_MS);
+  for (let n = days - 1; n >= 0; n--) {
+    const day = addDays(dayOf(end), -n);
+    const first = blockOf(dayStart(day));
+    const base = paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
+    const bytes = Uint8Array.from({ length: 10 }, () => draw() & 0xff);
+    const calls = callsOf(bytes, first, base, true);
+    const line: PlanLine = { cap: "cap_x", host: "x", calls, base_per_day: base, covered: true };
+    const rows: Sample[] = [];
+    for (let block = first; block < first + BLOCKS_PER_DAY; block++) {
+      for (const call of callsInBlock(line, block, state)) {
+        const t = momentOf(call.block, call.minute);
+        if (t >= until) continue;
+        const made = call.kind === "knock" ? behaviour.knock() : behaviour.pay(call.blind);
+        rows.push({ ...made, w: call.w, t, obs_id: `rec_${String(++serial).padStart(6, "0")}` });
+        if (made.kind !== 1) continue;
+        paidBlocks++;
+        const { delivered, delivery, outcome } = made;
+        state = afterRow(state, block, passes({ delivered: delivered === true, delivery, outcome }));
+      }
+    }
+    yield { day, rows };
+  }
+}
+
+/** Live through a seller's days and grade each of them with the pure grader, the hold included. */
+export function fateOf(model: Model, end: Date, draw: () => number): Fate {
+  const rows: Sample[] = [];
+  const letters: { day: string; band: Band }[] = [];
+  const days: Fate["days"] = [];
+  let last: Fate | null = null;
+  for (const { day, rows: more } of observed(model, model.days, end, draw)) {
+    rows.push(...more);
+    const now = day === dayOf(end) ? end : new Date(dayStart(addDays(day, 1)).getTime() - 1);
+    const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
+    const headline = gradeRows(endpoint, new Kin([]), now).cards.find((card) => card.headline)!;
+    const { card, raw_band: rawBand, why: parts } = headline;
+    const { band, heldUntil } = publishedBand(letters, day, rawBand);
+    letters.push({ day, band: rawBand });
+    const why = whyText({ band, rawBand, tier: card.tier, composite: card.composite, parts, heldUntil });
+    days.push({ band, why, lower: card.components?.correctness.lower ?? null });
+    last = { band, tier: card.tier, why, flags: card.flags, days };
+  }
+  return last!;
+}
