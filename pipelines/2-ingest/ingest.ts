@@ -8,6 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Batch, takeBatch } from "./batch.ts";
 import { type Compacted, compactPlace } from "./compact.ts";
+import { giveBack } from "./give-back.ts";
 import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { Place } from "./place.ts";
 import { type Redriven, redrivePlace } from "./redrive.ts";
@@ -26,6 +27,16 @@ export interface IngestOptions {
   ownHosts?: readonly string[];
   /** Drop records from the log once they are committed and loaded. Only where the log is ours alone (embedded). */
   truncateLog?: boolean;
+  /** What left the lake for the archive; asked when a lake is new. */
+  moved?: Moved;
+}
+
+/** Keeps rows that left the lake from coming back when it is loaded anew. */
+export interface Moved {
+  /** Before anything is loaded: days whose records have to wait. */
+  mark(lake: Lake): Promise<void>;
+  /** After everything was loaded: the archive's leaves are followed. */
+  settle(lake: Lake): Promise<void>;
 }
 
 /**
@@ -50,6 +61,11 @@ export interface Ingest {
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }>;
   /** A new lake, loaded from the chain alone. */
   rebuild(): Promise<{ rows: number }>;
+  /**
+   * Go on with these partitions and no others. A pass that is under way discards its open batches of those that were
+   * lost at once; then their rows leave the lake, and the next pass loads what was taken from its chain.
+   */
+  hold(partitions: readonly number[]): Promise<void>;
   /** Write the hole between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]>;
 }
@@ -63,7 +79,9 @@ export function createIngest(options: IngestOptions): Ingest {
 
 class Ingester implements Ingest {
   readonly #options: IngestOptions;
-  readonly #places: Place[];
+  readonly #placeOf: (topic: string, partition: number) => Place;
+  #held: ReadonlySet<number>;
+  #places: readonly Place[];
   readonly #turns = new Turns(1);
   #checked = false;
 
@@ -72,13 +90,30 @@ class Ingester implements Ingest {
     const parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
-    this.#places = INGESTED.flatMap((topic) => partitions.map((partition) => new Place(parts, topic, partition)));
+    this.#placeOf = (topic, partition) => new Place(parts, topic, partition);
+    this.#held = new Set(partitions);
+    this.#places = INGESTED.flatMap((topic) => partitions.map((partition) => this.#placeOf(topic, partition)));
   }
 
   pass(): Promise<{ positions: Positions; rows: number }> {
     return this.#alone(async () => {
       const rows = await this.#pass();
       return { positions: await this.positions(), rows };
+    });
+  }
+
+  hold(partitions: readonly number[]): Promise<void> {
+    this.#held = new Set(partitions);
+    return this.#alone(async () => {
+      // Several changes may have come while this one waited for its turn: the newest counts.
+      const held = [...this.#held].sort((a, b) => a - b);
+      const { lake, log } = this.#options;
+      await giveBack(lake, held, log.partitions);
+      const known = new Map(this.#places.map((place) => [`${place.topic}/${place.partition}`, place]));
+      this.#places = INGESTED.flatMap((topic) =>
+        held.map((partition) => known.get(`${topic}/${partition}`) ?? this.#placeOf(topic, partition)),
+      );
+      this.#checked = false;
     });
   }
 
@@ -174,8 +209,12 @@ class Ingester implements Ingest {
       for (const place of this.#places) await place.check();
       this.#checked = true;
     }
+    const { moved, lake } = this.#options;
+    const isNew = moved !== undefined && (await lake.all("FROM positions LIMIT 1")).length === 0;
+    if (isNew) await moved.mark(lake);
     let rows = 0;
     for (const place of this.#places) if (!place.inStep) rows += await place.catchUp();
+    if (isNew) await moved.settle(lake);
     return rows;
   }
 
@@ -207,6 +246,7 @@ class Ingester implements Ingest {
     let settling: Promise<void> = Promise.resolve();
     try {
       for (const place of due) {
+        if (!this.#held.has(place.partition)) continue;
         if (!place.inStep) rows += await place.catchUp();
         for (let from = place.next; ; ) {
           const batch = await this.#take(place, from, ends.get(place)!);
@@ -231,8 +271,9 @@ class Ingester implements Ingest {
   }
 
   async #settle(place: Place, batch: Batch): Promise<number> {
-    if (batch.first !== place.next) {
-      // A rival committed from where this batch begins: what it holds is read again from where his ended.
+    if (batch.first !== place.next || !this.#held.has(place.partition)) {
+      // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
+      // is another's by now, who reads it.
       await rm(batch.lines, { force: true });
       return 0;
     }

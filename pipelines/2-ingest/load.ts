@@ -1,12 +1,19 @@
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { holdBack } from "../5-archive/hold-back.ts";
 import { addEndpoints } from "./endpoints.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
-export const INGEST_TABLES: readonly string[] = ["00_settings", "10_tables", "20_samples", "45_asks_tables"].map(sql);
+export const INGEST_TABLES: readonly string[] = [
+  "00_settings",
+  "10_tables",
+  "20_samples",
+  "45_asks_tables",
+  "60_archive_tables",
+].map(sql);
 
 /** What follows the staging of a segment, by topic. */
-const STEPS: Record<string, readonly string[]> = {
+export const STEPS: Record<string, readonly string[]> = {
   listings: ["15_listings"],
   "observations.free": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
   "observations.mcp": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
@@ -69,6 +76,7 @@ async function advance(
 async function fold(tx: Statements, segment: Loadable, ownHosts: ReadonlySet<string>): Promise<number> {
   await tx.run("SET VARIABLE segment = $path", { path: segment.path });
   await tx.run(sql("12_stage"));
+  await holdBack(tx);
   for (const step of STEPS[segment.topic] ?? []) await tx.run(sql(step));
   await addEndpoints(tx, segment.topic, ownHosts);
   await tx.run(sql("25_site"));

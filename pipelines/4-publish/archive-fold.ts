@@ -29,10 +29,10 @@ export class ArchiveFold {
   readonly files = new Map<string, ArchiveLeaf>();
   /** Manifest id of a wrong file -> id of the one that replaced it. */
   readonly superseded = new Map<string, string>();
-  /** Capabilities that are tools of an MCP server: their grades are `mcp_grades`. */
-  readonly tools = new Set<string>();
-  /** Where the grades of each UTC day lie. */
-  readonly grades = new Map<string, LeafSpan>();
+  /** Where the grades of each subject and UTC day lie. */
+  readonly #grades = new Map<string, LeafSpan>();
+  /** Capabilities that are tools of an MCP server, and the first leaf that said so. */
+  readonly #tools = new Map<string, number>();
   readonly #days = new Map<string, ArchiveLeaf[]>();
 
   archive(leaf: ArchiveLeaf): void {
@@ -43,14 +43,27 @@ export class ArchiveFold {
     this.#days.set(name, [...(this.#days.get(name) ?? []), leaf]);
   }
 
-  grade({ day, index }: Pick<GradeLeaf, "day" | "index">): void {
-    const span = this.grades.get(day);
-    if (span) span.end = index + 1;
-    else this.grades.set(day, { first: index, end: index + 1 });
+  grade(leaf: Pick<GradeLeaf, "day" | "index" | "card">): void {
+    const name = nameOf(this.subjectOf(leaf), leaf.day);
+    const span = this.#grades.get(name);
+    if (span) span.end = leaf.index + 1;
+    else this.#grades.set(name, { first: leaf.index, end: leaf.index + 1 });
   }
 
-  listing({ capability_id, tool }: Pick<ListingLeaf, "capability_id" | "tool">): void {
-    if (tool !== null) this.tools.add(capability_id);
+  listing({ index, capability_id, tool }: Pick<ListingLeaf, "index" | "capability_id" | "tool">): void {
+    if (tool !== null && !this.#tools.has(capability_id)) this.#tools.set(capability_id, index);
+  }
+
+  /** A grade is of a tool when a listing below it says so: the same for whoever reads the log. */
+  subjectOf({ index, card }: Pick<GradeLeaf, "index" | "card">): "grades" | "mcp_grades" {
+    return (this.#tools.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
+  }
+
+  /** Leaves that hold the grades of a subject and day which no file has read yet; null for none. */
+  gradesToFile(subject: ArchiveSubject, day: string): LeafSpan | null {
+    const span = this.#grades.get(nameOf(subject, day));
+    const read = Math.max(0, ...this.filed(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
+    return span && read < span.end ? { first: Math.max(span.first, read), end: span.end } : null;
   }
 
   /** Files of a subject and day, the replaced ones too; none for a day that was not archived. */
@@ -61,11 +74,6 @@ export class ArchiveFold {
   /** Those of them that nobody replaced: together they hold every row of the day once. */
   standing(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
     return this.filed(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
-  }
-
-  /** Leaves below this are in the day's files, as far as they are grades of it. */
-  gradesReadTo(subject: ArchiveSubject, day: string): number {
-    return Math.max(0, ...this.filed(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
   }
 }
 

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { compress, decompress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
@@ -9,7 +10,9 @@ import type { Draft } from "../../../pipelines/4-publish/leaves.ts";
 import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
+import { type ArchiveParts, type ArchiveReport, makeArchive } from "../../../pipelines/5-archive/archive.ts";
 import { type EvidenceReport, makeEvidence } from "../../../pipelines/5-archive/evidence.ts";
+import { type MovedParts, movedOut } from "../../../pipelines/5-archive/moved.ts";
 import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
 import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
@@ -29,11 +32,17 @@ export class ArchiveWorld {
   ) {}
 
   static async open(): Promise<ArchiveWorld> {
-    const ingest = await openTestWorld();
+    const parts: { moved?: MovedParts } = {};
+    const moved = {
+      mark: (lake: Lake) => movedOut(parts.moved!).mark(lake),
+      settle: (lake: Lake) => movedOut(parts.moved!).settle(lake),
+    };
+    const ingest = await openTestWorld({ moved });
     const publicStore = await openDirectoryStore(join(ingest.dir, "public"));
+    parts.moved = { publicStore, trust: TRUST, partitions: PARTITIONS, logger: createLogger("silent") };
     const publisher = publisherOver(ingest, publicStore);
     await publisher.publishKeys(JWKS);
-    const parts = {
+    const pipelineParts = {
       now: () => ingest.clock.now(),
       logId: ingest.log.id,
       privateStore: ingest.store,
@@ -46,7 +55,7 @@ export class ArchiveWorld {
       ownOrigins: [],
     };
     // Grading, publishing and evidence never ask the observer.
-    return new ArchiveWorld(ingest, publicStore, publisher, new Pipeline(parts as unknown as PipelineParts));
+    return new ArchiveWorld(ingest, publicStore, publisher, new Pipeline(pipelineParts as unknown as PipelineParts));
   }
 
   /**
@@ -92,6 +101,26 @@ export class ArchiveWorld {
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
     await this.ingest.ingest.pass();
     return this.pipeline.evidence(new Date(at));
+  }
+
+  /** Parts of the archive's job, over these stores and this lake, as another process would open them. */
+  archiveParts(more: Partial<ArchiveParts> = {}): ArchiveParts {
+    const { publicStore = this.publicStore, privateStore = this.ingest.store } = more;
+    const isOwn = publicStore === this.publicStore && privateStore === this.ingest.store;
+    return {
+      ...{ lake: this.ingest.lake, privateStore, publicStore, partitions: PARTITIONS, logger: createLogger("silent") },
+      publisher: isOwn ? this.publisher : publisherOver(this.ingest, publicStore, { privateStore }),
+      ...{ trust: TRUST, cards: SIGNERS.cards, jwks: async () => JWKS, baseUrl: "https://record.example" },
+      now: () => this.ingest.clock.now(),
+      ...more,
+    };
+  }
+
+  /** The archive's job at this moment. */
+  async archive(at: string, more: Partial<ArchiveParts> = {}): Promise<ArchiveReport> {
+    if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
+    await this.ingest.ingest.pass();
+    return makeArchive(this.archiveParts(more), new Date(at));
   }
 
   /** The same job over other stores, as another process would run it. */

@@ -1,0 +1,144 @@
+import { rm, stat, writeFile } from "node:fs/promises";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { signObject } from "../../infra/keys/sign.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import { verifyObject } from "../../infra/keys/verify.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { ArchiveDraft } from "../4-publish/archive-fold.ts";
+import { headersOf } from "../4-publish/objects.ts";
+import { PublicConflict, putPacked } from "../4-publish/writes.ts";
+import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../record/archive.ts";
+import { archiveId } from "../record/ids.ts";
+import { addDays, rfc3339 } from "../record/time.ts";
+import type { ArchiveSubject } from "../record/vocabulary.ts";
+import { ArchiveUnproven } from "./errors.ts";
+import { packFile } from "./pack.ts";
+import { workPath } from "./probe-files.ts";
+import { countFile, digestOfPlaces, readBack } from "./read-back.ts";
+import { isProbes, type MadeFile } from "./subjects.ts";
+
+/** Boundaries of the job, in order: a test lets it fail at each. */
+export type ArchiveStep =
+  | "settled"
+  | "made"
+  | "packed"
+  | "put"
+  | "read back"
+  | "counted"
+  | "signed"
+  | "manifest put"
+  | "published"
+  | "taken out";
+
+export interface FilingParts {
+  lake: Lake;
+  publicStore: Store;
+  /** Signs manifests. */
+  cards: Signer;
+  /** Published keys: who may have signed a manifest that is there already. */
+  jwks: () => Promise<Jwks | null>;
+  /** Address that files are served at, without a trailing slash. */
+  baseUrl: string;
+  now: () => Date;
+  onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
+}
+
+export interface What {
+  subject: ArchiveSubject;
+  day: string;
+  supersedes: string | null;
+  reason: string | null;
+  positions: ArchiveDraft["positions"];
+}
+
+/** A file of no row: a day that is missing would be one that was kept back. */
+export async function emptyFile(lake: Pick<Lake, "workDir">, subject: ArchiveSubject): Promise<MadeFile> {
+  const path = workPath(lake);
+  await writeFile(path, "");
+  return { path, rows: 0, digest: isProbes(subject) ? "0" : digestOfPlaces([]) };
+}
+
+/**
+ * Put one made file, read it back, hold it against what was counted where its rows came from, and sign for it.
+ * @returns the leaf, and where the text that was read back lies: the caller removes it
+ * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
+ */
+export async function fileOne(
+  parts: FilingParts,
+  made: MadeFile,
+  what: What,
+): Promise<{ draft: ArchiveDraft; path: string }> {
+  const { lake, publicStore, onStep = () => undefined } = parts;
+  const { subject, day } = what;
+  const step = (name: ArchiveStep) => onStep(name, subject, day);
+  const file = await packFile(made.path, (await stat(made.path)).size).finally(() => rm(made.path, { force: true }));
+  await step("packed");
+  const { contentHash, unpackedBytes } = file;
+  const key = archiveFileKey(subject, day, contentHash);
+  await putPacked(publicStore, key, file.bytes);
+  await step("put");
+  const { packed, path } = await readBack(publicStore, lake, { key, contentHash, unpackedBytes, rows: made.rows });
+  try {
+    await step("read back");
+    const counted = await countFile(lake, subject, day, path);
+    if (counted.rows !== made.rows || counted.digest !== made.digest) {
+      const [want, got] = [made, counted].map(({ rows, digest }) => `${rows} rows of ids ${digest}`);
+      throw new ArchiveUnproven(key, want!, got!);
+    }
+    await step("counted");
+    const manifest = await manifestOf(parts, what, { key, rows: made.rows, contentHash, bytes: packed.length });
+    await step("manifest put");
+    const { supersedes, reason, positions } = what;
+    const draft: ArchiveDraft = {
+      ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
+      ...{ supersedes, reason, positions },
+    };
+    return { draft, path };
+  } catch (error) {
+    await rm(path, { force: true });
+    throw error;
+  }
+}
+
+/** The signed manifest: ours, or the one that a writer who died left there. @throws PublicConflict */
+async function manifestOf(
+  { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,
+  { subject, day, supersedes }: What,
+  file: { key: string; rows: number; contentHash: string; bytes: number },
+): Promise<ArchiveManifest> {
+  const url = `${baseUrl}/${file.key}`;
+  const id = archiveId(subject, day, file.contentHash);
+  const unsigned = {
+    ...{ schema: "svc.archive.v1" as const, id, subject },
+    ...{ from: `${day}T00:00:00.000Z`, to: `${addDays(day, 1)}T00:00:00.000Z` },
+    ...{ rows: file.rows, content_hash: file.contentHash, bytes: file.bytes, verified_at: rfc3339(now()) },
+    ...{ format: formatOf(subject, supersedes), file: url, reproduce: reproduceOf(url) },
+  };
+  const ours = signObject(cards, unsigned);
+  await onStep?.("signed", subject, day);
+  const key = archiveManifestKey(id);
+  const created = await publicStore.create(key, canonicalBytes(ours, { published: true }), headersOf(key));
+  const there = await publicStore.get(key);
+  const { data: theirs } = ArchiveManifest.safeParse(there && parsed(there.bytes));
+  if (created.result === "created" && theirs?.signature === ours.signature) return theirs;
+  // Adopted when it says the same of the same file: when it was read back, and by which address, may differ.
+  const { verified_at: _, file: __, reproduce: ___, ...same } = unsigned;
+  const agrees =
+    theirs?.file.endsWith(`/${file.key}`) &&
+    theirs.reproduce === reproduceOf(theirs.file) &&
+    Object.entries(same).every(([name, value]) => theirs[name as keyof typeof same] === value);
+  const keys = await jwks();
+  const signed = theirs && keys && verifyObject(keys, theirs, { purpose: "cards", at: theirs.verified_at }).ok;
+  if (!agrees || !signed) throw new PublicConflict(key);
+  return theirs;
+}
+
+function parsed(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(bytes).toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}

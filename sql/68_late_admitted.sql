@@ -1,0 +1,9 @@
+-- What no file of the day holds is a row like any other, that came late: it is staged as if it had just been loaded.
+-- grain: one record
+-- reads: late; the variables archive_type, archive_day
+-- writes: temp stage, temp touched, event, late
+CREATE OR REPLACE TEMP TABLE stage AS
+SELECT * FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE;
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage;
+INSERT INTO event BY NAME FROM stage;
+DELETE FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE;

@@ -1,0 +1,215 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
+import { verifyObject } from "../../../infra/keys/verify.ts";
+import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
+import { archiveId } from "../../../pipelines/record/ids.ts";
+import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { ARCHIVE_SUBJECTS } from "../../../pipelines/record/vocabulary.ts";
+import { capOf, correction, handshake, intent, later, listing, result, TERMS } from "../2-ingest/records.ts";
+import { JWKS } from "../4-publish/world.ts";
+import { ArchiveWorld } from "./world.ts";
+
+const worlds: ArchiveWorld[] = [];
+const open = async (): Promise<ArchiveWorld> => {
+  const world = await ArchiveWorld.open();
+  worlds.push(world);
+  return world;
+};
+afterAll(async () => {
+  for (const world of worlds) await world.close();
+});
+
+const D1 = "2026-11-10";
+/** Days older than 110 days: the first one, and both. */
+const FIRST = "2027-03-01T00:00:00.000Z";
+const BOTH = "2027-03-02T00:00:00.000Z";
+
+function records() {
+  const paid = intent("a", `${D1}T07:00:00.000Z`);
+  return [
+    listing("a", `${D1}T00:00:00.000Z`),
+    handshake("b", `${D1}T01:00:00.000Z`),
+    handshake("a", `${D1}T13:00:00.000Z`, { price: "0.030000", latency_ms: 12 }),
+    handshake("a", `${D1}T19:00:00.000Z`, { state: "wall", wall: true, live: false, price: null, terms: null }),
+    handshake("c", `${D1}T23:59:59.999Z`, { fault: "ours", state: "silent", status: null, latency_ms: null }),
+    paid,
+    result("a", paid.eventId, later(`${D1}T07:00:00.000Z`, 2_000)),
+    handshake("a", "2026-11-11T13:00:00.000Z"),
+    correction("b", "2026-11-11T14:00:00.000Z"),
+  ];
+}
+
+const filed = async (world: ArchiveWorld): Promise<ArchiveLeaf[]> =>
+  (await world.leaves()).filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
+
+const keyOf = ({ manifest }: ArchiveLeaf): string =>
+  archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
+
+async function linesOf(world: ArchiveWorld, leaf: ArchiveLeaf): Promise<string[]> {
+  const text = decompress((await world.publicStore.get(keyOf(leaf)))!.bytes).toString("utf8");
+  return text === "" ? [] : text.trimEnd().split("\n");
+}
+
+const totals = (world: ArchiveWorld) =>
+  world.ingest.lake.all(
+    "SELECT * FROM seen JOIN (SELECT cap, list_sort(list(price_micro)) FROM quoted GROUP BY cap) USING (cap) ORDER BY cap",
+  );
+const idsInLake = async (world: ArchiveWorld): Promise<string[]> =>
+  (await world.ingest.lake.all<{ event_id: string }>("SELECT event_id FROM event ORDER BY event_id")).map(
+    (row) => row.event_id,
+  );
+
+describe("the archive of a day", () => {
+  let world: ArchiveWorld;
+  let before: unknown;
+  beforeAll(async () => {
+    world = await open();
+    await world.ingest.append(...records());
+    await world.ingest.ingest.pass();
+    before = await totals(world);
+  });
+
+  test("is not made before 110 days after its end", async () => {
+    expect(await world.archive("2027-02-28T23:59:59.999Z")).toEqual({ days: [], files: 0, rows: 0, removed: 0 });
+    expect(await filed(world)).toEqual([]);
+  });
+
+  test("has a file for each subject, one of no row included, all in one publication", async () => {
+    expect(await world.archive(FIRST)).toEqual({ days: [D1], files: 4, rows: 4, removed: 4 });
+    const leaves = await filed(world);
+    expect(leaves.map(({ manifest }) => [manifest.subject, manifest.rows])).toEqual([
+      ["liveness_probes", 4],
+      ["mcp_probes", 0],
+      ["grades", 0],
+      ["mcp_grades", 0],
+    ]);
+    expect(leaves.map(({ index }) => index)).toEqual([0, 1, 2, 3].map((n) => leaves[0]!.index + n));
+    await world.prove();
+  });
+
+  test("is what its manifest says, to the byte", async () => {
+    for (const leaf of await filed(world)) {
+      const { manifest } = leaf;
+      const { bytes } = (await world.publicStore.get(keyOf(leaf)))!;
+      const text = decompress(bytes);
+      expect(sha256hex(bytes)).toBe(leaf.sha256);
+      expect(sha256hex(text)).toBe(manifest.content_hash);
+      expect(bytes.length).toBe(manifest.bytes);
+      expect(text.length).toBe(leaf.unpacked_bytes);
+      expect(manifest.id).toBe(archiveId(manifest.subject, D1, manifest.content_hash));
+      expect(manifest).toMatchObject({
+        from: `${D1}T00:00:00.000Z`,
+        to: "2026-11-11T00:00:00.000Z",
+        verified_at: FIRST,
+      });
+      expect(manifest.file).toBe(`https://record.example/${keyOf(leaf)}`);
+      expect(manifest.reproduce).toBe(`curl -fsS '${manifest.file}' | zstd -dc | sha256sum`);
+      expect(verifyObject(JWKS, manifest, { purpose: "cards", at: manifest.verified_at })).toEqual({ ok: true });
+      const object = (await world.publicStore.get(archiveManifestKey(manifest.id)))!;
+      expect(Buffer.from(object.bytes).toString("utf8")).toBe(canonicalText(manifest));
+    }
+  });
+
+  test("has one RFC 8785 line a probe, ascending by capability and record", async () => {
+    const [probes] = await filed(world);
+    const lines = await linesOf(world, probes!);
+    const values = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(values.map((value) => canonicalText(value))).toEqual(lines);
+    const places = values.map(({ capability_id, record_id }) => `${capability_id} ${record_id}`);
+    expect(places).toEqual([...places].sort());
+    const own = values.filter(({ capability_id }) => capability_id === capOf("a"));
+    expect(own).toHaveLength(2);
+    expect(own).toContainEqual({
+      ...{ amount: "0.030000", asset: "0xasset", capability_id: capOf("a"), counts: true, fault: null, latency_ms: 12 },
+      ...{
+        networks: ["eip155:8453"],
+        observed_at: `${D1}T13:00:00.000Z`,
+        protocols: ["x402"],
+        state: "asked",
+        status: 402,
+      },
+      ...{ record_id: records()[2]!.eventId, terms_sha256: TERMS.sha256 },
+    });
+    expect(own).toContainEqual(
+      expect.objectContaining({ fault: "blocked", counts: true, protocols: [], networks: [], asset: null }),
+    );
+    expect(values.find(({ capability_id }) => capability_id === capOf("c"))).toMatchObject({
+      fault: "ours",
+      counts: false,
+      status: null,
+      latency_ms: null,
+    });
+  });
+
+  test("leaves the lake with exactly its rows; paid calls and totals stay", async () => {
+    const [probes] = await filed(world);
+    const gone = (await linesOf(world, probes!)).map((line) => (JSON.parse(line) as { record_id: string }).record_id);
+    const want = records()
+      .map(({ eventId }) => eventId)
+      .filter((id) => !gone.includes(id));
+    expect(await idsInLake(world)).toEqual(want.sort());
+    expect(await totals(world)).toEqual(before);
+    const left = await world.ingest.lake.all("SELECT obs_id FROM samples ORDER BY obs_id");
+    expect(left).toHaveLength(2);
+  });
+
+  test("is made once, and the next day follows without a gap", async () => {
+    expect((await world.archive(FIRST)).files).toBe(0);
+    expect(await world.archive(BOTH)).toEqual({ days: ["2026-11-11"], files: 4, rows: 1, removed: 1 });
+    const subjects = (await filed(world)).map(({ manifest }) => `${manifest.subject} ${dayOfManifest(manifest)}`);
+    expect(subjects).toEqual(
+      [D1, "2026-11-11"].flatMap((day) => ARCHIVE_SUBJECTS.map((subject) => `${subject} ${day}`)),
+    );
+    await world.prove();
+  });
+
+  test("does not come back when the lake is loaded anew, and its totals do", async () => {
+    const rows = await idsInLake(world);
+    await world.ingest.ingest.rebuild();
+    expect(await idsInLake(world)).toEqual(rows);
+    expect(await totals(world)).toEqual(before);
+    expect(await world.ingest.lake.all("FROM late")).toEqual([]);
+    expect((await world.archive(BOTH)).files).toBe(0);
+  });
+
+  test("does not come back with a segment that is joined again, or as a copy", async () => {
+    const rows = await idsInLake(world);
+    for (let n = 0; n < 8; n++) {
+      await world.ingest.append(listing("a", later(BOTH, n)));
+      await world.ingest.ingest.pass();
+    }
+    await world.ingest.append(records()[1]!);
+    await world.ingest.ingest.pass();
+    const { after, before: files } = await world.ingest.ingest.tidy(2);
+    expect(after).toBeLessThan(files);
+    expect((await idsInLake(world)).filter((id) => !rows.includes(id))).toHaveLength(8);
+    expect((await world.archive(BOTH)).files).toBe(0);
+    expect(await totals(world)).toEqual(before);
+    expect(await world.ingest.lake.all("FROM late")).toEqual([]);
+  });
+
+  test("gets a further file for rows that came late; both stand, and no row is in both", async () => {
+    const late = handshake("a", `${D1}T14:00:00.000Z`, { price: "0.040000" });
+    await world.ingest.append(late, records()[1]!);
+    expect(await world.archive(BOTH)).toEqual({ days: [D1], files: 1, rows: 1, removed: 1 });
+    const leaves = (await filed(world)).filter(
+      ({ manifest }) => manifest.subject === "liveness_probes" && dayOfManifest(manifest) === D1,
+    );
+    expect(leaves.map(({ supersedes }) => supersedes)).toEqual([null, null]);
+    const ids = (await Promise.all(leaves.map((leaf) => linesOf(world, leaf))))
+      .flat()
+      .map((line) => JSON.parse(line).record_id);
+    expect(new Set(ids).size).toBe(5);
+    expect(ids).toContain(late.eventId);
+    expect(await totals(world)).not.toEqual(before);
+    const now = await totals(world);
+    await world.ingest.ingest.rebuild();
+    expect(await totals(world)).toEqual(now);
+    // The evidence has the late row as well.
+    await world.prove();
+    expect(
+      (await world.leaves()).filter((leaf) => leaf.kind === "evidence" && leaf.day === D1 && leaf.freeze === 1),
+    ).not.toEqual([]);
+  });
+});
