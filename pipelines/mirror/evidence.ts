@@ -5,11 +5,22 @@ import { evidenceKey } from "../4-publish/objects.ts";
 import type { EvidenceLeaf } from "../record/leaf.ts";
 import { Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
-import type { Source } from "./source.ts";
+import type { PartFile, PartFolder } from "./sink.ts";
+import { fetchInto, type Source } from "./source.ts";
 import { BadFrame, streamFrame } from "./unpack.ts";
 
+/** A file of lines as a leaf names it, packed and unpacked. */
+export interface NamedFile {
+  key: string;
+  sha256: string;
+  bytes: number;
+  unpacked_sha256: string;
+  unpacked_bytes: number;
+  rows: number;
+}
+
 /** An evidence leaf that names a file. */
-export type EvidenceFile = EvidenceLeaf & { key: string; sha256: string; unpacked_sha256: string };
+export type EvidenceFile = EvidenceLeaf & NamedFile;
 
 /** The file that a leaf names, or null for a day without one. @throws Unproven when the leaf does not go together */
 export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
@@ -32,14 +43,37 @@ export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   return leaf as EvidenceFile;
 }
 
-/** Packed bytes of an evidence file, by length and hash. @throws MissingObject, Unproven, Oversized, SourceDown */
-export async function fetchEvidence(source: Pick<Source, "get">, leaf: EvidenceFile): Promise<Uint8Array> {
-  const bytes = await source.get(leaf.key, leaf.bytes);
-  if (!bytes) throw new MissingObject(leaf.key);
-  const got = sha256hex(bytes);
-  if (got === leaf.sha256 && bytes.length === leaf.bytes) return bytes;
-  throw new Unproven(leaf.key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
+/** Files from here on are fetched by way of a folder, if there is one. */
+const LARGE_BYTES = 1024 * 1024;
+
+/**
+ * Packed bytes of a file, by length and hash.
+ * @param parts where a large one waits for its rest when it is cut; what lies there and does not hold is fetched whole
+ * @throws MissingObject, Unproven, Oversized, SourceDown
+ */
+export async function fetchEvidence(
+  source: Source,
+  file: NamedFile,
+  parts: PartFolder | null = null,
+): Promise<Uint8Array> {
+  const { key } = file;
+  const part = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
+  for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
+    const bytes = part ? await intoPart(source, file, part) : await source.get(key, file.bytes);
+    if (!bytes) throw new MissingObject(key);
+    const got = sha256hex(bytes);
+    if (got === file.sha256 && bytes.length === file.bytes) {
+      await part?.remove();
+      return bytes;
+    }
+    await part?.remove();
+    // Our own disk may have damaged what an earlier run left.
+    if (!continued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
+  }
 }
+
+const intoPart = async (source: Source, { key, bytes }: NamedFile, part: PartFile): Promise<Uint8Array | null> =>
+  (await fetchInto(source, key, bytes, part)) ? part.bytes() : null;
 
 const LF = 0x0a;
 /** Longest line that is held while it is read; ours have a few thousand bytes. */
@@ -52,7 +86,7 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
  */
 export async function readEvidence(
   packed: Uint8Array,
-  leaf: EvidenceFile,
+  leaf: NamedFile,
   onLine?: (line: Buffer) => void,
 ): Promise<void> {
   const hash = createHash("sha256");

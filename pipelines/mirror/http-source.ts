@@ -2,21 +2,26 @@ import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../../infra/clock.ts";
 import { checkKey } from "../../infra/store/store.ts";
 import { MirrorUsage, Oversized, SourceDown } from "./errors.ts";
+import { MemorySink, type Sink } from "./sink.ts";
 import type { Source } from "./source.ts";
 
 export interface HttpSourceOptions {
   clock: Clock;
-  /** Tries of one object (default 5), with a pause before each further one. */
+  /** Tries of one object without getting further (default 5), with a pause before each further one. */
   tries?: number;
   /** First pause in ms (default 250); it doubles, and each is cut by up to half at random. */
   pauseMs?: number;
   /** Longest silence within an answer and longest answer, ms (default 30 s and 5 min). */
   silenceMs?: number;
   answerMs?: number;
+  /** Longest time for one object over all its tries, ms (default 30 min): whoever drips for ever is left then. */
+  objectMs?: number;
 }
 
 /** Longest pause that a server may ask for. */
 const MAX_PAUSE_MS = 60_000;
+/** A cut answer that brought at least this much got further: the next try is a first one. */
+const FURTHER_BYTES = 64 * 1024;
 
 /** Worth another try: the network, or a server that says that it is busy. */
 class Again extends Error {
@@ -30,7 +35,8 @@ class Again extends Error {
 
 /**
  * A public store over HTTP: our own service, a bucket, any static file server. The bytes are taken as they are stored,
- * without undoing Content-Encoding. Redirects are not followed: the operator named this address and no other.
+ * without undoing Content-Encoding. An answer that was cut is continued by Range and If-Range where the server names the
+ * object by a strong etag. Redirects are not followed: the operator named this address and no other.
  */
 export class HttpSource implements Source {
   readonly #agent: Agent;
@@ -51,38 +57,45 @@ export class HttpSource implements Source {
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
-    const url = this.#base + checkKey(key);
-    const { clock, tries = 5, pauseMs = 250 } = this.options;
+    const sink = new MemorySink();
+    return (await this.into(key, maxBytes, sink)) ? sink.bytes() : null;
+  }
+
+  async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
+    const { clock, tries = 5, pauseMs = 250, objectMs = 1_800_000 } = this.options;
+    const began = performance.now();
     for (let attempt = 1; ; attempt++) {
+      const before = sink.at;
       try {
-        return await this.#once(url, key, maxBytes);
+        return await this.#once(key, maxBytes, sink);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
+        if (sink.at - before >= FURTHER_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
-        const pause = pauseMs * 2 ** (attempt - 1) * (1 - Math.random() / 2);
+        if (performance.now() - began > objectMs) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
+        const pause = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
         await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(pause, error.afterMs)));
       }
     }
   }
 
-  async #once(url: string, key: string, maxBytes: number): Promise<Uint8Array | null> {
+  async #once(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const signal = AbortSignal.timeout(this.options.answerMs ?? 300_000);
-    const encoding = key.startsWith("tile/entries/") ? "gzip" : "identity";
+    const { at, etag } = sink;
+    const headers = {
+      "accept-encoding": isBundle(key) ? "gzip" : "identity",
+      ...(at > 0 && etag ? { range: `bytes=${at}-`, "if-range": etag } : {}),
+    };
     let answer: Dispatcher.ResponseData | undefined;
     try {
-      answer = await request(url, { dispatcher: this.#agent, signal, headers: { "accept-encoding": encoding } });
-      const { statusCode: status, headers } = answer;
-      if (status === 200) return await bounded(answer.body, key, maxBytes);
-      if (status === 404 || status === 410) return null;
-      const says = `it answered ${status}`;
-      if (status === 429 || status >= 500) throw new Again(says, Number(headers["retry-after"] ?? 0) * 1000 || 0);
-      throw new SourceDown(
-        this.name,
-        key,
-        status >= 300 && status < 400 ? `${says}: a redirect is not followed` : says,
-      );
+      answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
+      if (answer.statusCode === 404 || answer.statusCode === 410) return false;
+      await this.#begin(key, answer, sink);
+      await bounded(answer, key, maxBytes, sink);
+      return true;
     } catch (error) {
       if (error instanceof Again || error instanceof Oversized || error instanceof SourceDown) throw error;
+      if (isOurs(error)) throw error;
       // The network: refused, reset, silent, or the body was cut off.
       throw new Again(error instanceof Error ? error.message : String(error));
     } finally {
@@ -91,18 +104,54 @@ export class HttpSource implements Source {
     }
   }
 
+  /** Judge status and headers; the sink stands where the body begins then. */
+  async #begin(key: string, { statusCode: status, headers }: Dispatcher.ResponseData, sink: Sink): Promise<void> {
+    const says = `it answered ${status}`;
+    const down = (why: string) => new SourceDown(this.name, key, why);
+    if (status === 429 || status >= 500) throw new Again(says, Number(headers["retry-after"] ?? 0) * 1000 || 0);
+    if (status >= 300 && status < 400) throw down(`${says}: a redirect is not followed`);
+    if (status === 206 || status === 416) {
+      const part = new RegExp(`^bytes ${sink.at}-`).test(String(headers["content-range"]));
+      if (status === 206 && sink.at > 0 && part && headers.etag === sink.etag) return checkEncoding(key, headers, down);
+      await sink.restart(null);
+      throw new Again(`${says} with another part than was asked for`);
+    }
+    if (status !== 200) throw down(says);
+    checkEncoding(key, headers, down);
+    await sink.restart(strongTag(headers.etag));
+  }
+
   close(): Promise<void> {
     return this.#agent.destroy();
   }
 }
 
-async function bounded(body: AsyncIterable<Uint8Array>, key: string, maxBytes: number): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    size += chunk.length;
-    if (size > maxBytes) throw new Oversized(key, maxBytes);
-    chunks.push(chunk);
+type Headers = Dispatcher.ResponseData["headers"];
+
+const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
+
+/** Only a strong etag says that the rest belongs to the same bytes (RFC 9110, section 13.1.5). */
+const strongTag = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
+
+/** Bytes that somebody packed on the way are not those that are stored: no hash would speak of them. */
+function checkEncoding(key: string, headers: Headers, down: (why: string) => SourceDown): void {
+  const encoding = String(headers["content-encoding"] ?? "identity").toLowerCase();
+  if (encoding === "identity" || (isBundle(key) && encoding === "gzip")) return;
+  throw down(`it is sent with content-encoding ${encoding.slice(0, 40)}, not as it is stored`);
+}
+
+/** Faults of our own disk are not the source's. */
+const isOurs = (error: unknown): boolean =>
+  ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"].includes((error as NodeJS.ErrnoException | null)?.code ?? "");
+
+async function bounded(answer: Dispatcher.ResponseData, key: string, maxBytes: number, sink: Sink): Promise<void> {
+  const announced = answer.headers["content-length"];
+  if (announced !== undefined && sink.at + Number(announced) > maxBytes) throw new Oversized(key, maxBytes);
+  const from = sink.at;
+  for await (const chunk of answer.body as AsyncIterable<Uint8Array>) {
+    if (sink.at + chunk.length > maxBytes) throw new Oversized(key, maxBytes);
+    await sink.write(chunk);
   }
-  return Buffer.concat(chunks, size);
+  const got = sink.at - from;
+  if (announced !== undefined && got !== Number(announced)) throw new Again(`${got} of ${announced} bytes came`);
 }

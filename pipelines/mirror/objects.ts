@@ -1,22 +1,25 @@
 import { z } from "zod";
 import { compress } from "zstd-napi";
-import { sha256hex } from "../../infra/canonical.ts";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { kindOfKey, type ObjectKind, shardKey } from "../4-publish/objects.ts";
-import type { EvidenceLeaf, Leaf } from "../record/leaf.ts";
+import { archiveManifestKey } from "../record/archive.ts";
+import type { ArchiveLeaf, Leaf } from "../record/leaf.ts";
+import { archiveFileOf } from "./archive.ts";
 import { expose, type Tally } from "./copy.ts";
 import { Unproven } from "./errors.ts";
-import { evidenceFileOf, fetchEvidence, readEvidence } from "./evidence.ts";
+import { fetchEvidence, type NamedFile, readEvidence } from "./evidence.ts";
 import { MAX, packedBound } from "./limits.ts";
+import type { PartFolder } from "./sink.ts";
 import type { Source } from "./source.ts";
 import { parseJson } from "./state.ts";
 import { BadFrame, unpackFrame } from "./unpack.ts";
 
-const ShardLine = z.looseObject({
+export const ShardLine = z.looseObject({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   lines: z.int().min(0),
   bytes: z.int().min(0).max(MAX.named),
@@ -41,6 +44,7 @@ export class NamedObjects {
     private readonly source: Source,
     private readonly store: Store,
     private readonly tally: Tally,
+    private readonly parts: PartFolder | null = null,
   ) {}
 
   /** The next keys document. @throws Unproven when it does not continue the chain */
@@ -64,16 +68,20 @@ export class NamedObjects {
     return list.shards;
   }
 
-  /** One evidence file, as the leaf names it packed and unpacked; nothing for a day that has none. */
-  async evidence(leaf: EvidenceLeaf): Promise<void> {
-    const file = evidenceFileOf(leaf);
-    if (!file) return;
+  /** A file of lines, evidence or archive, as its leaf names it packed and unpacked. */
+  async file(file: NamedFile): Promise<void> {
     const held = await this.store.get(file.key);
     const adopted = held !== null && sha256hex(held.bytes) === file.sha256;
-    const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file);
+    const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file, this.parts);
     await readEvidence(bytes, file);
     if (!adopted) await expose(this.store, file.key, bytes);
     this.tally[adopted ? "adopted" : "fetched"]++;
+  }
+
+  /** A file of the archive, and its manifest, which the leaf carries whole: nobody has to be asked for that. */
+  async archive(leaf: ArchiveLeaf): Promise<void> {
+    await this.file(archiveFileOf(leaf));
+    await expose(this.store, archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
   /** One shard, by the hash, length and lines of its unpacked bytes. It is packed again here, as bundles are. */

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { isErrno } from "../../infra/store/errors.ts";
 import { checkKey } from "../../infra/store/store.ts";
 import { Oversized } from "./errors.ts";
+import type { Sink } from "./sink.ts";
 
 /**
  * Where a mirror copies from. Nothing that comes out of it is believed: every byte is proven against the checkpoint,
@@ -16,7 +17,23 @@ export interface Source {
    * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
    */
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
+  /**
+   * The same into a sink, from where the sink stands if the object is still the one that it began with. What came stays
+   * there when this throws. A source without it is read by `get`.
+   * @returns false when there is none @throws Oversized, SourceDown
+   */
+  into?(key: string, maxBytes: number, sink: Sink): Promise<boolean>;
   close(): Promise<void>;
+}
+
+/** An object into a sink, in parts where the source can. @returns false when there is none */
+export async function fetchInto(source: Source, key: string, maxBytes: number, sink: Sink): Promise<boolean> {
+  if (source.into) return source.into(key, maxBytes, sink);
+  const bytes = await source.get(key, maxBytes);
+  if (!bytes) return false;
+  await sink.restart(null);
+  await sink.write(bytes);
+  return true;
 }
 
 /** A folder laid out as the public store: a publisher's own, another mirror's, or a copy on a disk. Only read. */

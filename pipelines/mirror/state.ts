@@ -38,9 +38,26 @@ export type Head = z.infer<typeof Head>;
 const Trusted = z.strictObject({ head: Head, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
 export type Trusted = z.infer<typeof Trusted>;
 
+/** An object that leaves name and that is not here: the source lacks it, or what it gave did not hold. */
+const Owed = z.strictObject({
+  key: z.string(),
+  expected: z.string(),
+  got: z.string(),
+  since: z.string(),
+  tries: z.int().min(1),
+  /** What it has to be, enough to prove it later (owed.ts). */
+  object: z.looseObject({ what: z.string() }),
+});
+export type Owed = z.infer<typeof Owed>;
+
+/** Everything owed, and the newest index of the tree, which is hinted at once all of it is here. */
+const OwedList = z.strictObject({ items: z.array(Owed), index: NewestIndex.nullable() });
+export type OwedList = z.infer<typeof OwedList>;
+
 const PINS = "pins.json";
 const TRUSTED = "trusted.json";
 const PENDING = "pending.json";
+const OWED = "owed.json";
 
 export const headOf = (checkpoint: Checkpoint): Head => ({
   size: checkpoint.size,
@@ -66,6 +83,9 @@ export class MirrorState {
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
   /** The commit of a run: from here on this is the snapshot, whatever happens to the process. */
   saveTrusted = (trusted: Trusted): Promise<void> => this.#write(TRUSTED, trusted);
+  owed = async (): Promise<OwedList> => (await this.#read(OWED, OwedList)) ?? { items: [], index: null };
+  /** Written before the commit: an object that is missing is never forgotten. */
+  saveOwed = (list: OwedList): Promise<void> => this.#write(OWED, list);
   savePending = (head: Head): Promise<void> => this.#write(PENDING, head);
 
   async clearPending(): Promise<void> {
@@ -99,7 +119,7 @@ export class MirrorState {
 /** The value, or undefined when the bytes are no JSON. */
 export function parseJson(bytes: Uint8Array): unknown {
   try {
-    return JSON.parse(Buffer.from(bytes).toString("utf8"));
+    return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8"));
   } catch {
     return undefined;
   }

@@ -8,25 +8,21 @@ import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { fetchFrom } from "../4-publish/read.ts";
-import { EvidenceLeaf, type Leaf } from "../record/leaf.ts";
+import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
+import type { CardSignatures } from "./card-signatures.ts";
 import { expose } from "./copy.ts";
 import { Unproven } from "./errors.ts";
-import { type IndexLeaf, type KeyChain, type NamedObjects, refuseUnsigned } from "./objects.ts";
+import type { KeyChain, NamedObjects } from "./objects.ts";
+import type { WantedObject } from "./owed.ts";
 import { type Newest, parseJson, type Trusted } from "./state.ts";
 
-/** An index leaf and the keys that vouch at its place. */
-export interface IndexAt {
-  leaf: IndexLeaf;
-  jwks: Jwks | null;
-}
-
 /**
- * Reads the copied bundles in order: hashes leaves into tiles, follows the chain of keys documents, verifies every card
- * under the keys of its place, and gathers the index and evidence leaves. Memory is one bundle and the right edge of the tree.
+ * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, hands every card to the
+ * signature checks under the keys of its place, and gathers what leaves name beside the tree. Memory is one bundle, the
+ * right edge of the tree and the leaves that name objects.
  */
 export class Walk {
-  readonly indexes: IndexAt[] = [];
-  readonly evidence: EvidenceLeaf[] = [];
+  readonly wanted: WantedObject[] = [];
   readonly newest: Newest;
   /** The newest partial tile of each level; written at the end, since most are completed on the way. */
   readonly #partial = new Map<number, Tile>();
@@ -34,6 +30,7 @@ export class Walk {
   private constructor(
     private readonly store: Store,
     private readonly objects: NamedObjects,
+    private readonly cards: CardSignatures | null,
     private tree: TreeState,
     private chain: KeyChain | null,
     newest: Newest,
@@ -42,13 +39,18 @@ export class Walk {
   }
 
   /** From what was proven before, or from the first leaf: also when our own tiles are damaged, which heals them. */
-  static async from(store: Store, objects: NamedObjects, trusted: Trusted | null): Promise<Walk> {
-    const nothing = () => new Walk(store, objects, TreeState.empty, null, { keys: null, index: null });
+  static async from(
+    store: Store,
+    objects: NamedObjects,
+    cards: CardSignatures | null,
+    trusted: (Trusted & { newestIndex: Newest["index"] }) | null,
+  ): Promise<Walk> {
+    const nothing = () => new Walk(store, objects, cards, TreeState.empty, null, { keys: null, index: null });
     if (!trusted) return nothing();
     try {
-      const { head, keys, index } = trusted;
+      const { head, keys, newestIndex: index } = trusted;
       const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), fetchFrom(store));
-      return new Walk(store, objects, tree, keys && (await ownChain(store, keys)), { keys, index });
+      return new Walk(store, objects, cards, tree, keys && (await ownChain(store, keys)), { keys, index });
     } catch (error) {
       if (error instanceof MissingObject || error instanceof Tampered) return nothing();
       throw error;
@@ -60,28 +62,37 @@ export class Walk {
     return this.tree.size;
   }
 
-  /** @throws Unproven, Tampered when the leaves do not make this tree, what objects and store throw */
-  async to(head: { size: number; root: Buffer }, onBundle: (size: number) => void): Promise<void> {
-    while (this.tree.size < head.size) {
+  /** The next leaves, proven before. @param hashes theirs, where they are known @throws Unproven, what objects throw */
+  async leaves(entries: readonly Buffer[], hashes: readonly Buffer[] = entries.map(leafHash)): Promise<void> {
+    for (const [i, entry] of entries.entries()) await this.#leaf(this.tree.size + i, entry);
+    await this.#append(hashes);
+  }
+
+  /** Leaves up to `size`, from the bundles in the store. @throws Unproven, Tampered, what objects and store throw */
+  async to(size: number, onBundle: (size: number) => void): Promise<void> {
+    while (this.tree.size < size) {
       const n = Math.floor(this.tree.size / TILE_WIDTH);
-      const width = Math.min(TILE_WIDTH, head.size - n * TILE_WIDTH);
+      const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
       const key = entriesPath(n, width);
       const bundle = await this.store.get(key);
       if (!bundle) throw new MissingObject(key);
-      const entries = (await unpackBundle(bundle.bytes, width)).slice(this.tree.size - n * TILE_WIDTH);
-      for (const [i, entry] of entries.entries()) await this.#leaf(this.tree.size + i, entry);
-      await this.#append(entries);
+      await this.leaves((await unpackBundle(bundle.bytes, width)).slice(this.tree.size - n * TILE_WIDTH));
       onBundle(this.tree.size);
     }
+  }
+
+  /** All leaves were read: their root has to be the head's, and every card signed. @throws Tampered, Unproven */
+  async end(head: { size: number; root: Buffer }): Promise<void> {
     const got = this.tree.root();
     if (!sameHash(got, head.root)) {
       throw new Tampered(`tree of ${head.size} leaves`, head.root.toString("hex"), got.toString("hex"));
     }
+    await this.cards?.drain();
     for (const tile of this.#partial.values()) await this.#write(tile);
   }
 
-  async #append(entries: readonly Buffer[]): Promise<void> {
-    const { state, tiles } = this.tree.append(entries.map(leafHash));
+  async #append(hashes: readonly Buffer[]): Promise<void> {
+    const { state, tiles } = this.tree.append(hashes);
     for (const tile of tiles) {
       if (tile.width < TILE_WIDTH) {
         this.#partial.set(tile.level, tile);
@@ -99,20 +110,33 @@ export class Walk {
     const leaf = parseJson(entry) as Leaf | null | undefined;
     if (leaf?.index !== index)
       throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
-    if (leaf.kind === "grade") {
-      refuseUnsigned(`card of leaf ${index}`, this.chain?.jwks ?? null, leaf.card, String(leaf.card?.computed_at));
-    } else if (leaf.kind === "keys") {
-      this.chain = await this.objects.keys(leaf, this.chain);
-      this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
-    } else if (leaf.kind === "index") {
-      this.indexes.push({ leaf, jwks: this.chain?.jwks ?? null });
-      this.newest.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: index };
-    } else if (leaf.kind === "evidence") {
-      const { data: evidence, error } = EvidenceLeaf.safeParse(leaf);
-      if (!evidence) throw new Unproven(`leaf ${index}`, "an evidence leaf", error.issues[0]!.message);
-      this.evidence.push(evidence);
+    const jwks: Jwks | null = this.chain?.jwks ?? null;
+    switch (leaf.kind) {
+      case "grade":
+        await this.cards?.add(leaf, entry, jwks);
+        return;
+      case "keys":
+        this.chain = await this.objects.keys(leaf, this.chain);
+        this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
+        return;
+      case "index":
+        this.wanted.push({ what: "index", leaf, jwks });
+        this.newest.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: index };
+        return;
+      case "evidence":
+        this.wanted.push({ what: "evidence", leaf: parsed(EvidenceLeaf, leaf) });
+        return;
+      case "archive":
+        this.wanted.push({ what: "archive", leaf: parsed(ArchiveLeaf, leaf) });
     }
   }
+}
+
+/** @throws Unproven */
+function parsed<T>(schema: { safeParse(value: unknown): { data?: T; error?: Error } }, leaf: Leaf): T {
+  const { data, error } = schema.safeParse(leaf);
+  if (data) return data;
+  throw new Unproven(`leaf ${leaf.index}`, `a leaf of kind ${leaf.kind}`, String(error?.message).slice(0, 200));
 }
 
 /** Our own copy of the newest keys document. @throws MissingObject, Tampered */

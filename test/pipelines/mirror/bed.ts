@@ -4,12 +4,13 @@ import { join } from "node:path";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
 import { writeKeys } from "../../../pipelines/4-publish/keys.ts";
 import { type MirrorOptions, type MirrorSummary, mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
-import { proveRecord } from "../../helpers/prove-record.ts";
+import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
 import { cardOf, listingDraft, NOW, type PublicRecord } from "../../helpers/public-record.ts";
 
 export const specOf = (name: string) => ({ url: `https://${name}.example/x` });
@@ -99,10 +100,24 @@ export class Mirror {
     return mirrorOnce({ source, publicStore, stateStore, clock, ...more });
   }
 
-  /** Prove what is exposed. @returns the size that is served, null for none */
-  async proven(record: PublicRecord, settled = false): Promise<number | null> {
-    const { checkpoint } = await proveRecord(this.publicStore, { trust: record.trust, settled });
-    return checkpoint?.size ?? null;
+  /**
+   * Prove what is exposed.
+   * @param owed keys that may be missing, and must be: what does not hold is never there
+   * @returns the size that is served, null for none
+   */
+  async proven(record: PublicRecord, settled = false, owed: readonly string[] = []): Promise<number | null> {
+    const { trust } = record;
+    for (const key of owed) if (await this.publicStore.head(key)) throw new Error(`${key} is owed and is there`);
+    try {
+      return (await proveRecord(this.publicStore, { trust, settled })).checkpoint?.size ?? null;
+    } catch (error) {
+      if (!(error instanceof RecordBroken) || owed.length === 0) throw error;
+      const others = error.problems.filter(
+        (problem) => !owed.some((key) => problem.includes(key) && problem.includes("missing")),
+      );
+      if (others.length > 0) throw new RecordBroken(others);
+      return openCheckpoint((await this.publicStore.get("checkpoint"))!.bytes, trust).size;
+    }
   }
 
   async close(): Promise<void> {

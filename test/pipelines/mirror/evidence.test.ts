@@ -1,7 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
-import { MissingObject } from "../../../infra/tree/tiles.ts";
 import type { EvidenceDraft } from "../../../pipelines/4-publish/freezes.ts";
 import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
 import { Oversized, Unproven } from "../../../pipelines/mirror/errors.ts";
@@ -96,26 +95,35 @@ describe("evidence files", () => {
   });
 
   const { packed, draft } = FIRST;
-  it.each<[string, Uint8Array | null, new (...all: never[]) => Error]>([
-    ["missing", null, MissingObject],
-    ["cut short", packed.subarray(0, packed.length - 5), Unproven],
-    ["with a bit flipped", Buffer.from(packed.map((byte, i) => (i === 30 ? byte ^ 4 : byte))), Unproven],
+  it.each<[string, Uint8Array | null, RegExp]>([
+    ["missing", null, /none/],
+    ["cut short", packed.subarray(0, packed.length - 5), /[0-9a-f]{64} of \d+/],
+    ["with a bit flipped", Buffer.from(packed.map((byte, i) => (i === 30 ? byte ^ 4 : byte))), /[0-9a-f]{64} of \d+/],
     [
       "packed by another than the leaf says",
       compress(Buffer.from(linesOf(DAY, 40)), { compressionLevel: 19 }),
-      Unproven,
+      /[0-9a-f]{64} of \d+/,
     ],
-    ["of another day", compress(Buffer.from(linesOf("2026-11-11", 7))), Unproven],
-    ["that is no zstd", Buffer.alloc(packed.length, 7), Unproven],
-  ])("one %s is named, and nothing is exposed", async (_, shown, fault) => {
+    ["of another day", compress(Buffer.from(linesOf("2026-11-11", 7))), /[0-9a-f]{64} of \d+/],
+    ["that is no zstd", Buffer.alloc(packed.length, 7), /[0-9a-f]{64} of \d+/],
+  ])("one %s is owed with the reason, never exposed, and asked for again", async (_, shown, says) => {
     const own = await mirror();
     const from = new WatchedSource(sourceDir(record));
     from.shown.set(draft.key!, shown);
-    const run = own.run(from, { keys: keysOf(record) });
-    await expect(run).rejects.toThrow(fault);
-    await expect(run).rejects.toThrow(draft.key!);
-    expect(await own.publicStore.get("checkpoint")).toBeNull();
-    expect(await own.publicStore.head(draft.key!)).toBeNull();
+    const { size } = record.committer.fold;
+    const done = await own.run(from, { keys: keysOf(record) });
+    expect(done).toMatchObject({ result: "synced", size, owed: [{ key: draft.key, tries: 1 }] });
+    expect(done.owed[0]!.got).toMatch(says);
+    expect(await own.proven(record, false, [draft.key!])).toBe(size);
+    expect((await own.run(from)).owed).toMatchObject([{ key: draft.key, tries: 2, since: done.owed[0]!.since }]);
+    from.shown.clear();
+    from.asked.length = 0;
+    expect(await own.run(from)).toMatchObject({ result: "idle", owed: [] });
+    expect(from.asked).toEqual(["checkpoint", draft.key]);
+    expect(await own.proven(record, true)).toBe(size);
+    from.asked.length = 0;
+    await own.run(from);
+    expect(from.asked).toEqual(["checkpoint"]);
   });
 
   it("a folder whose file goes on without end is not read past what the leaf says", async () => {
@@ -124,7 +132,7 @@ describe("evidence files", () => {
     from.onGet = (key) => {
       if (key === draft.key) throw new Oversized(key, draft.bytes);
     };
-    await expect(own.run(from, { keys: keysOf(record) })).rejects.toThrow(Oversized);
+    expect((await own.run(from, { keys: keysOf(record) })).owed).toMatchObject([{ key: draft.key }]);
   });
 
   const bomb = compress(Buffer.alloc(200_000_000, 0x0a));
@@ -133,6 +141,20 @@ describe("evidence files", () => {
     ["unpacks without end", fileOf(DAY, linesOf(DAY, 3), bomb)],
     ["has fewer lines than it says", fileOf(DAY, linesOf(DAY, 3), undefined, { rows: 4 })],
     ["ends within a line", fileOf(DAY, half, undefined, { rows: 40 })],
+  ])("a log that itself published a file that %s: it is owed for good and never exposed", async (_, file) => {
+    const lying = await PublicRecord.open();
+    await publishKeys(lying);
+    const key = await publish(lying, file);
+    const own = await mirror();
+    const from = new WatchedSource(sourceDir(lying));
+    for (const tries of [1, 2]) {
+      expect(await own.run(from, { keys: keysOf(lying) })).toMatchObject({ size: 2, owed: [{ key, tries }] });
+      expect(await own.publicStore.head(key)).toBeNull();
+    }
+    await lying.close();
+  });
+
+  it.each<[string, File]>([
     [
       "is called by another hash",
       fileOf(DAY, linesOf(DAY, 3), undefined, { key: evidenceKey(DAY, 3, "0".repeat(64)) }),
@@ -143,7 +165,7 @@ describe("evidence files", () => {
       fileOf(DAY, linesOf(DAY, 3), undefined, { unpacked_bytes: 2 ** 40 }),
     ],
     ["is said to be nothing and has a name", fileOf(DAY, linesOf(DAY, 3), undefined, { holds: "nothing" })],
-  ])("a log that itself published a file that %s is refused", async (_, file) => {
+  ])("a log that itself published a leaf whose file %s is refused", async (_, file) => {
     const lying = await PublicRecord.open();
     await publishKeys(lying);
     await publish(lying, file);

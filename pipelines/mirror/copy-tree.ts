@@ -1,0 +1,77 @@
+import type { Store } from "../../infra/store/store.ts";
+import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
+import type { TileReader } from "../../infra/tree/tiles.ts";
+import { segmentKey } from "../4-publish/objects.ts";
+import { packSegment } from "../4-publish/segment.ts";
+import { BundleCopier, expose, type Tally } from "./copy.ts";
+import { ahead, inLanes, range } from "./lanes.ts";
+import { type Segment, SegmentCopier } from "./segments.ts";
+import type { PartFolder } from "./sink.ts";
+import type { Source } from "./source.ts";
+import type { Walk } from "./walk.ts";
+
+/** Segments under way at once: each is some 20 MB packed. */
+const SEGMENTS_AHEAD = 3;
+/** Of a segment that was begun before, this many missing leaves are worth fetching it whole; fewer come as bundles. */
+const WORTH_LEAVES = SEGMENT_LEAVES / 4;
+
+export interface TreeCopy {
+  source: Source;
+  publicStore: Store;
+  tiles: TileReader;
+  tally: Tally;
+  parts: PartFolder | null;
+  width: number;
+  onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
+}
+
+/**
+ * Every leaf below `head` into the store and through the walk, in order: whole segments, and what is left by entry
+ * bundles; where the source has no segment, its bundles. Tiles are made by the walk.
+ * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
+ */
+export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number; root: Buffer }): Promise<void> {
+  const { source, publicStore, tiles, tally, parts, width, onProgress } = copy;
+  const segments = new SegmentCopier(source, publicStore, tiles, tally, parts);
+  const packHere = Math.floor(walk.size / SEGMENT_LEAVES);
+  const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
+  const first = missing > WORTH_LEAVES ? packHere : packHere + 1;
+  const end = Math.floor(head.size / SEGMENT_LEAVES);
+  // What is missing of a segment that nearly was whole: its bundles, before the segments behind it.
+  if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
+  const lanes = Math.min(width, SEGMENTS_AHEAD);
+  const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
+  for await (const { n, segment } of fetched) {
+    if (segment) await takeSegment(segments, segment, walk);
+    else await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
+    onProgress(walk.size, head.size, "leaves");
+  }
+  await byBundles(copy, walk, head.size);
+  await walk.end(head);
+  for (const n of range(packHere, end)) {
+    if (!(await publicStore.head(segmentKey(n)))) {
+      await expose(publicStore, segmentKey(n), await packSegment(publicStore, n));
+    }
+  }
+}
+
+async function takeSegment(segments: SegmentCopier, segment: Segment, walk: Walk): Promise<void> {
+  let at = 0;
+  await segments.expose(segment, async (entries) => {
+    const from = Math.max(0, walk.size - segment.n * SEGMENT_LEAVES - at);
+    const hashes = segment.hashes.slice(at + from, at + entries.length);
+    at += entries.length;
+    if (hashes.length > 0) await walk.leaves(entries.slice(from), hashes);
+  });
+}
+
+async function byBundles({ source, publicStore, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
+  const copier = new BundleCopier(source, publicStore, tiles, tally);
+  const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
+  let done = 0;
+  await inLanes(width, range(first, end), async (n) => {
+    await copier.copy(n);
+    onProgress(++done, end - first, "bundles");
+  });
+  await walk.to(size, (read) => onProgress(read, size, "leaves"));
+}

@@ -1,0 +1,104 @@
+import { mkdir, open, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { sha256hex } from "../../infra/canonical.ts";
+import { isErrno } from "../../infra/store/errors.ts";
+import { parseJson } from "./state.ts";
+
+/** Where the bytes of one object go while they come. A transfer that was cut goes on from `at`. */
+export interface Sink {
+  /** Bytes [0, at) of the object that had this strong etag are here; null: it had none, so nothing can be continued. */
+  readonly at: number;
+  readonly etag: string | null;
+  /** The object from its first byte, whatever came before. */
+  restart(etag: string | null): Promise<void>;
+  write(chunk: Uint8Array): Promise<void>;
+}
+
+/** An object in memory. */
+export class MemorySink implements Sink {
+  #chunks: Uint8Array[] = [];
+  at = 0;
+  etag: string | null = null;
+
+  async restart(etag: string | null): Promise<void> {
+    this.#chunks = [];
+    this.at = 0;
+    this.etag = etag;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#chunks.push(chunk);
+    this.at += chunk.length;
+  }
+
+  bytes = (): Buffer => Buffer.concat(this.#chunks, this.at);
+}
+
+/**
+ * Objects on their way, in a folder that is never served: a mirror that was killed goes on where it was. What lies here
+ * is believed as little as the network: the whole object is proven after its last byte.
+ */
+export class PartFolder {
+  constructor(private readonly dir: string) {}
+
+  async open(key: string): Promise<PartFile> {
+    await mkdir(this.dir, { recursive: true });
+    return PartFile.open(join(this.dir, sha256hex(key).slice(0, 32)), key);
+  }
+
+  /** Forget what no run will ask for again. */
+  async sweep(): Promise<void> {
+    const left = await readdir(this.dir).catch((error: unknown) => {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    });
+    for (const name of left)
+      if (/^[0-9a-f]{32}(?:\.json)?$/.test(name)) await rm(join(this.dir, name), { force: true });
+  }
+}
+
+/** One object in a file, and beside it its key and etag. Not fsynced: what a power cut loses is fetched again. */
+export class PartFile implements Sink {
+  private constructor(
+    private readonly path: string,
+    private readonly key: string,
+    public at: number,
+    public etag: string | null,
+  ) {}
+
+  static async open(path: string, key: string): Promise<PartFile> {
+    const said = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
+    const { key: of, etag } = (said ?? {}) as { key?: unknown; etag?: unknown };
+    const found = await stat(path).catch(() => null);
+    const held = found && of === key && typeof etag === "string";
+    return new PartFile(path, key, held ? found.size : 0, held ? etag : null);
+  }
+
+  async restart(etag: string | null): Promise<void> {
+    // The name first: a file under the name of other bytes would be continued with ours.
+    await rm(`${this.path}.json`, { force: true });
+    await writeFile(this.path, "");
+    if (etag !== null) await writeFile(`${this.path}.json`, JSON.stringify({ key: this.key, etag }));
+    this.at = 0;
+    this.etag = etag;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    const file = await open(this.path, "a");
+    try {
+      await file.writeFile(chunk);
+    } finally {
+      await file.close();
+    }
+    this.at += chunk.length;
+  }
+
+  bytes = (): Promise<Buffer> => readFile(this.path);
+
+  async remove(): Promise<void> {
+    await rm(this.path, { force: true });
+    await rm(`${this.path}.json`, { force: true });
+    this.at = 0;
+    this.etag = null;
+  }
+}
