@@ -27,5 +27,7 @@ DELETE FROM seen WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM quoted WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM thefts WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM event WHERE part IN (FROM given_back);
+DELETE FROM late WHERE part IN (FROM given_back);
+DELETE FROM archived WHERE part IN (FROM given_back);
 DELETE FROM loaded WHERE part IN (FROM given_back);
 DELETE FROM positions WHERE part IN (FROM given_back);

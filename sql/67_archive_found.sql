@@ -1,12 +1,10 @@
--- Where the rows of a file are in this lake: among its rows, in the waiting room, and how many of them must be (those of the
--- partitions that it has).
--- grain: one row
--- reads: temp archive_ids, event, late, positions; $type, $day, $topic, $shift (6 - log2 of the partitions)
+-- Where the rows of a file are in this lake, partition by partition: among its rows, or in the waiting room.
+-- grain: one partition that has not followed the manifest yet
+-- reads: temp archive_owed, temp archive_parts, event, late; $type, $day
 -- writes: nothing
-SELECT
-  (SELECT count(*) FROM event WHERE type = $type AND observed_at >= $day::DATE AND observed_at < $day::DATE + INTERVAL 1 DAY
-    AND event_id IN (SELECT record_id FROM archive_ids))::DOUBLE AS here,
-  (SELECT count(*) FROM late WHERE type = $type AND event_id IN (SELECT record_id FROM archive_ids))::DOUBLE AS waiting,
-  -- partition = first 6 bits of sha256(key), shifted (records.md, Topics)
-  (SELECT count(*) FROM archive_ids WHERE (('0x' || sha256(capability_id)[1:2])::INTEGER >> 2) >> $shift IN
-    (SELECT part FROM positions WHERE topic = $topic))::DOUBLE AS owed
+SELECT p.part, count(o.record_id)::DOUBLE AS owed, count(e.event_id)::DOUBLE AS here, count(l.event_id)::DOUBLE AS waiting
+FROM archive_parts p LEFT JOIN archive_owed o USING (part)
+  LEFT JOIN (SELECT event_id FROM event WHERE type = $type AND observed_at >= $day::DATE
+    AND observed_at < $day::DATE + INTERVAL 1 DAY) e ON e.event_id = o.record_id
+  LEFT JOIN (SELECT event_id FROM late WHERE type = $type) l ON l.event_id = o.record_id
+GROUP BY p.part ORDER BY p.part

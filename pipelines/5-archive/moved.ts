@@ -1,3 +1,4 @@
+import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
@@ -26,7 +27,7 @@ export function movedOut({ publicStore, trust, partitions, logger }: MovedParts)
       for (const { manifest } of fold.files.values()) {
         if (!isProbes(manifest.subject)) continue;
         const values = { type: PROBES[manifest.subject].type, day: dayOfManifest(manifest) };
-        await lake.run("INSERT OR IGNORE INTO archived_day VALUES ($type, $day::DATE)", values);
+        await lake.run(sql("67_archive_day"), values);
       }
     },
     async settle(lake) {

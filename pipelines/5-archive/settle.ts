@@ -8,7 +8,7 @@ import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveMismatch } from "./errors.ts";
 import { loadIds, readNamed } from "./read-back.ts";
-import { isProbes, PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
+import { PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
 
 export interface SettleParts {
   lake: Lake;
@@ -22,102 +22,105 @@ export type ReadBack = ReadonlyMap<string, string>;
 
 /**
  * Make the lake follow the archive's leaves, which alone say what was moved: the rows of each file leave it, in one
- * transaction that also records the manifest, and only when every one of them is found. A lake that was loaded anew, where
+ * transaction that also records the manifest, and only when every one of them is found. A lake follows a leaf partition by
+ * partition, since partitions come and go. A lake that was loaded anew, where
  * they wait, takes their totals over on the way. May be called at any time, again and after any failure.
  * @returns rows that left the lake now
  * @throws ArchiveMismatch, ArchiveUnproven and what the store throws; what was followed before stays so
  */
 export async function settle(parts: SettleParts, fold: ArchiveFold, texts: ReadBack = new Map()): Promise<number> {
-  const followed = await followedBy(parts.lake);
   let rows = 0;
-  for (const leaf of fold.files.values()) {
-    if (followed.has(leaf.manifest.id)) continue;
-    const removed = await follow(parts, fold, leaf, followed, texts);
-    followed.set(leaf.manifest.id, removed);
-    rows += removed;
+  // Of grades, which are leaves, nothing was ever in a lake.
+  for (const subject of Object.keys(PROBES) as ProbeSubject[]) {
+    const followed = await followedBy(parts.lake, subject);
+    for (const leaf of fold.files.values()) {
+      const { id } = leaf.manifest;
+      if (leaf.manifest.subject !== subject || followed.get(id)?.whole) continue;
+      // What replaced a wrong file holds its rows.
+      const isReplaced = fold.superseded.has(id);
+      const mayDiffer = leaf.supersedes !== null && (followed.get(leaf.supersedes)?.removed ?? 0) > 0;
+      const removed = await follow(parts, leaf, { isReplaced, mayDiffer }, texts);
+      followed.set(id, { whole: true, removed: (followed.get(id)?.removed ?? 0) + removed });
+      rows += removed;
+    }
   }
-  await sortOut(parts, fold, followed);
+  await sortOut(parts, fold);
   return rows;
 }
 
-async function followedBy(lake: Pick<Lake, "all">): Promise<Map<string, number>> {
-  const rows = await lake.all<{ arc_id: string; removed: number }>(sql("69_archived"));
-  return new Map(rows.map(({ arc_id, removed }) => [arc_id, removed]));
+interface Followed {
+  /** By every partition that is here. */
+  whole: boolean;
+  removed: number;
 }
 
-/** Take the rows of one file out. @returns how many there were in this lake */
-async function follow(
-  parts: SettleParts,
-  fold: ArchiveFold,
-  leaf: ArchiveLeaf,
-  followed: ReadonlyMap<string, number>,
-  texts: ReadBack,
-): Promise<number> {
-  const { id, subject } = leaf.manifest;
-  // What replaced a wrong file holds its rows; of grades, which are leaves, nothing was ever in a lake.
-  if (!isProbes(subject) || fold.superseded.has(id)) {
-    await parts.lake.transaction((tx) => noted(tx, leaf, 0));
-    return 0;
-  }
-  const replacedHere = leaf.supersedes !== null && (followed.get(leaf.supersedes) ?? 0) > 0;
-  return withText(parts, leaf, texts, (path) =>
-    parts.lake.transaction(async (tx) => {
-      const { here, waiting, owed } = await found(tx, parts, subject, leaf, path);
-      if (here + waiting !== owed && !replacedHere) {
-        throw new ArchiveMismatch(id, `${owed} rows in its file, ${here} in the lake and ${waiting} waiting`);
-      }
-      if (waiting > 0) {
-        await tx.run(sql("67_archive_known"));
-        for (const step of ["13_knocks", "24_seen", "25_site"]) await tx.run(sql(step));
-      }
-      if (here > 0) await tx.run(sql("67_archive_take"));
-      await noted(tx, leaf, here + waiting);
-      return here + waiting;
-    }),
-  );
-}
-
-async function noted(tx: Statements, { manifest }: ArchiveLeaf, removed: number): Promise<void> {
-  const { id, subject, rows } = manifest;
-  const day = dayOfManifest(manifest);
-  const values = { id, subject, day, rows, removed };
-  await tx.run("INSERT INTO archived VALUES ($id, $subject, $day::DATE, $rows, $removed)", values);
-  if (!isProbes(subject)) return;
-  await tx.run("INSERT OR IGNORE INTO archived_day VALUES ($type, $day::DATE)", { type: PROBES[subject].type, day });
+async function followedBy(lake: Pick<Lake, "all">, subject: ProbeSubject): Promise<Map<string, Followed>> {
+  const { topic } = PROBES[subject];
+  const rows = await lake.all<Followed & { arc_id: string }>(sql("69_archived"), { topic });
+  return new Map(rows.map(({ arc_id, whole, removed }) => [arc_id, { whole, removed }]));
 }
 
 interface Found {
+  part: number;
+  owed: number;
   here: number;
   waiting: number;
-  owed: number;
 }
 
-async function found(
-  tx: Statements,
-  { partitions }: SettleParts,
-  subject: ProbeSubject,
-  { manifest }: ArchiveLeaf,
-  path: string,
-): Promise<Found> {
-  const { type, topic } = PROBES[subject];
-  const day = dayOfManifest(manifest);
-  await loadIds(tx, path);
-  await tx.run("SET VARIABLE archive_type = $type", { type });
-  await tx.run("SET VARIABLE archive_day = $day", { day });
-  const [row] = await tx.all<Found>(sql("67_archive_found"), { type, day, topic, shift: 6 - Math.log2(partitions) });
-  return row!;
+/** Take the rows of one file out, those of the partitions that have not done so yet. @returns how many there were */
+async function follow(
+  parts: SettleParts,
+  leaf: ArchiveLeaf,
+  { isReplaced, mayDiffer }: { isReplaced: boolean; mayDiffer: boolean },
+  texts: ReadBack,
+): Promise<number> {
+  const { id } = leaf.manifest;
+  return withIds(parts, leaf, texts, async (tx, { type, topic }, day) => {
+    const what = { arc_id: id, topic, shift: 6 - Math.log2(parts.partitions) };
+    await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
+    await tx.run(sql("67_archive_owed"));
+    const found = await tx.all<Found>(sql("67_archive_found"), { type, day });
+    for (const { part, owed, here, waiting } of isReplaced || mayDiffer ? [] : found) {
+      if (here + waiting === owed) continue;
+      throw new ArchiveMismatch(id, `${owed} rows of partition ${part}, ${here} in the lake and ${waiting} waiting`);
+    }
+    if (!isReplaced) await takeOut(tx, found);
+    for (const { part, here, waiting } of found) {
+      await tx.run(sql("67_archive_noted"), { arc_id: id, part, removed: isReplaced ? 0 : here + waiting });
+    }
+    await tx.run(sql("67_archive_day"), { type, day });
+    return isReplaced ? 0 : found.reduce((sum, { here, waiting }) => sum + here + waiting, 0);
+  });
 }
 
-async function withText<T>(
+/** Rows that wait are in no total yet: their lake was loaded after they had been filed. */
+async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
+  if (found.some(({ waiting }) => waiting > 0)) {
+    await tx.run(sql("67_archive_known"));
+    for (const step of ["13_knocks", "24_seen", "25_site"]) await tx.run(sql(step));
+  }
+  if (found.some(({ here }) => here > 0)) await tx.run(sql("67_archive_take"));
+}
+
+/** One transaction with the ids of a file at hand. */
+async function withIds<T>(
   { publicStore, lake }: SettleParts,
   leaf: ArchiveLeaf,
   texts: ReadBack,
-  work: (path: string) => Promise<T>,
+  work: (tx: Statements, probes: (typeof PROBES)[ProbeSubject], day: string) => Promise<T>,
 ): Promise<T> {
-  const held = texts.get(leaf.manifest.id);
+  const { id, subject } = leaf.manifest;
+  const day = dayOfManifest(leaf.manifest);
+  const probes = PROBES[subject as ProbeSubject];
+  const held = texts.get(id);
   const path = held ?? (await readNamed(publicStore, lake, leaf));
   try {
-    return await work(path);
+    return await lake.transaction(async (tx) => {
+      await loadIds(tx, path);
+      await tx.run("SET VARIABLE archive_type = $type", { type: probes.type });
+      await tx.run("SET VARIABLE archive_day = $day", { day });
+      return work(tx, probes, day);
+    });
   } finally {
     if (held === undefined) await rm(path, { force: true });
   }
@@ -125,21 +128,16 @@ async function withText<T>(
 
 /**
  * Records that came for archived days: those that a file holds are copies, or came back with a segment that was joined
- * again, and go; the others are rows like any other, only late, and will make a further file.
+ * again, and go; the others are rows like any other, only late, and will make a further file. Every standing file has been
+ * followed by now, so those that a new lake still had to count are counted.
  */
-async function sortOut(parts: SettleParts, fold: ArchiveFold, followed: ReadonlyMap<string, number>): Promise<void> {
+async function sortOut(parts: SettleParts, fold: ArchiveFold): Promise<void> {
   const { lake } = parts;
   for (const { type, day } of await lake.all<{ type: string; day: string }>(sql("68_late_days"))) {
     const subject = subjectOf(type);
     if (subject === null) continue;
     for (const leaf of fold.standing(subject, day)) {
-      if (!followed.has(leaf.manifest.id)) continue;
-      await withText(parts, leaf, new Map(), (path) =>
-        lake.transaction(async (tx) => {
-          await found(tx, parts, subject, leaf, path);
-          await tx.run(sql("67_archive_known"));
-        }),
-      );
+      await withIds(parts, leaf, new Map(), (tx) => tx.run(sql("67_archive_copies")));
     }
     await admit(lake, subject, day);
   }
