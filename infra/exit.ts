@@ -39,6 +39,8 @@ export const EXIT = {
   differs: 18,
   /** No card that could be recomputed by now. */
   nothing: 19,
+  /** A mirror whose log is whole, and objects named by it are missing or do not hold: the next run asks again. */
+  owed: 20,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -78,6 +80,7 @@ const BY_ERROR: Record<string, ExitName> = {
   ListingsUnreachable: "unreachable",
   CardDiffers: "differs",
   NothingToRecompute: "nothing",
+  Owes: "owed",
 };
 
 /** The exit code of an error, by its name. */

@@ -74,3 +74,12 @@ export class MirrorUsage extends Error {
     this.name = "MirrorUsage";
   }
 }
+
+/** The log is whole, but objects that it names are not: they are in the mirror's list and are asked for again. */
+export class Owes extends Error {
+  constructor(owed: readonly { key: string; got: string }[]) {
+    const [first] = owed;
+    super(`${owed.length} objects are owed, ${first?.key} first: ${first?.got}`);
+    this.name = "Owes";
+  }
+}
