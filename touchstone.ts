@@ -153,8 +153,17 @@ program
 
 program
   .command("serve")
-  .description("answer from the public store: check, trust, feed, pages")
-  .action(async () => (await import("./serving/commands/roles.ts")).serveRole(settings()));
+  .description("answer from the public store: check, trust, feed, pages; docs/deploy.md")
+  .option("--from <source>", "a replica that is a mirror: the public record at this address, folder or s3://bucket")
+  .option("--mirror <dir>", "with --from: folder of the replica's own copy (default: replica in the data folder)")
+  .option("--processes <n>", "with --from: processes that share the port", wholeNumber, 1)
+  .action(async ({ from, mirror, processes }) => {
+    if (from === undefined) return (await import("./serving/commands/roles.ts")).serveRole(settings());
+    const { inProcesses } = await import("./serving/commands/processes.ts");
+    await inProcesses(processes, async () =>
+      (await import("./serving/commands/replica.ts")).serveReplica(settings(), { from, mirror }),
+    );
+  });
 
 program
   .command("redrive")
@@ -170,7 +179,7 @@ program
 
 const mirroring = program
   .command("mirror <source> <dir>")
-  .description("copy a public store (URL or folder) into <dir>/public, proving every byte; docs/mirror.md")
+  .description("copy a public store (URL, s3:// or folder) into <dir>/public, proving every byte; docs/mirror.md")
   .option("--log-key <vkey>", "the log's verifier key; without it the source's is pinned on first use")
   .option("--witness-key <vkey>", "the witness's verifier key")
   .option(
@@ -179,8 +188,12 @@ const mirroring = program
     wholeNumber,
   )
   .option("--width <n>", "objects fetched at once", wholeNumber, 8)
+  .option("--follow <seconds>", "go on until stopped, with this pause between two runs", wholeNumber)
+  .option("--no-card-signatures", "believe the log's signature for its cards; every other proof stays")
   .addOption(json)
-  .action(async (source, dir, options) => (await import("./serving/commands/mirror.ts")).mirror(source, dir, options));
+  .action(async (source, dir, options) =>
+    (await import("./serving/commands/mirror.ts")).mirror(source, dir, { ...options, settings }),
+  );
 
 mirroring
   .command("serve <dir>")

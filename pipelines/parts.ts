@@ -112,24 +112,41 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
   }));
 }
 
+/** Of the keys only the one that signs answers. @throws KeyFileError */
+function answersOf(config: Config) {
+  const dir = folders(config.data_dir).keys;
+  const ring = readRing(dir);
+  const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
+  return { ring, answers: loadSigner(dir, inUse) };
+}
+
 /** Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. */
 export function openServingParts(config: Config) {
   const at = folders(config.data_dir);
-  const ring = readRing(at.keys);
-  const answers = loadSigner(
-    at.keys,
-    ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!,
-  );
+  const keys = answersOf(config);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
     log: keep(await openLog(config, at.log, logger)),
     publicStore: keep(await openStore(config, "public", at.public, false)),
     egress: keep(egressOf(config)),
-    answers,
-    ring,
+    ...keys,
     logger,
     metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
+export function openReplicaParts(config: Config) {
+  const keys = answersOf(config);
+  return opening(async (keep, close) => ({
+    config,
+    egress: keep(egressOf(config)),
+    ...keys,
+    logger: createLogger(config.log_level),
+    metrics: createMetrics(),
+    keep,
     close,
   }));
 }

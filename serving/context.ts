@@ -42,7 +42,7 @@ export const SERVING_LIMITS: ServingLimits = {
 /** Everything that serving may touch. There is no private store, no lake and no key but the one that signs answers. */
 export interface ServingDeps {
   /** The public store. */
-  store: Store;
+  store: Pick<Store, "get" | "getRange" | "head">;
   follower: Follower;
   log: Pick<Log, "append" | "read" | "partitions">;
   answers: Signer;

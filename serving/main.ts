@@ -1,5 +1,5 @@
 import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, ListenOptions } from "node:net";
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 
@@ -8,6 +8,8 @@ export interface ServeOptions {
   /** 0 picks a free one. */
   port: number;
   host: string;
+  /** Other processes may listen there too, each getting a share of the connections. */
+  shared?: boolean;
   /** Sockets at once (default 10,000); more are refused at once instead of slowing everybody. */
   maxConnections?: number;
   /** How long answers under way may take once closing began, ms (default 10,000). */
@@ -40,19 +42,20 @@ export class CannotListen extends Error {
   }
 }
 
-function listen(server: Server, host: string, port: number): Promise<void> {
+function listen(server: Server, host: string, port: number, shared: boolean): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => reject(new CannotListen(host, port, error.code)));
-    server.listen({ host, port }, resolve);
+    // Several processes may share the port where the system and Node (from 22.12) can; elsewhere the second is refused.
+    server.listen({ host, port, reusePort: shared } as ListenOptions, resolve);
   });
 }
 
 /** Listen with the app. @throws CannotListen */
-export async function serve({ app, port, host, maxConnections, graceMs }: ServeOptions): Promise<Serving> {
+export async function serve({ app, port, host, shared, maxConnections, graceMs }: ServeOptions): Promise<Serving> {
   const server = createServer({ headersTimeout: HEADERS_MS, requestTimeout: REQUEST_MS }, toNodeHandler(app));
   server.maxConnections = maxConnections ?? 10_000;
   server.timeout = SILENCE_MS;
-  await listen(server, host, port);
+  await listen(server, host, port, shared === true);
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;
   return {

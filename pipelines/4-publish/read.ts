@@ -23,14 +23,14 @@ export interface ReadLeaf {
 const MAX_CHECKPOINT_BYTES = 64 * 1024;
 
 /** The store's checkpoint, verified; null when nothing was ever published. @throws BadNote */
-export async function readCheckpoint(store: Store, trust: CheckpointTrust): Promise<Checkpoint | null> {
+export async function readCheckpoint(store: Pick<Store, "get">, trust: CheckpointTrust): Promise<Checkpoint | null> {
   const object = await store.get(CHECKPOINT, { maxBytes: MAX_CHECKPOINT_BYTES });
   return object && openCheckpoint(object.bytes, trust);
 }
 
 /** Objects of the log from a store, for the tree's readers. */
 export const fetchFrom =
-  (store: Store): FetchObject =>
+  (store: Pick<Store, "get">): FetchObject =>
   async (path) =>
     (await store.get(path))?.bytes ?? null;
 
@@ -44,7 +44,7 @@ export class RecordReader {
   ) {}
 
   /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
-  static open(store: Store, head: { size: number; root: Buffer }): Promise<RecordReader> {
+  static open(store: Pick<Store, "get">, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return RecordReader.over(fetchFrom(store), head);
   }
 

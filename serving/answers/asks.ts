@@ -7,6 +7,7 @@ import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
+import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine } from "../tables/ask-line.ts";
 
 export interface AskLimits {
@@ -77,6 +78,7 @@ export class Asks {
     try {
       await this.deps.log.append([this.#record(ask, now)]);
     } catch (error) {
+      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
       this.deps.logger.error({ err: error }, "an ask could not be appended");
       throw new Problem("log_unavailable", "the url could not be put in line; ask again", {
         headers: { "retry-after": "5" },

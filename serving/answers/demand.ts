@@ -96,19 +96,19 @@ export class Demand {
     for (let i = 0; i < most.length; i += this.#bounds.perRecord) {
       const asked = most.slice(i, i + this.#bounds.perRecord).map(([cap, clients]) => ({ cap, clients }));
       const key = `demand/${this.#replica}`;
-      const record = sealEnvelope(
-        {
-          v: ENVELOPE_VERSION,
-          type: "demand",
-          event_id: recordId("demand", key, `${day}/${this.#seq++}`),
-          key,
-          observed_at: rfc3339(clock.now()),
-          producer: "serving",
-          body: { day, replica: this.#replica, asked },
-        },
-        log.partitions,
-      );
       try {
+        const record = sealEnvelope(
+          {
+            v: ENVELOPE_VERSION,
+            type: "demand",
+            event_id: recordId("demand", key, `${day}/${this.#seq++}`),
+            key,
+            observed_at: rfc3339(clock.now()),
+            producer: "serving",
+            body: { day, replica: this.#replica, asked },
+          },
+          log.partitions,
+        );
         await log.append([record]);
       } catch (error) {
         logger.warn({ err: error }, "a tally of checks could not be appended; it is kept for the next");

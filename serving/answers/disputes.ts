@@ -14,6 +14,7 @@ import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.
 import { recordId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
+import { TakesNothing } from "../replica/late-log.ts";
 import type { View } from "../tables/view.ts";
 import { saidOf } from "./said.ts";
 
@@ -65,6 +66,7 @@ export class Disputes {
       return await this.#append(cap, signed, now);
     } catch (error) {
       this.#recent.delete(id);
+      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
       this.deps.logger.error({ err: error }, "a dispute could not be appended");
       throw new Problem("log_unavailable", "the dispute could not be recorded; send it again", {
         headers: { "retry-after": "5" },

@@ -1,4 +1,5 @@
 import { HTTPResponse } from "h3";
+import { sha256hex } from "../../infra/canonical.ts";
 import type { ObjectInfo, Store } from "../../infra/store/store.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.ts";
 import { Problem } from "../http/problem.ts";
@@ -24,6 +25,8 @@ const STEP = 1024 * 1024;
 /** A store's etag as a strong HTTP one. */
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
 
+const etagOfKey = (key: string): string => `"${sha256hex(key).slice(0, 32)}"`;
+
 /** Serves the public store at the root of the service, under the same paths. */
 export class PublicObjects {
   constructor(private readonly store: Pick<Store, "head" | "get" | "getRange">) {}
@@ -35,7 +38,8 @@ export class PublicObjects {
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
     const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
     const immutable = cacheControl.endsWith("immutable");
-    const etag = etagOf(info);
+    // What never changes is named by its key alone, so that every replica and mirror gives it the same etag.
+    const etag = immutable ? etagOfKey(key) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
       ...{ "x-content-type-options": "nosniff", "access-control-allow-origin": "*" },

@@ -21,16 +21,21 @@ export class PublishedTree {
   #last: Snapshot | null = null;
 
   constructor(
-    private readonly store: Store,
-    private readonly trust: CheckpointTrust,
+    private readonly store: Pick<Store, "get">,
+    private trusted: CheckpointTrust,
   ) {}
+
+  /** Whom to believe from the next look on: keys are rotated. What was read stays, and has to be gone on from. */
+  trust(trust: CheckpointTrust): void {
+    this.trusted = trust;
+  }
 
   /**
    * The newest snapshot, or null before the first publication.
    * @throws BadNote, MissingObject, Tampered; HistoryChanged when it does not go on from the last one.
    */
   async newest(): Promise<Snapshot | null> {
-    const head = await readCheckpoint(this.store, this.trust);
+    const head = await readCheckpoint(this.store, this.trusted);
     const last = this.#last;
     if (!head) {
       if (last) throw new HistoryChanged(`the checkpoint of ${last.head.size} leaves is gone`);

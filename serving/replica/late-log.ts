@@ -1,0 +1,80 @@
+import type { Clock } from "../../infra/clock.ts";
+import { LogDown } from "../../infra/log/errors.ts";
+import type { Appended, Log, LogRecord, NewRecord, ReadOptions } from "../../infra/log/log.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+
+/** What serving asks of a log. */
+export type ServingLog = Pick<Log, "append" | "read" | "bounds" | "partitions">;
+
+/** This replica has no log at all: it answers, and takes nothing in. Asking again changes nothing here. */
+export class TakesNothing extends Error {
+  constructor() {
+    super("this replica only answers; what is to be put on record has to be sent to the service itself");
+    this.name = "TakesNothing";
+  }
+}
+
+const refuse = async (): Promise<never> => {
+  throw new TakesNothing();
+};
+
+/** The log of a replica that was given none. Partitions are asked for before an append, which then is refused. */
+export const NO_LOG: ServingLog = { partitions: 1, append: refuse, read: refuse, bounds: refuse };
+
+/** Pause before opening is tried again, ms: doubled up to the longest. */
+const PAUSE_MS = 500;
+const MAX_PAUSE_MS = 30_000;
+
+/**
+ * A log that is opened behind the replica's back: a cluster that is down keeps nobody from being answered, only from
+ * putting something on record. Until it is open every call is refused as LogDown.
+ */
+export class LateLog implements ServingLog {
+  #log: Log | null = null;
+  #why: unknown = new Error("it is being opened");
+  readonly #stop = new AbortController();
+  readonly #opening: Promise<void>;
+
+  constructor(
+    private readonly open: () => Promise<Log>,
+    private readonly clock: Pick<Clock, "sleep">,
+    private readonly logger: Pick<Logger, "warn">,
+  ) {
+    this.#opening = this.#begin();
+  }
+
+  /** @throws LogDown while it is not open */
+  get partitions(): number {
+    return this.#opened().partitions;
+  }
+
+  append = async (records: readonly NewRecord[]): Promise<Appended[]> => this.#opened().append(records);
+  read = async (topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> =>
+    this.#opened().read(topic, partition, from, options);
+  bounds = async (topic: string, partition: number): Promise<{ start: number; end: number }> =>
+    this.#opened().bounds(topic, partition);
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("closed"));
+    await this.#opening;
+    await this.#log?.close();
+  }
+
+  #opened(): Log {
+    if (!this.#log) throw new LogDown("using the log", this.#why);
+    return this.#log;
+  }
+
+  async #begin(): Promise<void> {
+    for (let pause = PAUSE_MS; !this.#stop.signal.aborted; pause = Math.min(MAX_PAUSE_MS, pause * 2)) {
+      try {
+        this.#log = await this.open();
+        return;
+      } catch (error) {
+        this.#why = error;
+        this.logger.warn({ err: error }, "the log could not be opened: nothing can be put on record here meanwhile");
+      }
+      await this.clock.sleep(pause, this.#stop.signal).catch(() => undefined);
+    }
+  }
+}

@@ -1,0 +1,120 @@
+import { join } from "node:path";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { type Keeper, openKeeper } from "../../infra/store/keeper.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { KeysDocument } from "../../pipelines/4-publish/keys.ts";
+import { MirrorUsage } from "../../pipelines/mirror/errors.ts";
+import { type MirrorSummary, mirrorOnce } from "../../pipelines/mirror/mirror.ts";
+import type { Source } from "../../pipelines/mirror/source.ts";
+import { MirrorState } from "../../pipelines/mirror/state.ts";
+import { fromPins, type GivenKeys } from "../../pipelines/mirror/trust.ts";
+import { PublishedTree, type Snapshot } from "../tables/tree.ts";
+
+export interface ProvenTreeParts {
+  source: Source;
+  /** Folder of the mirror: `public`, `state` and the keeper's lock. Processes of one machine may share it. */
+  dir: string;
+  /** Name of the log that this service answers for. */
+  origin: string;
+  keys: GivenKeys;
+  clock: Clock;
+  logger: Logger;
+  metrics: Metrics;
+}
+
+/**
+ * The published tree of a replica: a mirror on its own disk. Of the processes that share the folder one, the keeper,
+ * copies and proves; when it dies the next one that looks is the keeper. All of them read the proven snapshot only.
+ */
+export class ProvenTree {
+  #jwks: Jwks | null = null;
+  #tree: PublishedTree | null = null;
+  #trusted = "";
+  #loaded = false;
+
+  private constructor(
+    private readonly parts: ProvenTreeParts,
+    readonly store: Store,
+    private readonly stateStore: Store,
+    private readonly keeper: Keeper,
+  ) {}
+
+  static async open(parts: ProvenTreeParts): Promise<ProvenTree> {
+    const store = await openDirectoryStore(join(parts.dir, "public"));
+    const stateStore = await openDirectoryStore(join(parts.dir, "state"));
+    return new ProvenTree(parts, store, stateStore, openKeeper(join(parts.dir, "keeper.sqlite")));
+  }
+
+  /** The keys document of the newest proven snapshot, or null before the first. */
+  get jwks(): Jwks | null {
+    return this.#jwks;
+  }
+
+  /**
+   * Brings the mirror up to its source if that is this process's work. @returns null when it is another's
+   * @throws what `mirrorOnce` throws; the snapshot stays as it was
+   */
+  async follow(): Promise<MirrorSummary | null> {
+    const { source, keys, clock, logger, metrics } = this.parts;
+    if (!this.keeper.tries()) return null;
+    const done = await mirrorOnce({
+      ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
+      // A log that stands still is no reason to answer nothing: how old the record is, everybody sees in it.
+      maxAgeSeconds: 0,
+      say: (text) => logger.info(text),
+    });
+    metrics.count("touchstone_replica_runs_total", { result: done.result });
+    return done;
+  }
+
+  /**
+   * The newest proven snapshot, or null before the first. At a start the one on the disk is answered from, whatever the
+   * source does; after that a source that fails or lies fails the look, so that readiness tells.
+   * @throws MirrorUsage for a mirror of another log, and what `follow` and `PublishedTree` throw
+   */
+  async newest(): Promise<Snapshot | null> {
+    const failed = await this.follow().then(
+      () => null,
+      (error: unknown) => ({ error }),
+    );
+    if (failed && this.#loaded) throw failed.error;
+    const snapshot = await this.#read();
+    if (failed && !snapshot) throw failed.error;
+    if (failed) this.parts.logger.warn({ err: failed.error }, "the source cannot be followed; answering from our copy");
+    this.#loaded = true;
+    return snapshot;
+  }
+
+  async close(): Promise<void> {
+    this.keeper.close();
+    await this.store.close();
+    await this.stateStore.close();
+  }
+
+  async #read(): Promise<Snapshot | null> {
+    const state = new MirrorState(this.stateStore);
+    const [pins, trusted] = [await state.pins(), await state.trusted()];
+    if (!pins || !trusted) return null;
+    const text = JSON.stringify(pins);
+    const trust = fromPins(pins);
+    if (trust.log.name !== this.parts.origin) {
+      throw new MirrorUsage(`the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
+    }
+    if (this.#tree && text !== this.#trusted) this.#tree.trust(trust);
+    this.#tree ??= new PublishedTree(this.store, trust);
+    this.#trusted = text;
+    if (trusted.keys) this.#jwks = (await this.#keysOf(trusted.keys)) ?? this.#jwks;
+    return this.#tree.newest();
+  }
+
+  async #keysOf({ key, sha256 }: { key: string; sha256: string }): Promise<Jwks | null> {
+    const object = await this.store.get(key);
+    if (!object || sha256hex(object.bytes) !== sha256) return null;
+    const { keys } = KeysDocument.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
+    return { keys: keys as unknown as Jwks["keys"] };
+  }
+}
