@@ -68,9 +68,12 @@ export function isQuickEnvelope(value: unknown): value is Envelope<RecordType> {
     TIME.test(observed_at) &&
     isText(producer, 120) &&
     typeof type === "string" &&
-    BODY.get(type)?.(body) === true
+    isQuickBody(type, body)
   );
 }
+
+/** Is this parsed value a body that the type's schema takes as it is? False decides nothing, as above. */
+export const isQuickBody = (type: string, body: unknown): boolean => BODY.get(type)?.(body) === true;
 
 /** Types of records whose bodies are judged quickly. */
 export const QUICK_TYPES: ReadonlySet<string> = new Set([...BODY].flatMap(([type, quick]) => (quick ? [type] : [])));

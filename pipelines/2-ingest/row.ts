@@ -1,9 +1,9 @@
-import { isAscii } from "node:buffer";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
+import { PLAIN_TIME, plainLine, textOf } from "./plain.ts";
 import { isQuickEnvelope } from "./quick.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
@@ -23,7 +23,6 @@ export interface Rejected {
 
 export type Read = { ok: true; line: string } | { ok: false; rejected: Rejected };
 
-const utf8 = new TextDecoder("utf-8");
 const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
 
 /**
@@ -32,6 +31,8 @@ const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "pr
  */
 export function readRow(record: LogRecord): Read {
   const text = textOf(record.value);
+  const plain = plainLine(record, text, isoOf(record.appendedAt));
+  if (plain !== null) return { ok: true, line: plain };
   let envelope = quickly(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
@@ -40,19 +41,11 @@ export function readRow(record: LogRecord): Read {
   }
   const wrong = misplaced(record, envelope);
   if (wrong) return refuse(record, wrong);
-  const reprinted = bodyIfReprinted(text, envelope);
-  if (reprinted !== null) return { ok: true, line: lineOf(record, envelope, reprinted) };
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   if (unreadable) return refuse(record, unreadable);
   return { ok: true, line: lineOf(record, envelope, body.text as string) };
 }
-
-/** Nearly every record is ASCII, which needs no decoder. */
-const textOf = (bytes: Uint8Array): string =>
-  isAscii(bytes)
-    ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
-    : utf8.decode(bytes);
 
 /** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
 function quickly(text: string): Envelope | null {
@@ -64,34 +57,6 @@ function quickly(text: string): Envelope | null {
   } catch {
     return null;
   }
-}
-
-/** Openers of nesting that a plain record may have; each level needs one, so as many cannot be nested deeper. */
-const FEW_OPENERS = MAX_DEPTH;
-const OPENERS = ["{", "["];
-/** Where readers may disagree: an escape, or a number with an exponent. Prints of numbers have no other oddity. */
-const ODD = ["\\", "e+", "e-"];
-
-/**
- * The body's text where printing the parsed record again gives the very text that came: then nothing in it is said
- * twice, and its numbers are as we print them. That holds for all that we write; null asks for the scan.
- */
-function bodyIfReprinted(text: string, envelope: Envelope): string | null {
-  if (ODD.some((sign) => text.includes(sign)) || !hasFewOpeners(text)) return null;
-  const body = JSON.stringify(envelope.body);
-  const { cap, event_id, key, observed_at, producer, type, v } = envelope;
-  const whole =
-    `{"body":${body},${cap === undefined ? "" : `"cap":"${cap}",`}"event_id":"${event_id}","key":${JSON.stringify(key)},` +
-    `"observed_at":"${observed_at}","producer":${JSON.stringify(producer)},"type":"${type}","v":${v}}`;
-  return whole === text ? body : null;
-}
-
-function hasFewOpeners(text: string): boolean {
-  let left = FEW_OPENERS;
-  for (const opener of OPENERS) {
-    for (let at = text.indexOf(opener); at >= 0; at = text.indexOf(opener, at + 1)) if (--left < 0) return false;
-  }
-  return true;
 }
 
 /** JSON by hand: ids, types and times were checked to hold nothing that needs an escape. */
@@ -148,9 +113,6 @@ function misplaced(record: LogRecord, envelope: Envelope): string | null {
   if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
   return isTime(envelope.observed_at) ? null : "observed_at is no time";
 }
-
-/** A moment of the first 28 days of a month: needs no calendar. */
-const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 
 /** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
 function isTime(text: string): boolean {

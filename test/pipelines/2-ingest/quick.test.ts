@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { LogRecord } from "../../../infra/log/log.ts";
+import { plainLine, textOf as textOfBytes } from "../../../pipelines/2-ingest/plain.ts";
 import { compileQuick, isQuickEnvelope, QUICK_TYPES } from "../../../pipelines/2-ingest/quick.ts";
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
@@ -143,6 +144,49 @@ describe("a row", () => {
         expect(JSON.parse(line.body)).toEqual(JSON.parse(all).body);
       }),
     );
+  });
+
+  test("is read at a glance in the form that we write, and member by member in any other, to the same end", () => {
+    const member = fc.constantFrom("body", "cap", "event_id", "key", "observed_at", "producer", "type", "v");
+    const change = fc.oneof(
+      fc.constant((text: string) => text),
+      fc.tuple(member, fc.jsonValue({ maxDepth: 1 })).map(
+        ([name, value]) =>
+          (text: string) =>
+            text.replace(/(?=,"(?:cap|event_id)":)/, `,"${name}":${JSON.stringify(value)}`),
+      ),
+      fc.constantFrom("\\", '"', "{", "}", ",", "1e5", " ", "\t", "\u0000", "\ufffd", "é", "__proto__").chain((piece) =>
+        fc.nat().map((n) => (text: string) => {
+          const at = n % text.length;
+          return text.slice(0, at) + piece + text.slice(at);
+        }),
+      ),
+      fc.nat().map((n) => (text: string) => text.slice(0, n % text.length) + text.slice((n % text.length) + 1)),
+      fc.integer({ min: 295, max: 305 }).map((n) => (text: string) => text.replace("{", `{"x":${"9".repeat(n)},`)),
+      fc.integer({ min: 60, max: 66 }).map((n) => (text: string) => {
+        const nested = `"x":${"[".repeat(n)}${"]".repeat(n)},`;
+        return text.replace('{"body":{', `{"body":{${nested}`);
+      }),
+    );
+    let plain = 0;
+    fc.assert(
+      fc.property(fc.constantFrom(...texts), change, (text, changed) => {
+        const sent = recordOf(text);
+        const record = { ...sent, value: Buffer.from(changed(text)) };
+        const line = plainLine(record, textOfBytes(record.value), new Date(0).toISOString());
+        // A first member that nobody knows makes it read member by member; nothing else may differ by it.
+        const around = record.value.toString().replace("{", '{"zzz":1,');
+        const read = readRow({ ...record, value: Buffer.from(around) });
+        if (line === null) return;
+        plain++;
+        if (!read.ok) throw new Error(`${changed(text)}: ${read.rejected.reason}`);
+        const { extra, ...same } = JSON.parse(read.line) as Record<string, unknown>;
+        expect(extra).toBe('{"zzz":1}');
+        expect(JSON.parse(line)).toEqual(same);
+      }),
+      { numRuns: 2_000 },
+    );
+    expect(plain).toBeGreaterThan(100);
   });
 
   test("a body said twice is the last one, as JSON.parse takes it", () => {
