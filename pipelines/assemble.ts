@@ -11,6 +11,8 @@ import { createIngest, type Ingest } from "./2-ingest/ingest.ts";
 import { INGEST_TABLES } from "./2-ingest/load.ts";
 import { createMemory } from "./2-ingest/memory.ts";
 import { createPublisher, type Publisher } from "./4-publish/publisher.ts";
+import { movedOut } from "./5-archive/moved.ts";
+import { archivePlace, trustOf } from "./5-archive/place.ts";
 import { AskLine } from "./asks.ts";
 import { folders, type Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
@@ -57,7 +59,9 @@ export async function openIngest(parts: Parts, clock: Clock): Promise<{ lake: La
     init: INGEST_TABLES,
   });
   const ownHosts = [new URL(config.base_url).host];
-  return { lake, ingest: createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts }) };
+  const trust = trustOf(originOf(config.base_url), parts.keys);
+  const moved = movedOut({ publicStore: parts.publicStore, trust, partitions: log.partitions, logger });
+  return { lake, ingest: createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts, moved }) };
 }
 
 /**
@@ -147,6 +151,7 @@ export async function assemble(
     logger,
     metrics,
     ownOrigins,
+    archive: archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
   });
   const close = async () => {
     observer.stop();

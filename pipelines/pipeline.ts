@@ -7,21 +7,19 @@ import { planDay, reservedFor } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
-import { listingFacts } from "./2-ingest/listing-facts.ts";
-import { lakePositions } from "./2-ingest/load.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
-import { gradeRun } from "./3-grade/grade.ts";
-import type { Thief } from "./3-grade/kin.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
 import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
+import { type ArchivePlace, type ArchiveReport, makeArchive } from "./5-archive/archive.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import { type AskLine, demandBefore } from "./asks.ts";
 import { budgetReport, keepReport } from "./budget/report.ts";
 import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
+import { gradeLake } from "./owners/grading.ts";
 import type { RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
@@ -50,6 +48,7 @@ export interface PipelineParts {
   metrics?: Metrics;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins: readonly string[];
+  archive: ArchivePlace;
 }
 
 export interface GradeReport {
@@ -186,48 +185,32 @@ export class Pipeline {
     await ingest.pass();
     const due = await this.#due(now);
     const at = rfc3339(now);
-    // One transaction: rows, positions and what is dirty are of one moment, whatever is ingested meanwhile.
-    const { facts, graded, thieves, positions } = await lake.transaction(async (tx) => {
-      const facts = await listingFacts(tx, due === null ? "all" : "changed");
-      const spokenOf = new Set((await tx.all<{ cap: string }>(sql("40_spoken_of"))).map(({ cap }) => cap));
-      const dirty = (await tx.all<{ cap: string }>(sql("40_dirty"))).map(({ cap }) => cap);
-      const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
-      await tx.run(sql("41_graded"));
-      const graded = caps.length
-        ? await gradeRun(tx, {
-            now,
-            caps,
-            leaveOut: (line) => {
-              this.#remember(line);
-              return !spokenOf.has(line.cap) && publisher.saysNothing(at, line);
-            },
-          })
-        : null;
-      const thieves = graded ? await tx.all<Thief>(sql("51_thieves")) : [];
-      return { facts, graded, thieves, positions: await lakePositions(tx) };
+    const { facts, run, thieves, positions } = await gradeLake(lake, now, due, {
+      saysNothing: (moment, line) => publisher.saysNothing(moment, line),
+      onLine: (line) => this.#remember(line),
     });
     await publisher.publishListings(facts.listed, facts.unlisted);
-    if (!graded) return { caps: 0, rows: 0, cards: 0 };
-    this.parts.metrics?.count("touchstone_grade_endpoints_read_total", {}, graded.read.caps);
-    this.parts.metrics?.count("touchstone_grade_rows_read_total", {}, graded.read.rows);
-    this.parts.metrics?.count("touchstone_grade_lines_left_out_total", {}, graded.read.leftOut);
-    await keepKin(privateStore, graded.kinSha256, thieves);
+    if (!run) return { caps: 0, rows: 0, cards: 0 };
+    this.parts.metrics?.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
+    this.parts.metrics?.count("touchstone_grade_rows_read_total", {}, run.read.rows);
+    this.parts.metrics?.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
+    await keepKin(privateStore, run.kinSha256, thieves);
     const header = {
       v: 1 as const,
       log: logId,
       now: rfc3339(now),
       params_sha256: PARAMS_SHA256,
       positions,
-      kin_sha256: graded.kinSha256,
-      changed: graded.lines.length,
+      kin_sha256: run.kinSha256,
+      changed: run.lines.length,
     };
-    await writeRun(privateStore, header, graded.lines);
+    await writeRun(privateStore, header, run.lines);
     const taken = await publisher.takeNewRuns(({ positions }) => correctionsBelow(lake, positions));
     // Endpoints whose kin changed are due at once.
-    for (const cap of graded.kinDue) this.#dueAt?.set(cap, at);
+    for (const cap of run.kinDue) this.#dueAt?.set(cap, at);
     // What a run said that was not taken is said by nobody else: nothing of it is dirty any more.
-    if (taken.some((run) => !run.taken)) this.#dueAt = null;
-    return { ...graded.read, cards: taken.reduce((sum, run) => sum + run.cards, 0) };
+    if (taken.some((one) => !one.taken)) this.#dueAt = null;
+    return { ...run.read, cards: taken.reduce((sum, one) => sum + one.cards, 0) };
   }
 
   /** When these cards change next by time alone. */
@@ -289,6 +272,12 @@ export class Pipeline {
   /** The evidence of every day that is closed and has none yet, and of what came late; docs/evidence.md. */
   evidence(now: Date): Promise<EvidenceReport> {
     return makeEvidence(this.parts, now);
+  }
+
+  /** Days older than 110 days, filed, published and taken out of the lake; docs/archive.md. */
+  async archive(now: Date): Promise<ArchiveReport> {
+    await this.parts.ingest.pass();
+    return makeArchive({ ...this.parts, ...this.parts.archive }, now);
   }
 
   /** Keeps the budget of today for `touchstone budget`, which cannot read the lake beside us. */

@@ -71,6 +71,12 @@ export const JOBS: readonly Job[] = [
     run: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
   },
   {
+    name: "archive",
+    cadence: "0 30 3 * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => pipeline.archive(clock.now()),
+  },
+  {
     name: "history",
     cadence: "0 4 * * * *",
     lane: "record",

@@ -22,6 +22,9 @@ export interface ArchiveParts extends EvidenceParts, FilingParts {
   rowsAFile?: number;
 }
 
+/** What the archive needs beside the parts of every job. */
+export type ArchivePlace = Pick<ArchiveParts, "publicStore" | "trust" | "cards" | "jwks" | "baseUrl">;
+
 export interface ArchiveReport {
   /** Days that got files, oldest first. */
   days: string[];

@@ -34,7 +34,7 @@ afterEach(async () => {
 /** A process with what planning needs: the lake, both stores and the publisher. */
 function process_(caps = CAPS): Pipeline {
   const { lake, ingest } = records;
-  const unused = {} as Pick<PipelineParts, "observer" | "askLine">;
+  const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "archive">;
   return new Pipeline({
     ...unused,
     ...{ now: () => now, logId: records.log.id, privateStore: publishing.privateStore, lake, ingest, publisher, caps },

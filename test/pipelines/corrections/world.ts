@@ -118,8 +118,8 @@ export async function openWorld() {
       metrics,
     });
     await publisher.publishKeys(keysDocument(keys.ring));
-    // Grading, publishing and the volatile table never ask the observer, the line of asks or the purse.
-    const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps">;
+    // Grading, publishing and the volatile table never ask the observer, the line of asks, the purse or the archive.
+    const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
     const pipeline = new Pipeline({
       ...unused,
       ...{ now: () => clock.now(), logId: log.id, privateStore: guarded, lake, memory: createMemory(lake) },
