@@ -85,9 +85,11 @@ function hasFewOpeners(text: string): boolean {
 
 /**
  * Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
- * Escapes and odd numbers are read one way here and another way there.
+ * Escapes and odd numbers are read one way here and another way there. Space around the body is not the body's.
  */
 const isPlain = (body: string, text: string): boolean =>
+  body.startsWith("{") &&
+  body.endsWith("}") &&
   !text.includes("\\") &&
   !text.includes("\ufffd") &&
   !body.includes("__proto__") &&

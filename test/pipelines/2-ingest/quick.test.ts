@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
+import { canonicalText } from "../../../infra/canonical.ts";
 import type { LogRecord } from "../../../infra/log/log.ts";
 import { plainLine, textOf as textOfBytes } from "../../../pipelines/2-ingest/plain.ts";
 import { compileQuick, isQuickEnvelope, QUICK_TYPES } from "../../../pipelines/2-ingest/quick.ts";
@@ -168,17 +169,17 @@ describe("a row", () => {
         return text.replace('{"body":{', `{"body":{${nested}`);
       }),
     );
-    let plain = 0;
+    const glance = (record: LogRecord) => plainLine(record, textOfBytes(record.value), new Date(0).toISOString());
+    for (const text of ours) expect(glance(recordOf(text)), text).not.toBeNull();
+    const sorted = texts.map((text) => canonicalText(JSON.parse(text)));
     fc.assert(
-      fc.property(fc.constantFrom(...texts), change, (text, changed) => {
-        const sent = recordOf(text);
-        const record = { ...sent, value: Buffer.from(changed(text)) };
-        const line = plainLine(record, textOfBytes(record.value), new Date(0).toISOString());
+      fc.property(fc.constantFrom(...sorted), change, (text, changed) => {
+        const record = { ...recordOf(text), value: Buffer.from(changed(text)) };
+        const line = glance(record);
         // A first member that nobody knows makes it read member by member; nothing else may differ by it.
         const around = record.value.toString().replace("{", '{"zzz":1,');
         const read = readRow({ ...record, value: Buffer.from(around) });
         if (line === null) return;
-        plain++;
         if (!read.ok) throw new Error(`${changed(text)}: ${read.rejected.reason}`);
         const { extra, ...same } = JSON.parse(read.line) as Record<string, unknown>;
         expect(extra).toBe('{"zzz":1}');
@@ -186,7 +187,6 @@ describe("a row", () => {
       }),
       { numRuns: 2_000 },
     );
-    expect(plain).toBeGreaterThan(100);
   });
 
   test("a body said twice is the last one, as JSON.parse takes it", () => {
