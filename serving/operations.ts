@@ -2,6 +2,7 @@ import type { HTTPResponse } from "h3";
 import type { z } from "zod";
 import type { Service } from "./context.ts";
 import type { Limiter } from "./http/limits.ts";
+import { ARCHIVE } from "./operations/archive.ts";
 import { check } from "./operations/check.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
 import { disputes } from "./operations/disputes.ts";
@@ -49,6 +50,7 @@ export interface Operation {
 export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,
+  ...ARCHIVE,
   disputes,
   ...DISCOVERY,
   ...PAGES,

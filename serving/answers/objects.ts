@@ -31,8 +31,15 @@ const etagOfKey = (key: string): string => `"${sha256hex(key).slice(0, 32)}"`;
 export class PublicObjects {
   constructor(private readonly store: Pick<Store, "head" | "get" | "getRange">) {}
 
-  /** @throws Problem not_found for keys that are not served or not there; range_not_satisfiable. */
-  async answer(key: string, request: { headers: Headers; method: string }): Promise<HTTPResponse> {
+  /**
+   * @param sha256 hex of the object's bytes, where the log names it: sent as Repr-Digest (RFC 9530)
+   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable.
+   */
+  async answer(
+    key: string,
+    request: { headers: Headers; method: string },
+    sha256?: string | undefined,
+  ): Promise<HTTPResponse> {
     const kind = kindOfKey(key);
     const info = kind ? await this.store.head(key) : null;
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
@@ -45,6 +52,7 @@ export class PublicObjects {
       ...{ "x-content-type-options": "nosniff", "access-control-allow-origin": "*" },
       ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
       ...(immutable ? { "accept-ranges": "bytes" } : {}),
+      ...(sha256 ? { "repr-digest": `sha-256=:${Buffer.from(sha256, "hex").toString("base64")}:` } : {}),
       // Bytes that a stranger chose are never shown under our name.
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };

@@ -7,7 +7,10 @@ const below = (root: string, path: string): Operation => ({
   summary: `Objects of the public log: ${root}`,
   type: "application/octet-stream",
   limiter: (service) => service.readLimiter,
-  run: ({ service, request, path: asked }) => service.objects.answer(asked.slice(1), request),
+  run({ service, request, path: asked }) {
+    const key = asked.slice(1);
+    return service.objects.answer(key, request, service.follower.view.archive.sha256Of(key));
+  },
 });
 
 /** The public store at the root of the service. */

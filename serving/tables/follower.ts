@@ -117,6 +117,7 @@ export class Follower {
     const before = (cap: string): Entry | undefined => changes.get(cap) ?? old.entry(cap);
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
       if (leaf.kind === "evidence") old.evidence.add(leaf);
+      if (leaf.kind === "archive") old.archive.add(leaf);
       const entry = foldLeaf(before, leaf, bytes);
       if (!entry) continue;
       changes.set(entry.cap, entry);

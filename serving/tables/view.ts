@@ -1,4 +1,5 @@
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import { ArchiveFiles } from "./archive.ts";
 import type { Entry } from "./entry.ts";
 import { EvidenceFiles } from "./evidence.ts";
 import { Layered } from "./layered.ts";
@@ -42,6 +43,7 @@ export interface ViewParts {
   volatile: Volatile;
   names: Names;
   evidence: EvidenceFiles;
+  archive: ArchiveFiles;
 }
 
 /**
@@ -55,6 +57,7 @@ export class View {
   readonly volatile: Volatile;
   readonly names: Names;
   readonly evidence: EvidenceFiles;
+  readonly archive: ArchiveFiles;
   #payees: PayeeTable | undefined;
   readonly #memo = new Map<string, unknown>();
 
@@ -65,11 +68,13 @@ export class View {
     this.volatile = parts.volatile;
     this.names = parts.names;
     this.evidence = parts.evidence;
+    this.archive = parts.archive;
   }
 
   static empty(origin: string): View {
     const nothing = { size: 0, entries: Layered.empty<Entry>(), volatile: NO_VOLATILE };
-    return new View({ origin, ...nothing, names: new Names(), evidence: new EvidenceFiles() });
+    const growing = { names: new Names(), evidence: new EvidenceFiles(), archive: new ArchiveFiles() };
+    return new View({ origin, ...nothing, ...growing });
   }
 
   entry(cap: string): Entry | undefined {

@@ -1,0 +1,34 @@
+import { z } from "zod";
+import { ArchiveManifest } from "../../pipelines/record/archive.ts";
+import { isId } from "../../pipelines/record/ids.ts";
+import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
+
+const once = { error: "must be given at most once" };
+
+/** Query of GET /v1/archive. A page past the end is empty and no error. */
+export const ArchiveQuery = z.object({
+  subject: z.enum(ARCHIVE_SUBJECTS, `must be one of ${ARCHIVE_SUBJECTS.join(", ")}, once`).optional(),
+  page: z
+    .string(once)
+    .regex(/^[1-9]\d{0,8}$/, "must be a whole number from 1")
+    .optional(),
+});
+export type ArchiveQuery = z.infer<typeof ArchiveQuery>;
+
+/** Path parameter of GET /v1/archive/{id}. */
+export const ArchiveParams = z.object({
+  id: z.string().refine((text) => isId("arc", text), {
+    message: "not an archive id: arc_ and 26 characters of 0-9 and A-Z without I, L, O, U",
+  }),
+});
+
+/** Interface, "Archive list response": these members and no other. */
+export const ArchiveList = z.strictObject({
+  schema: z.literal("svc.archive.list.v1"),
+  kept_in_the_database_for: z.record(z.string(), z.string()),
+  never_moved: z.array(z.string()),
+  manifests: z.array(ArchiveManifest),
+  next: z.string().nullable(),
+});
+export type ArchiveList = z.infer<typeof ArchiveList>;
+export { ArchiveManifest };
