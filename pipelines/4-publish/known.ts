@@ -1,5 +1,5 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
-import { listingFacts, type PublishedFold } from "./fold.ts";
+import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
@@ -16,6 +16,12 @@ export function unknownDrafts(fold: PublishedFold, drafts: readonly Draft[]): Dr
   }
   return [...byThing.values()].filter((draft) => !isKnown(fold, draft));
 }
+
+/** What is known of these endpoints now, and those that no source names any more, as drafts of their leaves. */
+export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonly string[]): Draft[] => [
+  ...listed.map((listing): Draft => ({ kind: "listing", ...listingFacts(listing) })),
+  ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
+];
 
 /** Name of what a draft is about, or null when each one is a thing of its own. */
 function thingOf(draft: Draft): string | null {

@@ -12,12 +12,12 @@ import type { View } from "../record/volatile.ts";
 import { type Filing, planFilings } from "./archive-fold.ts";
 import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
-import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
+import type { ListingFacts, PublishedFold } from "./fold.ts";
 import { type Freeze, planFreezes } from "./freezes.ts";
 import type { CheckpointKeys } from "./head.ts";
 import { writeIndex } from "./index-build.ts";
 import { type KeysDocument, readKeys, writeKeys } from "./keys.ts";
-import { unknownDrafts } from "./known.ts";
+import { listingDrafts, unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
 import { sweepPartials } from "./sweep.ts";
@@ -120,10 +120,7 @@ export class Publisher {
 
   /** What is known of these endpoints now: a new leaf only where it differs from the published one. */
   publishListings(listings: readonly ListingFacts[], delisted: readonly string[] = []): Promise<Committed> {
-    return this.publishLeaves([
-      ...listings.map((listing): Draft => ({ kind: "listing", ...listingFacts(listing) })),
-      ...delisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
-    ]);
+    return this.publishLeaves(listingDrafts(listings, delisted));
   }
 
   /** The commitment to a day's plan, once a day; `opens` carries the salt (hex) of a day that is over. */

@@ -1,15 +1,34 @@
+import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
 import { BadPrivate } from "./generation.ts";
+import type { Draft } from "./leaves.ts";
 import { highestNumbered, numberedKey } from "./numbered.ts";
 
 /** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
 export interface Run {
   header: RunHeader;
   lines: AsyncIterable<RunLine> | Iterable<RunLine>;
+  said?: RunSaid;
 }
+
+const SaidDraft = z.looseObject({
+  kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting"]),
+  capability_id: z.string(),
+});
+
+/**
+ * What an owner's run says besides cards, for a publisher that has no lake: corrections below the run's positions, and
+ * what is known of endpoints with news.
+ */
+export type RunSaid = readonly (Draft & { kind: z.infer<typeof SaidDraft>["kind"] })[];
+
+/** Its line: the one member says what it is, a card's line has others. */
+const SaidLine = z.strictObject({ said: SaidDraft });
+
+const saidLine = (said: unknown): string => `${JSON.stringify(SaidLine.parse({ said }))}\n`;
 
 export const runKey = (n: number): string => numberedKey("runs", n);
 
@@ -34,7 +53,7 @@ const FRAME = { compressionLevel: 3, checksumFlag: true } as const;
 const MAX_RACES = 64;
 
 /**
- * Write a run under the next free number: header line, then the lines, NDJSON in one zstd frame. Create-only.
+ * Write a run under the next free number: header line, cards, what is said besides, NDJSON in one zstd frame. Create-only.
  * @param header without `n`, which the store decides. @param known number of a run that exists, to look on from.
  * @throws when the run is not of its shape: nothing is written then.
  */
@@ -43,8 +62,9 @@ export async function writeRun(
   header: Omit<RunHeader, "n">,
   lines: readonly RunLine[],
   known = -1,
+  said: RunSaid = [],
 ): Promise<number> {
-  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("");
+  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("") + said.map(saidLine).join("");
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
     const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body}`;
@@ -55,14 +75,25 @@ export async function writeRun(
 }
 
 /** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
-export async function readRun(store: Store, n: number): Promise<{ header: RunHeader; lines: RunLine[] } | null> {
+export async function readRun(
+  store: Store,
+  n: number,
+): Promise<{ header: RunHeader; lines: RunLine[]; said: RunSaid } | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {
     const [first, ...rest] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
     const header = RunHeader.parse(JSON.parse(first!));
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
-    return { header, lines: rest.map((line) => checkLine(JSON.parse(line))) };
+    const values = rest.map((line) => JSON.parse(line) as object);
+    const isCard = (value: object): boolean => "cap" in value;
+    return {
+      header,
+      lines: values.filter(isCard).map(checkLine),
+      said: values.flatMap((value) =>
+        isCard(value) ? [] : [SaidLine.parse(value).said as unknown as RunSaid[number]],
+      ),
+    };
   } catch (error) {
     throw new BadPrivate(runKey(n), (error as Error).message.slice(0, 300));
   }

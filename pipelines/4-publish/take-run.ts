@@ -7,7 +7,7 @@ import { DueDays } from "./due.ts";
 import type { PublishedFold } from "./fold.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
 import { unknownDrafts } from "./known.ts";
-import { type Run, readRun } from "./runs.ts";
+import { type Run, type RunSaid, readRun } from "./runs.ts";
 import { type CorrectionDraft, saysNothingNew, type TakenLines, takeLines } from "./take-lines.ts";
 
 /** The corrections below a run's positions, from the event log. */
@@ -66,7 +66,10 @@ export class RunTaker {
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const rest = new Set(corrections);
+    const { listings, said } = sortedSaid(run.said ?? []);
+    if (listings.length > 0)
+      await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, listings).map((draft) => [draft]) }));
+    const rest = new Set([...corrections, ...said]);
     for await (const { lines, last } of slices(run.lines)) {
       const caps = new Set(lines.map((line) => line.cap));
       const own = [...rest].filter((draft) => caps.has(draft.capability_id));
@@ -168,6 +171,15 @@ const untaken = (n: number, reason: string | null): RunResult => ({
   deferred: [],
   stale: 0,
 });
+
+/** What stands alone, and what is published with the cards that follow from it. */
+function sortedSaid(all: RunSaid) {
+  const isListing = ({ kind }: RunSaid[number]): boolean => kind === "listing" || kind === "delisting";
+  return {
+    listings: all.filter(isListing),
+    said: all.filter((draft) => !isListing(draft)) as CorrectionDraft[],
+  };
+}
 
 const takenOf = (header: RunHeader): Taken => ({ run: header.n, log: header.log, positions: header.positions });
 

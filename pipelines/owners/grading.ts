@@ -7,14 +7,6 @@ import type { Thief } from "../3-grade/kin.ts";
 import type { RunLine } from "../record/card.ts";
 import { rfc3339 } from "../record/time.ts";
 
-/** What grading knows of the tree. */
-export interface Tree {
-  /** Endpoints to look at now although no record came in. */
-  due(now: Date): Promise<readonly string[]>;
-  /** Would nothing of this line be published? */
-  saysNothing(at: string, line: Pick<RunLine, "cap" | "cards">): boolean;
-}
-
 /** What one look at a lake came to; rows, positions and what was dirty are of one moment. */
 export interface Graded {
   facts: { listed: ListingFact[]; unlisted: string[] };

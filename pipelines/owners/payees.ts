@@ -49,7 +49,11 @@ export class Payees {
     for (const thief of [...own].sort(byCap)) byPartition.get(partitionOf(thief.cap, this.partitions))?.push(thief);
     for (const [partition, thieves] of byPartition) {
       const part = { v: 1 as const, log: this.logId, positions: positionsOf(positions, partition), thieves };
-      await this.#parts.put(partition, part, (theirs) => theirs.thieves.map(keyOf).join() !== thieves.map(keyOf).join());
+      await this.#parts.put(
+        partition,
+        part,
+        (theirs) => theirs.thieves.map(keyOf).join() !== thieves.map(keyOf).join(),
+      );
     }
   }
 
