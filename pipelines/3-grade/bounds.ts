@@ -14,8 +14,6 @@ export const round6 = (x: number): number => Math.floor(x * SCALE + HALF) / SCAL
 /** Half up to 6 decimals of a double as it is: for the composite, whose parts are always added in one order. */
 export const round6Exactly = (x: number): number => Math.floor(x * SCALE + 0.5) / SCALE;
 
-export const ROUNDING = { scale: SCALE, half: HALF } as const;
-
 interface Line {
   lambda: number;
   /** ln(alpha * share). */
@@ -51,22 +49,20 @@ export function upper(s: number, n: number): number | null {
  * `lower` turned round: each line reaches p at s = n * slope + offset, so the first of them decides.
  * lower(s, n) >= p exactly where s >= the least of these over the lines.
  */
-export interface NeedLine {
+interface NeedLine {
   slope: number;
   offset: number;
 }
-export const needLines = (p: number): NeedLine[] =>
+const needLines = (p: number): NeedLine[] =>
   LINES.map(({ lambda, c, d }) => ({ slope: Math.log(1 + p * d) / lambda, offset: -c / lambda }));
 
 const least = (lines: readonly NeedLine[]) => (n: number) =>
   Math.min(...lines.map(({ slope, offset }) => n * slope + offset));
 
 /** Successes out of n from which on `lower` is at least 1 - alpha. */
-export const NEED_HIGH = needLines(1 - params.alpha_each_side);
-export const needHigh = least(NEED_HIGH);
+export const needHigh = least(needLines(1 - params.alpha_each_side));
 /** Successes out of n up to which `lower` is at most alpha. */
-export const NEED_LOW = needLines(params.alpha_each_side);
-export const needLow = least(NEED_LOW);
+export const needLow = least(needLines(params.alpha_each_side));
 
 /** Mean length of a bad run over what chance gives, never below 1. @param m blocks @param starts bad runs */
 export const deffOf = (bad: number, starts: number, m: number): number =>

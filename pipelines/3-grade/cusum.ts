@@ -12,9 +12,6 @@ const STEPS = params.cusum.good.map((good, k) => {
   return { pass: Math.log(bad / good), fail: Math.log((1 - bad) / (1 - good)) };
 });
 
-/** Misses that a course needs before any letter can be in danger; a hair less, since sums are not exact. */
-export const CUSUM_MISSES = CUSUM_H / Math.max(...STEPS.map(({ fail }) => fail)) - 1e-6;
-
 /** Below this a sum is 0: its terms cancel only to the last bits. */
 const ZERO = 1e-9;
 

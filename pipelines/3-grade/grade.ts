@@ -1,30 +1,28 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import type { Params, Statements } from "../../infra/lake/duckdb.ts";
+import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
 import { type Undigested, undigestedOf } from "./cards.ts";
 import { digestIn, digestsOf } from "./digests.ts";
+import { type EndpointRow, sumsOfRow } from "./endpoint-row.ts";
+import { Fold } from "./fold.ts";
 import { Kin, type Thief } from "./kin.ts";
-import { type SumsRow, sumsOfRow } from "./sums-row.ts";
-import { BATCH_CAPS, variablesOf } from "./variables.ts";
+import { PackedRows, type Place } from "./packed.ts";
+import type { Sums } from "./sums.ts";
+import { BATCH_CAPS, BATCH_ROWS, variablesOf } from "./variables.ts";
 
 export interface GradeOptions {
   /** The run's moment: rows from here on are not read. */
   now: Date;
   /** Endpoints to grade; "all" is every endpoint with a sample or in `site`. Our own are left out. */
   caps: "all" | readonly string[];
-  /** Rows in the engine's hands at once, about (default 4,000,000): bounds its memory. */
+  /** Rows that are gathered at once, about (default 16,000,000): bounds the memory. */
   chunkRows?: number;
   /**
    * Lines that need not be in the run, since nothing of them would be published: they are graded all the same, but their
    * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
    */
   leaveOut?: (line: Undigested) => boolean;
-  /**
-   * Given the endpoints of this lake that took money, those of all lakes: asked once, before the first card is made
-   * (default: this lake is the only one).
-   */
-  kin?: (own: readonly Thief[]) => Promise<readonly Thief[]>;
 }
 
 export interface GradeSummary {
@@ -36,22 +34,14 @@ export interface GradeSummary {
   kinDue: string[];
 }
 
-const CHUNK_FILES = ["32_rows", "33_blocks", "34_parts", "35_buyers", "36_latency", "37_price", "38_sums"];
-/** Left behind by a chunk; the lake's file stays small without them. */
-const CHUNK_TABLES = "chunk rows blocks paid walls parts buyers strata crowded tail latency quoted price facts newest";
-const TABLES = `${CHUNK_TABLES} evidence course counts emptied sums digest due kin_due`.split(" ");
-const CLEAR = `DROP VIEW IF EXISTS grade_own; ${TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`).join(" ")}`;
-
-/** A lake (or an open transaction of one) as it is; a bare connection in the same clothes. */
-function statementsOf(conn: DuckDBConnection | Statements): Statements {
-  if ("all" in conn) return conn;
-  return {
-    run: async (text: string, values?: Params) => {
-      await conn.run(text, values);
-    },
-    all: async <T>(text: string, values?: Params) => (await (await conn.run(text, values)).getRowObjectsJS()) as T[],
-  };
-}
+const CHUNK_FILES = ["33_rows", "35_buyers", "36_endpoints"];
+const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "endpoints", "digest"];
+const VIEWS = ["said", "rows"];
+/** What a run leaves behind; the lake's file stays small without it. */
+const CLEAR = [
+  ...VIEWS.map((name) => `DROP VIEW IF EXISTS grade_${name};`),
+  ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`),
+].join("\n");
 
 async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void> {
   await db.run("CREATE OR REPLACE TEMP TABLE due_caps (cap VARCHAR)");
@@ -60,12 +50,29 @@ async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void
     await db.run(`INSERT INTO due_caps SELECT unnest(from_json($caps, '["VARCHAR"]'))`, { caps: JSON.stringify(caps) });
 }
 
-/** Make the sums of one chunk. */
-async function sumChunk(db: Statements, chunk: number): Promise<void> {
-  await db.run(`SET VARIABLE chunk = ${chunk};
-    SET VARIABLE chunk_first = (SELECT min(cap) FROM grade_due WHERE chunk = ${chunk});
-    SET VARIABLE chunk_last = (SELECT max(cap) FROM grade_due WHERE chunk = ${chunk});`);
+/** The rows of one chunk, by endpoint. */
+async function gather(db: Statements, chunk: number): Promise<{ places: Place[]; rows: PackedRows }> {
+  await db.run(`SET VARIABLE chunk = ${chunk}`);
   for (const file of CHUNK_FILES) await db.run(sql(file));
+  const places: Place[] = [];
+  for await (const batch of db.batches("SELECT n, paid FROM grade_due WHERE chunk = param('chunk') ORDER BY ep"))
+    for (const [n, paid] of batch.getRows()) places.push({ n: Number(n), paid: Number(paid) });
+  const rows = new PackedRows(places);
+  for await (const batch of db.batches(sql("34_packed"))) rows.take(batch);
+  return { places, rows };
+}
+
+/** Ends of batches of the chunk: so many endpoints, or so many rows. */
+function* endsOf(places: readonly Place[]): Generator<number> {
+  let first = 0;
+  let n = 0;
+  for (const [ep, place] of places.entries()) {
+    n += place.n;
+    if (ep + 1 - first < BATCH_CAPS && n < BATCH_ROWS && ep + 1 < places.length) continue;
+    yield ep + 1;
+    first = ep + 1;
+    n = 0;
+  }
 }
 
 /** Some endpoints of a chunk, how many rows were read for them, and the lines that go into the run. */
@@ -75,33 +82,53 @@ interface Batch {
   lines: { ep: number; line: Undigested }[];
 }
 
-/** The chunk's sums, in order of cap. They are small beside the rows that they were made from. */
-const readSums = (db: Statements): Promise<{ sums: string }[]> =>
-  db.all("SELECT to_json(s)::VARCHAR AS sums FROM grade_sums s ORDER BY ep");
+const readEndpoints = (db: Statements, first: number, end: number): Promise<{ row: string }[]> =>
+  db.all("SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep", {
+    first,
+    end,
+  });
 
-/** Cards of the chunk, batch by batch; each is made when it is asked for. */
-function* batchesOf(
-  found: readonly { sums: string }[],
-  kin: Kin,
-  { now, leaveOut = () => false }: GradeOptions,
-): Generator<Batch> {
-  for (let first = 0; first < found.length; first += BATCH_CAPS) {
-    const batch: Batch = { caps: 0, rows: 0, lines: [] };
-    for (const { sums: json } of found.slice(first, first + BATCH_CAPS)) {
-      const row = JSON.parse(json) as SumsRow;
-      const sums = sumsOfRow(row);
+/** Sums of some endpoints; where two rows of one moment differ the engine looks at their ids. */
+async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, packed: PackedRows): Promise<Sums[]> {
+  const tied = new Map<number, Sums>();
+  const all = rows.map((row) => {
+    const { folded, tied: isTied } = fold.of(packed, row.ep);
+    const sums = sumsOfRow(row, folded);
+    if (isTied) tied.set(row.ep, sums);
+    return sums;
+  });
+  if (tied.size === 0) return all;
+  await db.run("SET VARIABLE eps = $eps", { eps: JSON.stringify([...tied.keys()]) });
+  type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
+  for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("37_newest")))
+    Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
+  return all;
+}
+
+/** Cards of the chunk, batch by batch; each is made when it is asked for, from endpoints that were read before. */
+async function* batchesOf(db: Statements, chunk: number, kin: Kin, options: GradeOptions): AsyncGenerator<Batch> {
+  const { now, leaveOut = () => false } = options;
+  const { places, rows } = await gather(db, chunk);
+  const fold = new Fold(now);
+  const ends = [...endsOf(places)];
+  let found = await readEndpoints(db, 0, ends[0]!);
+  for (const [i, end] of ends.entries()) {
+    const batch: Batch = { caps: found.length, rows: 0, lines: [] };
+    const endpoints = found.map(({ row }) => JSON.parse(row) as EndpointRow);
+    for (const [at, sums] of (await sumsOf(db, endpoints, fold, rows)).entries()) {
+      const { ep } = endpoints[at]!;
       const line = undigestedOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
-      batch.caps++;
-      batch.rows += row.read;
-      if (!leaveOut(line)) batch.lines.push({ ep: row.ep, line });
+      batch.rows += rows.read[ep]!;
+      if (!leaveOut(line)) batch.lines.push({ ep, line });
     }
+    if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;
   }
 }
 
 /** Batches with their digests. While the engine makes those of one batch, the cards of the next are made here. */
-async function* digested(db: Statements, batches: Generator<Batch>): AsyncGenerator<Batch & { digests: Digests }> {
-  let batch: Batch | undefined = batches.next().value;
+async function* digested(db: Statements, batches: AsyncGenerator<Batch>): AsyncGenerator<Batch & { digests: Digests }> {
+  let batch: Batch | undefined = (await batches.next()).value;
   while (batch) {
     const coming = digestsOf(
       db,
@@ -109,7 +136,7 @@ async function* digested(db: Statements, batches: Generator<Batch>): AsyncGenera
     );
     // It is awaited below; until then a failure must not count as unhandled.
     coming.catch(() => {});
-    const following: Batch | undefined = batches.next().value;
+    const following: Batch | undefined = (await batches.next()).value;
     yield { ...batch, digests: await coming };
     batch = following;
   }
@@ -129,19 +156,18 @@ export async function* gradeChunks(
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
   const { now, caps, chunkRows } = options;
-  const db = statementsOf(conn);
+  const db = "all" in conn ? conn : statementsOn(conn);
   await db.run(variablesOf(now, chunkRows));
   await db.run(sql("30_macros"));
   await fillDue(db, caps);
-  await db.run(sql("31_kin"));
-  const own = await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts");
-  const kin = new Kin(options.kin ? await options.kin(own) : own);
+  await db.run(sql("31_due"));
+  await db.run(sql("32_kin"));
+  const kin = new Kin(await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts"));
   const kinDue = await db.all<{ cap: string }>("SELECT cap FROM grade_kin_due ORDER BY cap");
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
-    await sumChunk(db, chunk);
-    for await (const batch of digested(db, batchesOf(await readSums(db), kin, options))) {
+    for await (const batch of digested(db, batchesOf(db, chunk, kin, options))) {
       const lines = batch.lines.map(({ ep, line }) => ({ ...line, inputs_digest: digestIn(batch.digests, ep) }));
       read.caps += batch.caps;
       read.rows += batch.rows;

@@ -16,7 +16,7 @@ export interface PartSums {
 }
 
 /**
- * Everything that the letter of one endpoint needs: what SQL makes of the lake, and `pure.ts` of an evidence file.
+ * Everything that the letter of one endpoint needs: what `fold.ts` makes of the lake, and `pure.ts` of an evidence file.
  * From here on there is one code for both. Moments are ms since 1970 UTC; only own rows unless it says otherwise.
  */
 export interface Sums {
@@ -32,7 +32,7 @@ export interface Sums {
   latency: { free: Stratum | null; paid: Stratum | null };
   /** Days that are a price sample and their sum, 6 decimals. */
   price: { w: number; s: number };
-  /** Paid blocks in time order, deepest check there was; may be left empty where no alarm is possible. */
+  /** Paid blocks in time order, deepest check there was. */
   course: number[];
   theft: { blocks: number; last: number } | null;
   pendingFirst: number | null;

@@ -58,7 +58,7 @@ function failingLoad(lake: Lake, n: number): { broken: Lake; reached: () => bool
         }
         await tx.run(text, params);
       };
-      return work({ run, all: (text, params) => tx.all(text, params) });
+      return work({ ...tx, run });
     });
   const broken = new Proxy(lake, {
     get(target, name) {

@@ -60,7 +60,7 @@ describe("sql/3x", () => {
     const set = [...variablesOf(new Date("2026-11-15T12:00:00Z")).matchAll(/SET VARIABLE (\w+)/g)].map(
       ([, name]) => name!,
     );
-    const perChunk = ["chunk", "chunk_caps", "chunk_first", "chunk_last", "eps"];
+    const perChunk = ["chunk", "eps"];
     const asked = new Set([...code.matchAll(/param\('(\w+)'\)/g)].map(([, name]) => name!));
     expect([...asked].sort()).toEqual([...set, ...perChunk].sort());
   });
@@ -72,7 +72,7 @@ describe("sql/3x", () => {
   });
 
   it("says of every file its sentence, grain, reads and writes", () => {
-    expect(files).toHaveLength(10);
+    expect(files).toHaveLength(9);
     for (const name of files) {
       const head = readFileSync(join(SQL, name), "utf8")
         .split("\n")
