@@ -1,0 +1,106 @@
+/**
+ * Random schedules of what happens to a running service, drawn from a seed: the same seed is the same schedule. Steps
+ * name one of two processes that do everything (`who`), each with a lake of its own, over one log and two stores.
+ */
+export type Step =
+  /** An observer appends what it saw, again and again under the same ids until it is acknowledged. */
+  | { do: "append"; endpoints: number; kinds: readonly Kind[]; copies: boolean }
+  | { do: "ingest" | "grade" | "evidence" | "tidy"; who: Who }
+  /** The process dies at this call of its next job (of `job`), and another takes its place over the same lake, or not. */
+  | { do: "kill"; who: Who; job: Job; call: number; when: "before" | "after"; lake: "kept" | "lost" | "damaged" }
+  /** Calls of this process fail for a while, in any mixture. */
+  | { do: "storm"; who: Who; calls: number; oneIn: number }
+  /** The process sleeps in the middle of a job, and wakes when others have gone on: `steps` steps later. */
+  | { do: "sleep"; who: Who; job: Job; call: number; when: "before" | "after"; steps: number }
+  /** Both processes do the same job at the same moment. */
+  | { do: "race"; job: Job }
+  /** The bed's own weather: proxies of the real engines. */
+  | { do: "weather"; draw: number }
+  /** This process's clock jumps; the other one's stays. */
+  | { do: "jump"; who: Who; minutes: number }
+  | { do: "mirror" }
+  | { do: "pass"; minutes: number };
+
+export type Who = 0 | 1;
+export type Kind = "knock" | "pay" | "list" | "correct" | "garbage";
+export type Job = "ingest" | "grade" | "evidence" | "tidy";
+
+/** mulberry32: a source of 32-bit lots that a seed decides. */
+export function lots(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return (t ^ (t >>> 14)) >>> 0;
+  };
+}
+
+/** One of these, by lot. */
+export const oneOf = <T>(draw: () => number, these: readonly T[]): T => these[draw() % these.length]!;
+
+const KINDS: readonly Kind[] = ["knock", "knock", "knock", "pay", "pay", "list", "correct", "garbage"];
+const JOBS: readonly Job[] = ["ingest", "ingest", "grade", "grade", "evidence", "tidy"];
+/** How often each step comes, in parts. */
+const WEIGHTS: readonly [Step["do"], number][] = [
+  ["append", 8],
+  ["ingest", 2],
+  ["grade", 4],
+  ["evidence", 1],
+  ["tidy", 1],
+  ["kill", 4],
+  ["storm", 2],
+  ["sleep", 3],
+  ["race", 2],
+  ["weather", 2],
+  ["jump", 1],
+  ["mirror", 1],
+  ["pass", 3],
+];
+
+/** Steps of one schedule. Every one of them begins with something to do. */
+export function scheduleOf(seed: number, steps: number): Step[] {
+  const draw = lots(seed);
+  const bag = WEIGHTS.flatMap(([name, weight]) => Array.from({ length: weight }, () => name));
+  const first: Step = { do: "append", endpoints: 3, kinds: ["knock", "pay", "list"], copies: false };
+  return [first, ...Array.from({ length: steps - 1 }, () => stepOf(oneOf(draw, bag), draw))];
+}
+
+function stepOf(name: Step["do"], draw: () => number): Step {
+  const who = oneOf<Who>(draw, [0, 1]);
+  const when = oneOf(draw, ["before", "after"] as const);
+  const job = oneOf(draw, JOBS);
+  // A job makes some dozens of calls: most fall into its beginning and middle, and some come after its end.
+  const call = draw() % oneOf(draw, [10, 40, 120]);
+  switch (name) {
+    case "append": {
+      const kinds = Array.from({ length: 1 + (draw() % 6) }, () => oneOf(draw, KINDS));
+      return { do: name, endpoints: 1 + (draw() % 4), kinds, copies: draw() % 4 === 0 };
+    }
+    case "kill":
+      return {
+        do: name,
+        who,
+        job,
+        call,
+        when,
+        lake: oneOf(draw, ["kept", "kept", "kept", "lost", "damaged"] as const),
+      };
+    case "storm":
+      return { do: name, who, calls: 5 + (draw() % 60), oneIn: 2 + (draw() % 6) };
+    case "sleep":
+      return { do: name, who, job, call, when, steps: 1 + (draw() % 4) };
+    case "race":
+      return { do: name, job };
+    case "weather":
+      return { do: name, draw: draw() };
+    case "jump":
+      return { do: name, who, minutes: (draw() % 240) - 120 };
+    case "mirror":
+      return { do: name };
+    case "pass":
+      return { do: name, minutes: oneOf(draw, [1, 7, 30, 200, 400, 1_500]) };
+    default:
+      return { do: name, who };
+  }
+}
