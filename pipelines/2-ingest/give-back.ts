@@ -21,8 +21,6 @@ export async function giveBack(lake: Lake, held: readonly number[], partitions: 
     await tx.run("CREATE OR REPLACE TEMP TABLE stage AS FROM event WHERE topic = 'asks'");
     await tx.run("DELETE FROM asked; DELETE FROM looked; DELETE FROM demand");
     await tx.run(sql("46_asks"));
-    await tx.run(
-      "DELETE FROM endpoint WHERE part_of(cap) IN (FROM given_back) AND cap NOT IN (SELECT cap FROM asked)",
-    );
+    await tx.run("DELETE FROM endpoint WHERE part_of(cap) IN (FROM given_back) AND cap NOT IN (SELECT cap FROM asked)");
   });
 }

@@ -1,0 +1,121 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { FixedClock } from "../../../infra/clock.ts";
+import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import type { Log } from "../../../infra/log/log.ts";
+import type { Owner } from "../../../pipelines/owners/owner.ts";
+import type { Pipeline } from "../../../pipelines/pipeline.ts";
+import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
+import { proveRecord } from "../../helpers/prove-record.ts";
+import { later } from "../2-ingest/records.ts";
+import { TRUST } from "../4-publish/world.ts";
+import { barrier, Deployment, sayings } from "./deployment.ts";
+import { capOf, corrected, dayOf, PARTITIONS, SELLERS } from "./records.ts";
+
+/** The same input, told by one process as `touchstone start` is, by one owner and by four: the same record. */
+const START = "2026-10-05T00:00:00.000Z";
+const DAYS = 10;
+/** Days on which a round is graded, the last one a week after everything: then every card is signed again. */
+const ROUNDS = [1, 3, 5, 6, 7, 9, 17];
+
+let dir: string;
+let log: Log;
+const clock = new FixedClock(START);
+const told: Record<"start" | "one" | "four", Leaf[]> = { start: [], one: [], four: [] };
+const kept: Record<string, string[]> = {};
+const deployments: Deployment[] = [];
+
+async function round(at: Deployment, owners: readonly Owner[], now: Date): Promise<void> {
+  await Promise.all(owners.map((owner) => owner.grade(now)));
+  await at.publisher.takeNewRuns();
+}
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "owners-"));
+  log = await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS, clock });
+  const open = async (name: string): Promise<Deployment> => {
+    const one = await Deployment.open(join(dir, name), log, clock);
+    deployments.push(one);
+    return one;
+  };
+  const [start, one, four] = [await open("start"), await open("one"), await open("four")];
+  const pipeline: Pipeline = await start.pipeline();
+  const single = [await one.owner([0, 1, 2, 3])];
+  const settled = barrier(PARTITIONS);
+  const quarters = await Promise.all([0, 1, 2, 3].map((partition) => four.owner([partition], { settled })));
+  let day = 0;
+  for (const until of ROUNDS) {
+    for (; day <= until && day < DAYS; day++) await log.append(dayOf(START, day));
+    // A correction of everything so far, and what the seller earned after it.
+    if (until === 6) await log.append([corrected(SELLERS[0]!.name, later(START, 6 * 86_400_000 + 1_000))]);
+    const now = new Date(later(START, (until + 1) * 86_400_000 - 1));
+    clock.set(now);
+    await pipeline.grade(now);
+    await round(one, single, now);
+    await round(four, quarters, now);
+  }
+  told.start = await start.leaves();
+  told.one = await one.leaves();
+  told.four = await four.leaves();
+  for (const [name, at] of Object.entries({ start, one, four }))
+    kept[name] = (await at.privateStore.list("kin/")).map(({ key }) => key);
+}, 300_000);
+
+afterAll(async () => {
+  for (const one of deployments) await one.close();
+  await log.close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const cardsOf = (leaves: readonly Leaf[], name: string): GradeLeaf[] =>
+  leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade" && leaf.card.capability_id === capOf(name));
+
+describe("one owner or four", () => {
+  test("say the same of every endpoint: cards with signatures, digests, kin and positions, listings, corrections", () => {
+    const start = sayings(told.start);
+    expect([...start.keys()].sort()).toEqual(SELLERS.map(({ name }) => capOf(name)).sort());
+    // By endpoint, so that a difference is told and not everything beside it.
+    for (const others of [sayings(told.one), sayings(told.four)]) {
+      expect([...others.keys()]).toEqual([...start.keys()]);
+      for (const [cap, said] of start) {
+        const own = others.get(cap)!;
+        const first = said.findIndex((text, i) => own[i] !== text);
+        expect([cap, first, own[first]]).toEqual([cap, first, said[first]]);
+        expect(own.length).toBe(said.length);
+      }
+    }
+  });
+
+  test("keep the same tables of payees and domains", () => {
+    expect(kept.start!.length).toBeGreaterThan(0);
+    expect(kept.one).toEqual(kept.start);
+    expect(kept.four).toEqual(kept.start);
+  });
+
+  test("positions are those of the endpoint's own partition", async () => {
+    for (const { name } of SELLERS) {
+      const newest = cardsOf(told.four, name).at(-1)!;
+      expect(Object.keys(newest.inputs.positions)).toContain("observations.paid");
+    }
+    const some = new Set(
+      told.four.flatMap((leaf) => (leaf.kind === "grade" ? [JSON.stringify(leaf.inputs.positions)] : [])),
+    );
+    expect(some.size).toBeGreaterThan(PARTITIONS);
+  });
+
+  test("a thief's payee is known to whoever shares it in another partition, and to nobody else", () => {
+    const flagged = SELLERS.filter(({ name }) =>
+      cardsOf(told.four, name).at(-1)!.card.flags.includes("payee_took_the_money"),
+    ).map(({ name }) => name);
+    const thief = SELLERS.find(({ stealsFrom }) => stealsFrom !== null)!;
+    const kin = SELLERS.filter(({ name, payTo }) => payTo === thief.payTo && name !== thief.name);
+    expect(kin.length).toBeGreaterThan(1);
+    expect(flagged.sort()).toEqual(kin.map(({ name }) => name).sort());
+  });
+
+  test("each record is proven from its first leaf", async () => {
+    for (const one of deployments) await proveRecord(one.publicStore, { trust: TRUST });
+  }, 120_000);
+});
