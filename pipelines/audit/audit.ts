@@ -1,3 +1,4 @@
+import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { evidenceFileOf, fetchEvidence, readEvidence } from "../mirror/evidence.ts";
 import type { Source } from "../mirror/source.ts";
@@ -5,10 +6,11 @@ import { parseJson } from "../mirror/state.ts";
 import { SampleLine } from "../record/evidence.ts";
 import { auditCopies, type Copy, type ForkSeen } from "./copies.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
-import { provenLeaves } from "./leaves.ts";
 import { type AskLive, auditLive } from "./live.ts";
-import { auditHints, IndexAudit, LogAudit } from "./log.ts";
-import { recompute } from "./recompute.ts";
+import { auditHints } from "./log.ts";
+import { LogReading } from "./log-reading.ts";
+import { Packing, type PackingMode } from "./packing.ts";
+import { recomputeGathered } from "./recompute.ts";
 import { ScheduleAudit } from "./schedules.ts";
 import { auditTree } from "./tree.ts";
 
@@ -20,6 +22,8 @@ export interface AuditOptions {
   copies?: readonly Copy[];
   /** The live service behind the source, if there is one. */
   ask?: AskLive;
+  /** Default `strict`; packing.ts. */
+  packing?: PackingMode;
   onFinding?: (finding: Finding) => void;
   onProgress?: (text: string) => void;
 }
@@ -42,7 +46,7 @@ export interface AuditReport {
  * @throws SourceDown and faults of our own; what is wrong with the record is in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
-  const { source, head, copies = [], ask, onFinding = () => undefined, onProgress = () => undefined } = options;
+  const { source, head, copies = [], onFinding = () => undefined, onProgress = () => undefined } = options;
   const findings: Finding[] = [];
   const found = (...more: Finding[]) => {
     for (const finding of more) {
@@ -51,19 +55,11 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     }
   };
   const forks: ForkSeen[] = [];
-  let read = 0;
-  const onEntries = (entries: readonly Buffer[]) => {
-    read += entries.length;
-    onProgress(`tree: ${read} of ${head.size} leaves`);
-  };
-  found(...(await auditTree(source, head, onEntries)));
-  if (findings.every(({ result }) => result === "ok")) {
-    const log = await auditLog(source, head, found, onProgress);
-    await auditEvidence(source, log, found, onProgress);
-    found(await auditCards(source, head, onProgress));
-    if (ask) found(await auditLive(ask, log.fold, log.jwks));
-  } else {
-    found(...NEED_THE_TREE.map((check) => ({ check, result: "not run" as const, checked: 0, open: 0, problems: [] })));
+  const pool = new VerifyPool();
+  try {
+    await auditRecord(options, pool, found, onProgress);
+  } finally {
+    await pool.close();
   }
   if (copies.length > 0) {
     const compared = await auditCopies({ source, head }, copies);
@@ -87,40 +83,36 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 const NEED_THE_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
 type Found = (...findings: Finding[]) => void;
+type Progress = (text: string) => void;
 
-async function auditLog(
-  source: Source,
-  head: Checkpoint,
-  found: Found,
-  onProgress: (text: string) => void,
-): Promise<LogAudit> {
-  const log = new LogAudit(source);
-  for await (const { index, bytes } of provenLeaves(source, head)) {
-    await log.add(bytes);
-    if (index % 1_000 === 0) onProgress(`log: ${index} of ${head.size} leaves`);
+/** The log is read once: each bundle goes through the tree and then, leaf by leaf, through every check of the log. */
+async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found, onProgress: Progress): Promise<void> {
+  const { source, head, ask } = options;
+  const packing = new Packing(options.packing ?? "strict");
+  const log = new LogReading(source, head.size, pool, packing);
+  let read = 0;
+  const tree = await auditTree(source, head, packing, async (entries) => {
+    for (const entry of entries) await log.add(entry);
+    read += entries.length;
+    onProgress(`log: ${read} of ${head.size} leaves`);
+  });
+  found(...tree);
+  if (tree.some(({ result }) => result !== "ok")) {
+    found(packing.finding);
+    found(...NEED_THE_TREE.map((check) => ({ check, result: "not run" as const, checked: 0, open: 0, problems: [] })));
+    return;
   }
-  found(...log.findings, await auditHints(source, log.fold));
-  // A log with holes has no index to rebuild.
-  if (log.leaves.finding.result !== "ok") return log;
-  const indexes = new IndexAudit(source, log.indexes);
-  for await (const { index, leaf } of provenLeaves(source, head)) {
-    await indexes.add(leaf);
-    if (index % 1_000 === 0) onProgress(`indexes: ${index} of ${head.size} leaves`);
-  }
-  await indexes.readShards();
-  found(...indexes.findings);
-  return log;
+  await log.end(head, onProgress);
+  found(...log.findings, await auditHints(source, log.rules.fold), packing.finding);
+  await auditEvidence(source, log, found, onProgress);
+  found(await auditCards(source, log, onProgress));
+  if (ask) found(await auditLive(ask, log.rules.fold, log.rules.jwks));
 }
 
-async function auditEvidence(
-  source: Source,
-  log: LogAudit,
-  found: Found,
-  onProgress: (text: string) => void,
-): Promise<void> {
+async function auditEvidence(source: Source, log: LogReading, found: Found, onProgress: Progress): Promise<void> {
   const files = new Check("evidence files");
-  const schedules = new ScheduleAudit(log.fold);
-  for (const leaf of log.evidence) {
+  const schedules = new ScheduleAudit(log.rules.fold);
+  for (const leaf of log.rules.evidence) {
     onProgress(`evidence: ${leaf.day}`);
     await files.look(async () => {
       const file = evidenceFileOf(leaf);
@@ -136,10 +128,10 @@ async function auditEvidence(
   found(files.finding, ...schedules.findings);
 }
 
-async function auditCards(source: Source, head: Checkpoint, onProgress: (text: string) => void): Promise<Finding> {
+async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {
   const check = new Check("cards, recomputed");
   try {
-    await recompute(source, head, "all", ({ capability_id, leaf, verdict, says, difference }) => {
+    await recomputeGathered(source, log.gathered(), ({ capability_id, leaf, verdict, says, difference }) => {
       onProgress(`cards: ${capability_id}`);
       if (verdict === "ok") check.ok();
       else if (verdict === "pending") check.open(says ?? "its evidence is not published yet");

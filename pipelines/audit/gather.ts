@@ -53,7 +53,8 @@ export async function gather(source: Source, head: { size: number; root: Buffer 
   return gathering.found();
 }
 
-class Gathering {
+/** What {@link gather} gathers, leaf by leaf; an audit that reads the log for other checks too feeds it itself. */
+export class Gathering {
   readonly #found: Gathered;
   readonly #known = new Map<string, Known>();
   readonly #caps: Set<string>;
@@ -66,6 +67,8 @@ class Gathering {
     private readonly source: Source,
     private readonly wanted: Wanted,
     size: number,
+    /** False where the caller verifies every signature and every key document itself. */
+    private readonly verifies = true,
   ) {
     this.#found = { groups: new Map(), urls: new Map(), evidence: new EvidenceFold(), rows: new Map(), kin: [], size };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
@@ -83,7 +86,7 @@ class Gathering {
   async add(leaf: Leaf): Promise<void> {
     switch (leaf.kind) {
       case "keys":
-        this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
+        if (this.verifies) this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
         return;
       case "listing":
         if (leaf.url === this.#url) this.#caps.add(leaf.capability_id);
@@ -120,7 +123,7 @@ class Gathering {
 
   #grade(leaf: GradeLeaf): void {
     const { card } = leaf;
-    refuseUnsigned(`card of leaf ${leaf.index}`, this.#chain?.jwks ?? null, card, card.computed_at);
+    if (this.verifies) refuseUnsigned(`card of leaf ${leaf.index}`, this.#chain?.jwks ?? null, card, card.computed_at);
     const groups = this.#found.groups.get(card.capability_id) ?? [];
     this.#found.groups.set(card.capability_id, groups);
     const known = this.#of(card.capability_id);

@@ -1,11 +1,10 @@
-import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
 import { type FetchObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { type ReadLeaf, RecordReader } from "../4-publish/read.ts";
 import { MAX } from "../mirror/limits.ts";
+import { segmentBundles, segmentHashes } from "../mirror/segment-lines.ts";
 import type { Source } from "../mirror/source.ts";
-import { BadFrame, unpackFrame } from "../mirror/unpack.ts";
 import type { Leaf } from "../record/leaf.ts";
 
 /** Tiles and entry bundles of a source by path, bounded, for the tree's readers. */
@@ -39,20 +38,9 @@ async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<
   const packed = await source.get(key, MAX.named);
   if (!packed) return null;
   const want = await tiles.rootOfTile(1, n);
-  let text: Buffer;
-  try {
-    text = await unpackFrame(packed, MAX.segment);
-  } catch (error) {
-    if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
-    throw error;
-  }
+  const proof = await segmentHashes(packed, want);
+  if (!proof.ok) throw new Tampered(key, want.toString("hex"), proof.got);
   const entries: Buffer[] = [];
-  let from = 0;
-  for (let end = text.indexOf(0x0a); end >= 0; end = text.indexOf(0x0a, from)) {
-    entries.push(text.subarray(from, end));
-    from = end + 1;
-  }
-  const got = entries.length === SEGMENT_LEAVES ? rootOf(entries.map(leafHash)) : null;
-  if (got && from === text.length && sameHash(got, want)) return entries;
-  throw new Tampered(key, want.toString("hex"), got?.toString("hex") ?? `${entries.length} lines`);
+  for await (const bundle of segmentBundles(packed)) entries.push(...bundle);
+  return entries;
 }

@@ -1,25 +1,17 @@
-import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { PublishedFold } from "../4-publish/fold.ts";
-import { shardsOf } from "../4-publish/index-lines.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS, shardKey } from "../4-publish/objects.ts";
+import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../4-publish/objects.ts";
+import { CardSignatures } from "../mirror/card-signatures.ts";
 import { Unproven } from "../mirror/errors.ts";
-import { MAX, packedBound } from "../mirror/limits.ts";
-import {
-  chainOf,
-  fetchNamed,
-  type IndexLeaf,
-  IndexList,
-  type KeyChain,
-  refuseUnsigned,
-  type ShardLine,
-  shardOf,
-} from "../mirror/objects.ts";
+import { MAX } from "../mirror/limits.ts";
+import { chainOf, fetchNamed, type KeyChain } from "../mirror/objects.ts";
 import type { Source } from "../mirror/source.ts";
 import { parseJson } from "../mirror/state.ts";
 import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
-import { Check, type Finding } from "./findings.ts";
+import { Check, type Finding, problemOf } from "./findings.ts";
 
 /**
  * Reads the leaves in order and holds each to the rules of the log: dense places, times that never go back, RFC 8785
@@ -30,32 +22,51 @@ export class LogAudit {
   readonly keys = new Check("keys documents");
   readonly cards = new Check("card signatures");
   readonly fold = new PublishedFold();
-  /** Index leaves by the size that they speak of, with the keys that vouch at their place. */
-  readonly indexes: { leaf: IndexLeaf; chain: KeyChain | null }[] = [];
   readonly evidence: EvidenceLeaf[] = [];
+  readonly #signatures: CardSignatures;
+  #signed = 0;
   #chain: KeyChain | null = null;
   #next = 0;
   #at = "";
 
-  constructor(private readonly source: Source) {}
+  /** @param pool where signatures are verified; of the caller, who closes it */
+  constructor(
+    private readonly source: Source,
+    pool: VerifyPool,
+  ) {
+    this.#signatures = new CardSignatures(pool, (error) => {
+      const problem = problemOf(error);
+      if (!problem) throw error;
+      this.#signed--;
+      this.cards.bad(problem);
+    });
+  }
 
-  /** The next leaf. A leaf that breaks a rule is told, and the fold goes on without it as far as it can. */
-  async add(bytes: Buffer): Promise<void> {
+  /**
+   * The next leaf. One that breaks a rule is told, and the fold goes on without it as far as it can.
+   * @returns the leaf, null where there is none to go on with
+   */
+  async add(bytes: Buffer): Promise<Leaf | null> {
     const index = this.#next++;
     const leaf = this.#read(index, bytes);
-    if (!leaf) return;
+    if (!leaf) return null;
     if (leaf.kind === "keys") {
       await this.keys.look(async () => {
         this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
       });
     }
     if (leaf.kind === "grade") {
-      await this.cards.look(async () =>
-        refuseUnsigned(`card of leaf ${index}`, this.#chain?.jwks ?? null, leaf.card, leaf.card.computed_at),
-      );
+      this.#signed++;
+      await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
-    if (leaf.kind === "index") this.indexes.push({ leaf, chain: this.#chain });
+    return leaf;
+  }
+
+  /** Every leaf was added: wait for the last signatures. */
+  async end(): Promise<void> {
+    await this.#signatures.drain();
+    this.cards.ok(this.#signed);
   }
 
   #read(index: number, bytes: Buffer): Leaf | null {
@@ -82,82 +93,17 @@ export class LogAudit {
     return leaf;
   }
 
-  /** The newest keys document that was proven. */
+  /** The newest keys document that was proven, and its keys. */
+  get chain(): KeyChain | null {
+    return this.#chain;
+  }
+
   get jwks(): Jwks | null {
     return this.#chain?.jwks ?? null;
   }
 
   get findings(): Finding[] {
     return [this.leaves.finding, this.keys.finding, this.cards.finding];
-  }
-}
-
-/** Every index that was published, rebuilt byte for byte from the leaves below it, and its shards read back. */
-export class IndexAudit {
-  readonly check = new Check("indexes, rebuilt from the log");
-  readonly shards = new Check("index shards");
-  readonly #fold = new PublishedFold();
-  readonly #bySize = new Map<number, LogAudit["indexes"]>();
-  readonly #named = new Map<string, ShardLine>();
-
-  constructor(
-    private readonly source: Source,
-    indexes: LogAudit["indexes"],
-  ) {
-    for (const one of indexes) {
-      const { tree_size: size } = one.leaf;
-      this.#bySize.set(size, [...(this.#bySize.get(size) ?? []), one]);
-    }
-  }
-
-  /** The next leaf, proven and parsed before. */
-  async add(leaf: Leaf): Promise<void> {
-    this.#fold.apply(leaf);
-    for (const one of this.#bySize.get(this.#fold.size) ?? []) await this.check.look(() => this.#same(one));
-  }
-
-  async #same({ leaf, chain }: { leaf: IndexLeaf; chain: KeyChain | null }): Promise<void> {
-    const bytes = await fetchNamed(this.source, leaf, "indexList");
-    const list = parseJson(bytes) as Record<string, unknown> | undefined;
-    const read = IndexList.safeParse(list).data;
-    if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
-    const { signature: _, signing_key_id: __, canonicalization: ___, ...said } = list;
-    const { bits, lines, shards } = shardsOf(this.#fold);
-    const want = {
-      schema: "svc.index.v1",
-      tree_size: this.#fold.size,
-      computed_at: this.#fold.newest,
-      lines,
-      bits,
-      shards: shards.map((shard) => ({ sha256: shard.sha256, lines: shard.lines, bytes: shard.text.length })),
-    };
-    if (canonicalText(said) !== canonicalText(want)) {
-      throw new Unproven(
-        leaf.key,
-        `sha256 ${sha256hex(canonicalText(want))} by the log`,
-        `${sha256hex(canonicalText(said))}`,
-      );
-    }
-    refuseUnsigned(leaf.key, chain?.jwks ?? null, list, read.computed_at);
-    for (const shard of read.shards) this.#named.set(shard.sha256, shard);
-  }
-
-  /** Read every shard that some index names. */
-  async readShards(): Promise<void> {
-    for (const line of this.#named.values()) {
-      await this.shards.look(async () => {
-        const key = shardKey(line.sha256);
-        const packed = await this.source.get(key, packedBound(line.bytes));
-        if (!packed) throw new MissingObject(key);
-        const shard = await shardOf(packed, line);
-        if ("got" in shard)
-          throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of ${line.sha256}`, shard.got);
-      });
-    }
-  }
-
-  get findings(): Finding[] {
-    return [this.check.finding, this.shards.finding];
   }
 }
 

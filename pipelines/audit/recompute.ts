@@ -54,7 +54,15 @@ export async function recompute(
   wanted: Wanted,
   told: (verdict: CardVerdict) => void,
 ): Promise<Recomputed> {
-  const gathered = await gather(source, head, wanted);
+  return recomputeGathered(source, await gather(source, head, wanted), told);
+}
+
+/** The same for what was gathered before. */
+export async function recomputeGathered(
+  source: Source,
+  gathered: Gathered,
+  told: (verdict: CardVerdict) => void,
+): Promise<Recomputed> {
   const kin = await kinTables(source, gathered.kin);
   const counts = { ok: 0, pending: 0, differs: 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));

@@ -1,39 +1,25 @@
 import { createHash } from "node:crypto";
-import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
+import { BadBundle, packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { type FetchObject, fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { RecordReader } from "../4-publish/read.ts";
+import { ahead, range } from "../mirror/lanes.ts";
 import { MAX } from "../mirror/limits.ts";
 import type { Source } from "../mirror/source.ts";
 import { BadFrame, streamFrame } from "../mirror/unpack.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 import { fetchFrom } from "./leaves.ts";
+import type { Packing } from "./packing.ts";
+import { SegmentInMaking } from "./segment-in-making.ts";
 
-const LF = Buffer.from("\n");
+/** Bundles that are fetched and unpacked ahead of the one that is looked at. */
+const BUNDLES_AHEAD = 8;
 
-/** sha256 and length of the feed lines of the segment that is being read. */
-class SegmentHash {
-  #hash = createHash("sha256");
-  bytes = 0;
-
-  add(entries: readonly Buffer[]): void {
-    for (const entry of entries) {
-      this.#hash.update(entry).update(LF);
-      this.bytes += entry.length + 1;
-    }
-  }
-
-  /** The digest so far; a new segment begins. */
-  end(): { sha256: string; bytes: number } {
-    const ended = { sha256: this.#hash.digest("hex"), bytes: this.bytes };
-    this.#hash = createHash("sha256");
-    this.bytes = 0;
-    return ended;
-  }
-}
+/** Told of every bundle's entries in order, before the root over all of them is known. */
+export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
 
 /**
  * Every object that the checkpoint needs: the tree is made again from all entries, its root has to be the checkpoint's,
@@ -43,12 +29,13 @@ class SegmentHash {
 export async function auditTree(
   source: Source,
   head: { size: number; root: Buffer },
-  onEntries: (entries: readonly Buffer[]) => void,
+  packing: Packing,
+  onEntries: OnEntries,
 ): Promise<Finding[]> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
   const found = () => [bundles.finding, tiles.finding, segments.finding];
   try {
-    const root = await rebuild(source, head.size, { bundles, tiles, segments }, onEntries);
+    const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return found();
     // Some entry is not what was signed. The tiles say which, as far as they hold themselves.
     const reader = await RecordReader.over(fetchFrom(source), head);
@@ -69,18 +56,21 @@ async function rebuild(
   source: Source,
   size: number,
   { bundles, tiles, segments }: Checks,
-  onEntries: (entries: readonly Buffer[]) => void,
+  packing: Packing,
+  onEntries: OnEntries,
 ): Promise<Buffer> {
   const fetch = fetchFrom(source);
-  const segment = new SegmentHash();
   const edge = new Map<number, Tile>();
+  let segment = new SegmentInMaking();
   let tree = TreeState.empty;
   const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
-  for (let n = 0; n * TILE_WIDTH < size; n++) {
-    const entries = await entriesOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH));
+  const numbers = range(0, Math.ceil(size / TILE_WIDTH));
+  const fetched = ahead(BUNDLES_AHEAD, numbers, (n) => bundleOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)));
+  for await (const { key, entries, packed, ours } of fetched) {
     bundles.ok();
-    onEntries(entries);
-    segment.add(entries);
+    packing.add("entry bundles", key, packed, ours);
+    await onEntries(entries);
+    if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(entries);
     const grown = tree.append(entries.map(leafHash));
     tree = grown.state;
     for (const tile of grown.tiles) {
@@ -89,8 +79,9 @@ async function rebuild(
       if (tile.width === TILE_WIDTH) await sameTile(tile);
     }
     if (tree.size % SEGMENT_LEAVES === 0) {
-      const want = segment.end();
-      await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, want));
+      const made = segment;
+      segment = new SegmentInMaking();
+      await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, made, packing));
     }
   }
   for (const tile of edge.values()) await sameTile(tile);
@@ -102,14 +93,15 @@ async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObj
   if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
 }
 
-/** Entries of a bundle as they are stored. A partial one may have gone once the full one is there. */
-async function entriesOf(fetch: FetchObject, n: number, width: number): Promise<Buffer[]> {
+/** Entries of a bundle, and its bytes beside ours. A partial one may have gone once the full one is there. */
+async function bundleOf(fetch: FetchObject, n: number, width: number) {
   const key = entriesPath(n, width);
   const own = await fetch(key);
   const packed = own ?? (width < TILE_WIDTH ? await fetch(entriesPath(n)) : null);
   if (!packed) throw new MissingObject(key);
   try {
-    return (await unpackBundle(packed, own ? width : TILE_WIDTH)).slice(0, width);
+    const all = await unpackBundle(packed, own ? width : TILE_WIDTH);
+    return { key: own ? key : entriesPath(n), entries: all.slice(0, width), packed, ours: await packBundle(all) };
   } catch (error) {
     if (error instanceof BadBundle) throw new Tampered(key, `${width} entries`, error.message);
     throw error;
@@ -118,18 +110,22 @@ async function entriesOf(fetch: FetchObject, n: number, width: number): Promise<
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
-async function sameSegment(source: Source, n: number, want: { sha256: string; bytes: number }): Promise<void> {
+async function sameSegment(source: Source, n: number, made: SegmentInMaking, packing: Packing): Promise<void> {
   const key = segmentKey(n);
+  const want = await made.end();
   const packed = await source.get(key, MAX.named);
   if (!packed) throw new MissingObject(key);
-  const hash = createHash("sha256");
-  let got: string;
-  try {
-    await streamFrame(packed, want.bytes, (chunk) => void hash.update(chunk));
-    got = hash.digest("hex");
-  } catch (error) {
-    if (!(error instanceof BadFrame)) throw error;
-    got = error.message;
+  if (Buffer.compare(packed, want.packed) !== 0) {
+    const hash = createHash("sha256");
+    let got: string;
+    try {
+      await streamFrame(packed, want.bytes, (chunk) => void hash.update(chunk));
+      got = hash.digest("hex");
+    } catch (error) {
+      if (!(error instanceof BadFrame)) throw error;
+      got = error.message;
+    }
+    if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
   }
-  if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
+  packing.add("segments", key, packed, want.packed);
 }

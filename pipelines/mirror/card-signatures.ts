@@ -112,6 +112,14 @@ function vouching(jwks: Jwks, kid: string): Vouching | null {
 const CARD = Buffer.from('"card":{');
 const AFTER = Buffer.from('},"day":');
 
+/** Where the card lies in a grade leaf in RFC 8785 form, or null where these bytes are none. */
+export function cardSpan(entry: Buffer): { start: number; end: number } | null {
+  // A quotation mark within a text is escaped, so these bytes stand nowhere but between members.
+  const start = entry.indexOf(CARD) + CARD.length - 1;
+  const end = entry.lastIndexOf(AFTER) + 1;
+  return start >= CARD.length && end > start ? { start, end } : null;
+}
+
 /** What to verify of a card, or null where only the long way tells. */
 function jobOf(jwks: Jwks, entry: Buffer, card: GradeLeaf["card"]): SignedBytes | null {
   const { signature: text, signing_key_id: kid, computed_at: at, canonicalization } = (card ?? {}) as GradeLeaf["card"];
@@ -120,10 +128,9 @@ function jobOf(jwks: Jwks, entry: Buffer, card: GradeLeaf["card"]): SignedBytes 
   const time = Date.parse(at);
   if (!key || !(time >= key.from && time < key.until)) return null;
   const signature = fromStrictBase64url(text);
-  // A quotation mark within a text is escaped, so these bytes stand nowhere but between members.
-  const start = entry.indexOf(CARD) + CARD.length - 1;
-  const end = entry.lastIndexOf(AFTER) + 1;
-  if (!signature || start < CARD.length || end <= start) return null;
+  const span = cardSpan(entry);
+  if (!signature || !span) return null;
+  const { start, end } = span;
   const member = Buffer.from(`"signature":"${text}",`);
   const cut = entry.indexOf(member, start);
   if (cut < 0 || cut >= end) return null;

@@ -1,11 +1,13 @@
 import { writeFile } from "node:fs/promises";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
 import { type AuditReport, audit } from "../../pipelines/audit/audit.ts";
 import type { Copy, ForkSeen } from "../../pipelines/audit/copies.ts";
 import type { Finding } from "../../pipelines/audit/findings.ts";
 import type { AskLive } from "../../pipelines/audit/live.ts";
 import { openSourceHead } from "../../pipelines/audit/open-head.ts";
+import type { PackingMode } from "../../pipelines/audit/packing.ts";
 import { openSource } from "../../pipelines/mirror/open-source.ts";
 import { recomputeCommand } from "./recompute.ts";
 
@@ -16,7 +18,11 @@ export interface AuditCommandOptions {
   also: string[];
   /** Light mode: one endpoint's cards only. */
   endpoint?: string;
+  /** `content`: packed bytes that no leaf names are judged by what they unpack to alone. */
+  packing?: PackingMode;
   json?: boolean;
+  /** Settings with the credentials of a bucket. */
+  settings?: () => Pick<Config, "stores">;
 }
 
 /** The record does not hold. The findings say where. */
@@ -81,13 +87,13 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
   const opened: Copy[] = [];
   try {
     for (const name of [from, ...also]) {
-      const source = await openSource(name, systemClock);
+      const source = await openSource(name, systemClock, options.settings);
       const keys = { log: logKey, witness: witnessKey };
       opened.push({ source, head: await openSourceHead(source, keys, say) });
     }
     const [{ source, head }, ...copies] = opened as [Copy, ...Copy[]];
     const report = await audit({
-      ...{ source, head, copies },
+      ...{ source, head, copies, packing: options.packing },
       ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
       onFinding: (finding) => {
         if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");

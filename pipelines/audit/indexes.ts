@@ -1,0 +1,121 @@
+import { compress } from "zstd-napi";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import { shardKey } from "../4-publish/objects.ts";
+import { Unproven } from "../mirror/errors.ts";
+import { inLanes } from "../mirror/lanes.ts";
+import { packedBound } from "../mirror/limits.ts";
+import { fetchNamed, type IndexLeaf, IndexList, refuseUnsigned, type ShardLine, shardOf } from "../mirror/objects.ts";
+import type { Source } from "../mirror/source.ts";
+import { parseJson } from "../mirror/state.ts";
+import type { Leaf } from "../record/leaf.ts";
+import { Check, type Finding } from "./findings.ts";
+import { IndexFold } from "./index-fold.ts";
+import type { Packing } from "./packing.ts";
+
+/** An index leaf and the keys that vouch at its place. */
+export interface NamedIndex {
+  leaf: IndexLeaf;
+  jwks: Jwks | null;
+}
+
+/** Leaves that are held until an index says how many of them it knows: it is published with what came after it. */
+const MAX_HELD = 1 << 18;
+/** Shards that are read at once. */
+const SHARDS_AT_ONCE = 8;
+
+/**
+ * Every index that was published, rebuilt byte for byte from the leaves below it while they go by, and each of its shards
+ * read when it is first named. Memory is one entry an endpoint and the leaves since the newest index.
+ */
+export class IndexAudit {
+  readonly check: Check;
+  readonly shards: Check;
+  /** Indexes of sizes that had gone by: a second reading of the log has to rebuild them. */
+  readonly late: NamedIndex[] = [];
+  readonly #fold = new IndexFold();
+  #held: { leaf: Leaf; cardText?: string }[] = [];
+  /** Shards that were read, of the index before the one that is looked at. */
+  #read = new Set<string>();
+
+  constructor(
+    private readonly source: Source,
+    private readonly packing: Packing,
+    private readonly maxHeld = MAX_HELD,
+    /** The first reading of this log, whose checks go on. */
+    first?: IndexAudit,
+  ) {
+    this.check = first?.check ?? new Check("indexes, rebuilt from the log");
+    this.shards = first?.shards ?? new Check("index shards");
+  }
+
+  /** The next leaf, proven and parsed before. @param jwks keys that vouch at its place */
+  async add(leaf: Leaf, jwks: Jwks | null, cardText?: string): Promise<void> {
+    if (leaf.kind === "index") await this.named({ leaf, jwks });
+    this.hold(leaf, cardText);
+  }
+
+  /** The next leaf, whatever index it names. */
+  hold(leaf: Leaf, cardText?: string): void {
+    this.#held.push(cardText === undefined ? { leaf } : { leaf, cardText });
+    if (this.#held.length >= this.maxHeld) this.#advance(this.#fold.size + Math.ceil(this.maxHeld / 2));
+  }
+
+  /** Look at an index whose size has not gone by. */
+  async named(one: NamedIndex): Promise<void> {
+    const { tree_size: size, index, key } = one.leaf;
+    if (size < this.#fold.size) {
+      this.late.push(one);
+      return;
+    }
+    await this.check.look(async () => {
+      if (size > index) throw new Unproven(key, `an index of leaves below ${index}`, `tree_size ${size}`);
+      this.#advance(size);
+      await this.#same(one);
+    });
+  }
+
+  #advance(size: number): void {
+    const count = size - this.#fold.size;
+    for (const { leaf, cardText } of this.#held.slice(0, count)) this.#fold.apply(leaf, cardText);
+    this.#held = this.#held.slice(count);
+  }
+
+  async #same({ leaf, jwks }: NamedIndex): Promise<void> {
+    const { bits, lines, shards, changed } = this.#fold.build();
+    const bytes = await fetchNamed(this.source, leaf, "indexList");
+    const list = parseJson(bytes) as Record<string, unknown> | undefined;
+    const read = IndexList.safeParse(list).data;
+    if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
+    const { signature: _, signing_key_id: __, canonicalization: ___, ...said } = list;
+    const { size, newest } = this.#fold;
+    const want = { schema: "svc.index.v1", tree_size: size, computed_at: newest, lines, bits, shards };
+    const [expected, got] = [canonicalText(want), canonicalText(said)];
+    if (expected !== got) {
+      throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
+    }
+    refuseUnsigned(leaf.key, jwks, list, read.computed_at);
+    await this.#readShards(changed.filter(({ sha256 }) => !this.#read.has(sha256)));
+    this.#read = new Set(shards.map(({ sha256 }) => sha256));
+  }
+
+  async #readShards(named: readonly ShardLine[]): Promise<void> {
+    const fresh = new Map(named.map((line) => [line.sha256, line]));
+    await inLanes(SHARDS_AT_ONCE, fresh.values(), (line) =>
+      this.shards.look(async () => {
+        const key = shardKey(line.sha256);
+        const packed = await this.source.get(key, packedBound(line.bytes));
+        if (!packed) throw new MissingObject(key);
+        const shard = await shardOf(packed, line);
+        const { bytes, lines, sha256 } = line;
+        if ("got" in shard) throw new Unproven(key, `${bytes} bytes in ${lines} lines of ${sha256}`, shard.got);
+        this.packing.add("index shards", key, packed, compress(shard.text, { compressionLevel: 3 }));
+      }),
+    );
+  }
+
+  get findings(): Finding[] {
+    return [this.check.finding, this.shards.finding];
+  }
+}

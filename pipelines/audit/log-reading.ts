@@ -1,0 +1,82 @@
+import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { cardSpan } from "../mirror/card-signatures.ts";
+import type { Source } from "../mirror/source.ts";
+import type { Leaf } from "../record/leaf.ts";
+import type { Finding } from "./findings.ts";
+import { type Gathered, Gathering } from "./gather.ts";
+import { IndexAudit } from "./indexes.ts";
+import { provenLeaves } from "./leaves.ts";
+import { LogAudit } from "./log.ts";
+import type { Packing } from "./packing.ts";
+
+/** What one reading of the log is good for: its rules, its indexes, and what the cards are recomputed from. */
+export class LogReading {
+  readonly rules: LogAudit;
+  readonly #indexes: IndexAudit;
+  readonly #gathering: Gathering;
+  /** Set by the first leaf that nothing further can stand on. */
+  #unreadable = false;
+  #fault: { error: unknown } | null = null;
+
+  constructor(
+    private readonly source: Source,
+    size: number,
+    pool: VerifyPool,
+    private readonly packing: Packing,
+    private readonly maxHeld?: number,
+  ) {
+    this.rules = new LogAudit(source, pool);
+    this.#indexes = new IndexAudit(source, packing, maxHeld);
+    this.#gathering = new Gathering(source, "all", size, false);
+  }
+
+  /** The next entry. */
+  async add(entry: Buffer): Promise<void> {
+    const leaf = await this.rules.add(entry);
+    if (!leaf) this.#unreadable = true;
+    if (!leaf || this.#unreadable) return;
+    await this.#indexes.add(leaf, this.rules.jwks, cardTextOf(leaf, entry));
+    if (this.#fault) return;
+    await this.#gathering.add(leaf).catch((error: unknown) => {
+      this.#fault = { error };
+    });
+  }
+
+  /** The root over all entries was the signed one. */
+  async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
+    await this.rules.end();
+    if (this.#indexes.late.length > 0 && this.#sound) await this.#again(head, onProgress);
+  }
+
+  /** Indexes that were published further behind their leaves than were held: read once more, now in order of their sizes. */
+  async #again(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
+    const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
+    const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
+    for await (const { index, leaf } of provenLeaves(this.source, head)) {
+      while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
+      if (late.length === 0) return;
+      again.hold(leaf);
+      onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
+    }
+  }
+
+  get #sound(): boolean {
+    return !this.#unreadable && this.rules.leaves.finding.result === "ok";
+  }
+
+  /** Endpoints with their cards and evidence. @throws Unproven for leaves that do not go together */
+  gathered(): Gathered {
+    if (this.#fault) throw this.#fault.error;
+    return this.#gathering.found();
+  }
+
+  /** A log with holes has no index to rebuild. */
+  get findings(): Finding[] {
+    return [...this.rules.findings, ...(this.#sound ? this.#indexes.findings : [])];
+  }
+}
+
+function cardTextOf(leaf: Leaf, entry: Buffer): string | undefined {
+  const span = leaf.kind === "grade" ? cardSpan(entry) : null;
+  return span ? entry.toString("utf8", span.start, span.end) : undefined;
+}
