@@ -22,7 +22,7 @@ export async function digestsOf(db: Statements, eps: readonly number[]): Promise
 /** Where SQL would print a value unlike RFC 8785, the digest is made here, from the rows. */
 async function slowDigest(db: Statements, ep: number): Promise<string> {
   return inputsDigest(
-    await db.all<Sample>("SELECT * EXCLUDE (ep, cap, b, blocked, counted) FROM grade_rows WHERE ep = $ep", { ep }),
+    await db.all<Sample>("SELECT * EXCLUDE (ep, cap, b, counted) FROM grade_rows WHERE ep = $ep", { ep }),
   );
 }
 

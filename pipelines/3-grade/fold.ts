@@ -61,8 +61,8 @@ export class Fold {
     const facts = new Facts(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
       const said = rows[at]!;
-      const bits = said % SAID_SCALE;
-      const t = (said - bits) / SAID_SCALE;
+      const t = Math.floor(said / SAID_SCALE);
+      const bits = said - t * SAID_SCALE;
       const ms = rows[at + 1]!;
       const price = rows[at + 2]!;
       const block = Math.floor(t / BLOCK_MS);

@@ -23,11 +23,6 @@ export interface GradeOptions {
    * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
    */
   leaveOut?: (line: Undigested) => boolean;
-  /**
-   * Given the endpoints of this lake that took money, those of all lakes: asked once, before the first card is made
-   * (default: this lake is the only one).
-   */
-  kin?: (own: readonly Thief[]) => Promise<readonly Thief[]>;
 }
 
 export interface GradeSummary {
@@ -40,13 +35,11 @@ export interface GradeSummary {
 }
 
 const CHUNK_FILES = ["33_rows", "35_buyers", "36_endpoints"];
-const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "endpoints", "digest"];
-const VIEWS = ["said", "rows"];
+const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "payees", "endpoints", "digest"];
 /** What a run leaves behind; the lake's file stays small without it. */
-const CLEAR = [
-  ...VIEWS.map((name) => `DROP VIEW IF EXISTS grade_${name};`),
-  ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`),
-].join("\n");
+const CLEAR = ["DROP VIEW IF EXISTS grade_rows;", ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`)].join(
+  "\n",
+);
 
 async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void> {
   await db.run("CREATE OR REPLACE TEMP TABLE due_caps (cap VARCHAR)");
@@ -167,8 +160,7 @@ export async function* gradeChunks(
   await fillDue(db, caps);
   await db.run(sql("31_due"));
   await db.run(sql("32_kin"));
-  const own = await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts");
-  const kin = new Kin(options.kin ? await options.kin(own) : own);
+  const kin = new Kin(await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts"));
   const kinDue = await db.all<{ cap: string }>("SELECT cap FROM grade_kin_due ORDER BY cap");
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };

@@ -1,4 +1,4 @@
-import { NONE, SAID, SAID_SCALE } from "./packed.ts";
+import { NONE, PACKED, PACKED_SCALE } from "./packed.ts";
 import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params } from "./params.ts";
 import { windowStart } from "./window.ts";
 
@@ -14,8 +14,8 @@ const NUMBERS: readonly [string, number][] = [
   ["worst_blocks", params.buyers.worst_blocks_per_payer],
   ["evidence_rows", EVIDENCE_ROWS],
   ["none", NONE],
-  ["said_scale", SAID_SCALE],
-  ...Object.entries(SAID).map(([name, bit]): [string, number] => [`said_${name}`, bit]),
+  ["packed_scale", PACKED_SCALE],
+  ...Object.entries(PACKED).map(([name, place]): [string, number] => [`packed_${name}`, place]),
 ];
 
 /** Naive UTC, as the lake keeps time. */
