@@ -1,46 +1,18 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { decompress } from "zstd-napi";
-import { canonicalBytes } from "../../../infra/canonical.ts";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
-import { EMPTY_ROOT, leafHash } from "../../../infra/tree/hash.ts";
+import { leafHash } from "../../../infra/tree/hash.ts";
 import { subtreeProof, verifySubtree } from "../../../infra/tree/proof.ts";
 import { TreeState } from "../../../infra/tree/state.ts";
-import { writeTree } from "../../../pipelines/4-publish/apply.ts";
-import { type Generation, generationKey } from "../../../pipelines/4-publish/generation.ts";
-import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
-import { capOf, listing, ORIGIN, TRUST, World } from "./world.ts";
+import { BEFORE, shortOfASegment } from "./short-of-a-segment.ts";
+import { listing, TRUST, World } from "./world.ts";
 
 const BOUNDARY = 65_536;
-const BEFORE = BOUNDARY - 6;
 
 let world: World;
-/** A log just short of a segment, as another writer left it: made of the smallest leaves there are. */
 beforeAll(async () => {
   world = await World.open();
-  const at = world.clock.now();
-  const cap = capOf("a");
-  const entries = Array.from({ length: BEFORE }, (_, i) =>
-    Buffer.from(`{"at":"${at.toISOString()}","capability_id":"${cap}","index":${i},"kind":"delisting","seq":${i}}`),
-  );
-  const growth = grow(EMPTY_LIVE, entries);
-  await writeTree(world.publicStore, growth);
-  const root = growth.live.tree.root();
-  const note = signCheckpoint({ origin: ORIGIN, size: BEFORE, root }, TRUST.log, TRUST.witness, at);
-  await world.publicStore.swap("checkpoint", note, null);
-  const generation: Generation = {
-    v: 1,
-    n: 0,
-    old: { size: 0, root: EMPTY_ROOT.toString("hex") },
-    new: { size: BEFORE, root: root.toString("hex") },
-    staging: "staging/none",
-    run: null,
-    log: null,
-    positions: {},
-    writer: "another",
-    at: at.toISOString(),
-  };
-  await world.privateStore.create(generationKey(0), canonicalBytes(generation));
+  await shortOfASegment(world.privateStore, world.publicStore, world.clock.now());
 });
 afterAll(() => world.close());
 

@@ -1,4 +1,5 @@
 import type { Store, StoredObject } from "../../../../infra/store/store.ts";
+import { drawn } from "../../../helpers/drawn.ts";
 import type { Fault, Step } from "../../../infra/store/recording-fs.ts";
 import { type Around, idOf, type StoreCall } from "./calls.ts";
 import type { Machine } from "./machine.ts";
@@ -125,17 +126,6 @@ const powerLost =
     await left.prove();
     return left;
   };
-
-/** A few numbers from a seed (mulberry32): the same row is the same disaster again. */
-export function drawn(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 const NAMES = new Set<Step["op"]>(["link", "rename", "unlink"]);
 

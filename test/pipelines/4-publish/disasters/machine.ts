@@ -15,6 +15,9 @@ import { proveGenerations } from "./prove-generations.ts";
 /** Moment of every record here; later than the disks' own time, so that a sweep finds everything old. */
 const NOW = new Date(Date.now() + 60 * 86_400_000).toISOString();
 
+/** What a record is held against after a disaster. */
+export type Proof = (machine: Machine, putIn?: readonly string[]) => Promise<void>;
+
 /**
  * A machine with two disks that remember what was synced, the real directory store on each, and every checkpoint that
  * anybody could have read of it. Copies of it are cheap: each row of the table ruins its own.
@@ -28,25 +31,28 @@ export class Machine {
     readonly publicStore: Store,
     /** Bytes of every checkpoint and every view that was ever in force, in order. */
     readonly served: { checkpoint: Uint8Array[]; view: Uint8Array[] },
+    private readonly proof: Proof,
   ) {}
 
   static async open(
     disks = { private: new RecordingFs(), public: new RecordingFs() },
     served: Machine["served"] = { checkpoint: [], view: [] },
+    proof: Proof = proveWhole,
   ): Promise<Machine> {
     const [privateStore, publicStore] = await Promise.all(
       [disks.private, disks.public].map((fs) => openDirectoryStore("/store", { fs })),
     );
     const own = { checkpoint: [...served.checkpoint], view: [...served.view] };
-    return new Machine(disks, privateStore!, publicStore!, own);
+    return new Machine(disks, privateStore!, publicStore!, own, proof);
   }
 
   /** The machine as it is found when the power went: `keeps` is asked of everything that was not synced. */
   afterPowerLoss(keeps: () => boolean): Promise<Machine> {
-    const { disks, served } = this;
+    const { disks, served, proof } = this;
     return Machine.open(
       { private: disks.private.afterPowerLoss(keeps), public: disks.public.afterPowerLoss(keeps) },
       served,
+      proof,
     );
   }
 
@@ -74,13 +80,11 @@ export class Machine {
 
   /** The whole record again, from both disks. With `putIn` nobody writes any more: all of it is there, and nothing else. */
   async prove(putIn?: readonly string[]): Promise<void> {
-    const settled = putIn ? { settled: true, expected: putIn, nothingElse: true } : {};
-    const { checkpoint: served, view } = this.served;
-    const { checkpoint } = await proveRecord(this.publicStore, { trust: TRUST, served, ...settled });
-    await proveGenerations(this.privateStore, checkpoint, putIn !== undefined);
+    await this.proof(this, putIn);
+    const { checkpoint, view } = this.served;
     expectForward(
       "checkpoint",
-      served.map((bytes) => openCheckpoint(bytes, TRUST).size),
+      checkpoint.map((bytes) => openCheckpoint(bytes, TRUST).size),
     );
     expectForward(
       "live/view.json",
@@ -100,6 +104,13 @@ export class Machine {
     };
   }
 }
+
+/** The tree made again from its entries, and everything else that two disks hold of a record. */
+export const proveWhole: Proof = async ({ privateStore, publicStore, served }, putIn) => {
+  const settled = putIn ? { settled: true, expected: putIn, nothingElse: true } : {};
+  const { checkpoint } = await proveRecord(publicStore, { trust: TRUST, served: served.checkpoint, ...settled });
+  await proveGenerations(privateStore, checkpoint, putIn !== undefined);
+};
 
 /** Nobody who followed it was ever taken back. @throws RecordBroken */
 function expectForward(key: string, sizes: readonly number[]): void {

@@ -1,9 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { writeRun } from "../../../../pipelines/4-publish/runs.ts";
+import { drawn } from "../../../helpers/drawn.ts";
 import { tokenOf } from "../../../helpers/prove-record.ts";
 import { cardToken, header, JWKS, line, listing } from "../world.ts";
 import { type Around, Calls, idOf, isWrite, type StoreCall } from "./calls.ts";
-import { Dead, drawn } from "./disasters.ts";
+import { Dead } from "./disasters.ts";
 import { Machine } from "./machine.ts";
 import { SCENES, type Scene } from "./scenes.ts";
 
