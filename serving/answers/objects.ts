@@ -4,7 +4,7 @@ import type { ObjectInfo, Store } from "../../infra/store/store.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.ts";
 import { Problem } from "../http/problem.ts";
 import { parseRange } from "../http/range.ts";
-import { matchesEtag } from "../http/reply.ts";
+import { matchesEtag, notModifiedSince } from "../http/reply.ts";
 
 /** First segments under which objects lie; which keys below them are served, and how, says the publisher's table. */
 export const OBJECT_ROOTS = [
@@ -25,7 +25,8 @@ const STEP = 1024 * 1024;
 /** A store's etag as a strong HTTP one. */
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
 
-const etagOfKey = (key: string): string => `"${sha256hex(key).slice(0, 32)}"`;
+/** With the size: where a mirror packed anew, a part of its bytes must not be joined to a part of ours. */
+const etagOfKey = ({ key, size }: ObjectInfo): string => `"${sha256hex(`${key} ${size}`).slice(0, 32)}"`;
 
 /** Serves the public store at the root of the service, under the same paths. */
 export class PublicObjects {
@@ -45,8 +46,8 @@ export class PublicObjects {
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
     const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
     const immutable = cacheControl.endsWith("immutable");
-    // What never changes is named by its key alone, so that every replica and mirror gives it the same etag.
-    const etag = immutable ? etagOfKey(key) : etagOf(info);
+    // What never changes is named by its key and size, so that every replica and mirror gives it the same etag.
+    const etag = immutable ? etagOfKey(info) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
       ...{ "x-content-type-options": "nosniff", "access-control-allow-origin": "*" },
@@ -56,9 +57,12 @@ export class PublicObjects {
       // Bytes that a stranger chose are never shown under our name.
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };
-    if (matchesEtag(request, etag)) return new HTTPResponse(null, { status: 304, headers });
+    if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
+    if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
+      return new HTTPResponse(null, { status: 304, headers });
     if (!immutable) return this.#whole(key, headers);
-    const range = parseRange(request.headers, info.size, etag);
+    // Range is defined for GET alone (RFC 9110 section 14.2).
+    const range = request.method === "HEAD" ? null : parseRange(request.headers, info.size, etag);
     if (range === "unsatisfiable") {
       throw new Problem("range_not_satisfiable", `the object has ${info.size} bytes`, {
         headers: { "content-range": `bytes */${info.size}` },

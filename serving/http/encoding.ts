@@ -8,18 +8,31 @@ export type Coding = "zstd" | "gzip" | "identity";
 /** Level 3 keeps each synchronous step of the packer in the low milliseconds. */
 const ZSTD_LEVEL = 3;
 
-/** The best coding a client takes (RFC 9110 section 12.5.3): zstd, then gzip, then none. */
-export function negotiate(acceptEncoding: string | null): Coding {
-  if (!acceptEncoding) return "identity";
+const QVALUE = /^(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)$/;
+
+/** Weight of each coding that the header names; a weight that is none refuses its coding. */
+function weightsOf(acceptEncoding: string): Map<string, number> {
   const weights = new Map<string, number>();
   for (const part of acceptEncoding.slice(0, 500).toLowerCase().split(",")) {
     const [name, ...parameters] = part.split(";").map((text) => text.trim());
-    const q = parameters.find((parameter) => parameter.startsWith("q="));
-    const weight = q === undefined ? 1 : Number(q.slice(2));
-    if (name) weights.set(name, Number.isFinite(weight) ? weight : 0);
+    const q = parameters.find((parameter) => parameter.startsWith("q="))?.slice(2);
+    if (name) weights.set(name === "x-gzip" ? "gzip" : name, q === undefined ? 1 : QVALUE.test(q) ? Number(q) : 0);
   }
-  const takes = (name: string): boolean => (weights.get(name) ?? weights.get("*") ?? 0) > 0;
-  return takes("zstd") ? "zstd" : takes("gzip") ? "gzip" : "identity";
+  return weights;
+}
+
+/**
+ * The coding that a client likes best (RFC 9110 section 12.5.3); of those that it likes equally zstd, then gzip, then
+ * none. Who takes nothing that we have gets none, as the section allows, instead of an error.
+ */
+export function negotiate(acceptEncoding: string | null): Coding {
+  if (!acceptEncoding) return "identity";
+  const weights = weightsOf(acceptEncoding);
+  const weight = (name: Coding): number => weights.get(name) ?? weights.get("*") ?? 0;
+  const best: Coding = weight("gzip") > weight("zstd") ? "gzip" : "zstd";
+  // Unpacked is always welcome, but a packed answer more so, unless the client names it as the better one.
+  const plain = weights.get("identity") ?? 0;
+  return weight(best) > 0 && weight(best) >= plain ? best : "identity";
 }
 
 /**

@@ -16,6 +16,15 @@ export function matchesEtag(request: Conditional, etag: string): boolean {
   return header.split(",").some((one) => one.trim().replace(/^W\//, "") === etag);
 }
 
+/**
+ * Does If-Modified-Since say that the client has it? Only without If-None-Match (RFC 9110 section 13.1.3), and only to be
+ * asked of what never changes: a second is too long a time for what is swapped.
+ */
+export function notModifiedSince(request: Conditional, modifiedAt: Date): boolean {
+  const since = Date.parse(request.headers.get("if-modified-since") ?? "");
+  return !request.headers.has("if-none-match") && Math.floor(modifiedAt.getTime() / 1000) * 1000 <= since;
+}
+
 export interface Representation {
   type: string;
   cache: string;
@@ -26,7 +35,7 @@ export interface Representation {
 /** A 200 with these bytes, or a 304 when the client holds them already. */
 export function reply(
   request: Conditional,
-  body: string | Uint8Array | ReadableStream,
+  body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
 ): HTTPResponse {
   const common: Record<string, string> = { ...OPEN, "cache-control": cache, ...headers };

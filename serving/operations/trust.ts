@@ -1,7 +1,7 @@
 import type { HTTPResponse } from "h3";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
-import { gradeLines, nextLink, spanOf } from "../answers/feed.ts";
+import { feedTag, gradeLines, nextLink, spanOf } from "../answers/feed.ts";
 import { indexLines } from "../answers/market.ts";
 import { etagOfText, trustOf } from "../answers/trust.ts";
 import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
@@ -26,16 +26,17 @@ function snapshotOf({ service }: Call): Snapshot {
 function ndjson(
   { request, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
-  { cache, tag, headers }: { cache: string; tag?: string; headers?: Record<string, string> },
+  { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
 ): HTTPResponse {
   const coding = negotiate(request.headers.get("accept-encoding"));
-  const etag = tag === undefined ? undefined : `"${tag}-${coding}"`;
-  const fresh = etag !== undefined && matchesEtag(request, etag);
-  const body = fresh || request.method === "HEAD" ? "" : ReadableStream.from(packed(linesToChunks(lines), coding));
+  const etag = `"${tag}-${coding}"`;
+  // Nothing is read for an answer without a body.
+  const empty = request.method === "HEAD" || matchesEtag(request, etag);
+  const body = empty ? null : ReadableStream.from(packed(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
-    ...(etag === undefined ? {} : { etag }),
+    etag,
     headers: { ...codingHeaders(coding), ...headers, ...limitHeaders },
   });
 }
@@ -68,6 +69,7 @@ const feed: Operation = {
     const span = spanOf(cursor, snapshot.head);
     return ndjson(call, gradeLines(snapshot, span), {
       cache: "no-cache",
+      tag: feedTag(snapshot.head.origin, span),
       headers: { link: nextLink(call.service.baseUrl, snapshot.head.origin, span) },
     });
   },

@@ -127,6 +127,16 @@ test.each([
   ["identity, gzip;q=0", "identity"],
   ["GZIP;Q=0.2", "gzip"],
   ["gzip;q=nonsense", "identity"],
+  ["gzip;q=1.5", "identity"],
+  ["zstd;q=0.4, gzip;q=0.8", "gzip"],
+  ["zstd;q=0.8, gzip;q=0.800", "zstd"],
+  ["identity;q=1, gzip;q=0.5, zstd;q=0.5", "identity"],
+  ["identity;q=0.3, *;q=0.5", "zstd"],
+  ["identity, gzip", "gzip"],
+  ["x-gzip", "gzip"],
+  ["br, deflate", "identity"],
+  ["*;q=0", "identity"],
+  [" gzip ; q=0.5 ", "gzip"],
 ])("Accept-Encoding %j: %s", (header, coding) => {
   expect(negotiate(header)).toBe(coding);
 });

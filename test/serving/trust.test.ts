@@ -192,7 +192,6 @@ describe("GET /v1/trust/feed", () => {
     [8, 1, 14],
     [9, 0, 14],
     [14, 0, 14],
-    [15, 0, 15],
   ])("from position %i: %i lines, next %i", async (position, count, next) => {
     const response = await serving.get(`/v1/trust/feed?cursor=${logId(ORIGIN)}:${position}`);
     expect([response.status, lines(await response.text()).length]).toEqual([200, count]);
