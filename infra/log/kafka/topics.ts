@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import kafkajs, { type Admin, type ITopicConfig } from "kafkajs";
-import { LogRefused } from "../errors.ts";
+import { systemClock } from "../../clock.ts";
+import { LogDown, LogRefused } from "../errors.ts";
 import { MAX_VALUE_BYTES, TOPICS } from "../log.ts";
 
 const { ConfigResourceTypes } = kafkajs;
@@ -50,7 +51,30 @@ export async function createTopics(admin: Admin, prefix: string, create: CreateL
     topic(identityTopic(prefix), 1, { "retention.ms": "-1", "retention.bytes": "-1" }),
     ...TOPICS.map((name) => topic(topicOf(prefix, name), create.partitions)),
   ].filter((one) => !known.has(one.topic));
-  if (topics.length > 0) await admin.createTopics({ topics, waitForLeaders: true });
+  if (topics.length === 0) return;
+  await admin.createTopics({ topics, waitForLeaders: false });
+  await led(
+    admin,
+    topics.map((one) => one.topic),
+  );
+}
+
+/** A busy broker may not know for some seconds what its controller made: the client's own wait ends at the first such word. */
+const LED_TRIES = 60;
+const LED_PAUSE_MS = 250;
+
+/** Resolves once every partition has a leader. @throws the broker's word when that takes too long */
+async function led(admin: Admin, names: string[]): Promise<void> {
+  for (let n = 1; ; n++) {
+    try {
+      const { topics } = await admin.fetchTopicMetadata({ topics: names });
+      if (topics.every(({ partitions }) => partitions.every(({ leader }) => leader >= 0))) return;
+      if (n === LED_TRIES) throw new LogDown(`creating topics: no leaders after ${n} looks`);
+    } catch (error) {
+      if (n === LED_TRIES || !(error as { retriable?: boolean }).retriable) throw error;
+    }
+    await systemClock.sleep(LED_PAUSE_MS);
+  }
 }
 
 /**

@@ -1,0 +1,126 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Fault, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
+import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
+import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
+import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import type { Log } from "../../infra/log/log.ts";
+import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import { lots, oneOf } from "../helpers/schedule.ts";
+import type { Bed } from "../helpers/schedule-world.ts";
+import { type KafkaCluster, startKafka } from "./kafka.ts";
+import { type S3Server, startS3Server } from "./versitygw.ts";
+
+/** A real broker behind a proxy of ours, and a real S3 server: what every schedule runs over, each with its own log. */
+export interface Engines {
+  kafka: KafkaCluster;
+  tcp: TcpProxy;
+  s3: S3Server;
+  stop(): Promise<void>;
+}
+
+export async function startEngines(): Promise<Engines> {
+  const proxies: TcpProxy[] = [];
+  const kafka = await startKafka(1, async (port) => {
+    proxies.push(await startTcpProxy(() => port));
+    return proxies[0]!.port;
+  });
+  const s3 = await startS3Server();
+  // Made here, before several schedules ask for them at once.
+  for (const bucket of ["private", "public"]) await s3.place(bucket);
+  const tcp = proxies[0]!;
+  const stop = async () => {
+    await tcp.close();
+    await kafka.stop();
+    await s3.stop();
+  };
+  return { kafka, tcp, s3, stop };
+}
+
+const PARTITIONS = 2;
+const S3_FAULTS: readonly Fault[] = [
+  "500 before",
+  "500 after",
+  "503 before",
+  "409 before",
+  "cut before",
+  "cut after",
+  "half the answer",
+  "slow",
+];
+
+/** Two buckets and a log of one schedule, behind a proxy of its own; the broker's proxy is everybody's. */
+export async function realBed(engines: Engines, name: string): Promise<Bed & { close(): Promise<void> }> {
+  const dir = await mkdtemp(join(tmpdir(), "schedule-real-"));
+  const proxy = await startFaultProxy(engines.s3.url);
+  const places = {
+    privateStore: await engines.s3.place("private", name),
+    publicStore: await engines.s3.place("public", name),
+  };
+  const kafkaPlace = parseKafkaAddress(`kafka://${engines.kafka.brokers.join(",")}/${name}`);
+  const logger = createLogger("silent");
+  const timers = new Set<NodeJS.Timeout>();
+  const later = (ms: number, work: () => void) => timers.add(setTimeout(work, ms));
+  const clear = () => {
+    for (const timer of timers) clearTimeout(timer);
+    timers.clear();
+    proxy.choose = () => null;
+    proxy.lateMs = 0;
+    engines.tcp.weather = "clear";
+  };
+  const open = async (place: (typeof places)["publicStore"]) =>
+    openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
+  const openLog = (): Promise<Log> =>
+    openKafkaLog(kafkaPlace, { logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } });
+  // In clear weather: whoever comes later finds it.
+  await (await openLog()).close();
+  const cut = (weather: TcpProxy["weather"], ms: number) => {
+    engines.tcp.weather = weather;
+    later(ms, () => {
+      // What was in flight is gone with the connection; without that a client waits for its answer for half a minute.
+      engines.tcp.weather = "clear";
+      engines.tcp.cut();
+    });
+  };
+  const weathers: readonly ((draw: () => number) => void)[] = [
+    (draw) => {
+      const [oneIn, ends] = [2 + (draw() % 5), proxy.seen.length + 10 + (draw() % 60)];
+      proxy.choose = () => (proxy.seen.length < ends && draw() % oneIn === 0 ? oneOf(draw, S3_FAULTS) : null);
+    },
+    (draw) => {
+      proxy.lateMs = 300 + (draw() % 2_000);
+      later(3_000, () => {
+        proxy.lateMs = 0;
+      });
+    },
+    (draw) => cut("answers lost", 100 + (draw() % 300)),
+    (draw) => cut("refused", 50 + (draw() % 200)),
+    () => engines.tcp.cut(),
+    () => {
+      engines.tcp.weather = "slow";
+      later(600, () => {
+        engines.tcp.weather = "clear";
+      });
+    },
+  ];
+  return {
+    dir,
+    openLog,
+    openStores: async () => ({
+      privateStore: await open(places.privateStore),
+      publicStore: await open(places.publicStore),
+    }),
+    weather(seed) {
+      const draw = lots(seed);
+      oneOf(draw, weathers)(draw);
+    },
+    clear,
+    async close() {
+      clear();
+      await proxy.close();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}

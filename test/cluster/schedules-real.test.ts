@@ -1,0 +1,25 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ScheduleWorld } from "../helpers/schedule-world.ts";
+import { type Engines, realBed, startEngines } from "./real-bed.ts";
+
+/** `SEED=n` lives through one schedule again (the same script; the engines' own time cannot be drawn again). */
+const SEEDS = process.env.SEED ? process.env.SEED.split(",").map(Number) : Array.from({ length: 40 }, (_, i) => 1 + i);
+const STEPS = 12;
+
+let engines: Engines;
+beforeAll(async () => {
+  engines = await startEngines();
+});
+afterAll(() => engines.stop());
+
+describe.concurrent("random schedules over a real broker and a real S3 server", () => {
+  test.each(SEEDS)("seed %i", async (seed) => {
+    const bed = await realBed(engines, `seed-${seed}`);
+    try {
+      const story = await ScheduleWorld.run(bed, seed, STEPS);
+      expect(story.length).toBeGreaterThanOrEqual(STEPS);
+    } finally {
+      await bed.close();
+    }
+  });
+});
