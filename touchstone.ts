@@ -133,6 +133,21 @@ program
   .addOption(json)
   .action(async (options) => (await import("./serving/commands/roles.ts")).publish(settings(), options));
 
+const archiving = program
+  .command("archive")
+  .description("days older than 110 days into signed files, and out of the lake; docs/archive.md")
+  .option("--once", "file what is due, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/archive.ts")).archive(settings(), options));
+archiving
+  .command("supersede <id>")
+  .description("replace a wrong file (arc_ id) by one that is made again from the record")
+  .requiredOption("--reason <text>", "what was wrong with it, in words for everybody")
+  .addOption(json)
+  .action(async (id, _, command) =>
+    (await import("./serving/commands/archive.ts")).archiveSupersede(settings(), id, command.optsWithGlobals()),
+  );
+
 program
   .command("budget")
   .description("who is paid today and who is not, what was spent, what the next letters cost; docs/schedule.md")
@@ -209,8 +224,15 @@ program
   .option("--witness-key <vkey>", "the witness's verifier key")
   .option("--also <source>", "another copy that has to show the same history; may be repeated", repeated, [])
   .option("--endpoint <cap|url>", "light: the cards of one endpoint only")
+  .addOption(
+    new Option("--packing <mode>", "judge packed bytes that no leaf names too, or their contents alone")
+      .choices(["strict", "content"])
+      .default("strict"),
+  )
   .addOption(json)
-  .action(async (source, options) => (await import("./serving/commands/audit.ts")).auditCommand(source, options));
+  .action(async (source, options) =>
+    (await import("./serving/commands/audit.ts")).auditCommand(source, { ...options, settings }),
+  );
 
 program
   .command("export <dir> <file>")

@@ -3,6 +3,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { lakePositions, type Positions } from "../2-ingest/load.ts";
+import type { PublishedFold } from "../4-publish/fold.ts";
 import type { EvidenceDraft, Freeze } from "../4-publish/freezes.ts";
 import { evidenceKey } from "../4-publish/objects.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
@@ -15,7 +16,7 @@ import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
 export interface EvidenceParts {
   lake: Lake;
   privateStore: Store;
-  publisher: Publisher;
+  publisher: Pick<Publisher, "current" | "putEvidence" | "publishFreezes">;
   /** Partitions of the event log. */
   partitions: number;
   logger: Logger;
@@ -44,12 +45,12 @@ const PUTS_AT_ONCE = 8;
  */
 export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
-  const until = dayOf(new Date(now.getTime() - CLOSED_AFTER_MS));
+  const until = closedUntil(now);
   for (let n = 0; n < MAX_PUBLICATIONS; n++) {
     const due = await dueDays(parts, until);
     const freezes: Freeze[] = [];
     for (const day of due.days) {
-      const freeze = await freezeOf(parts, day, due.ends);
+      const freeze = await freezeOf(parts, day, await bucketFiles(parts, day, due.ends));
       if (freeze) freezes.push(freeze);
     }
     if (freezes.length === 0) return report;
@@ -65,27 +66,46 @@ export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<Evi
   return report;
 }
 
+/** What an owner of partitions needs to make files: it publishes none of them. */
+export type FileParts = Omit<EvidenceParts, "publisher" | "privateStore"> & {
+  publisher: Pick<EvidenceParts["publisher"], "current" | "putEvidence">;
+};
+
+/** What the tree's maker needs to freeze a day: it reads no lake. */
+export type FreezeParts = Pick<EvidenceParts, "privateStore" | "logger" | "publisher">;
+
+/** First day that is not closed at this moment. */
+export const closedUntil = (now: Date): string => dayOf(new Date(now.getTime() - CLOSED_AFTER_MS));
+
 /** Days to freeze now: late ones all together, since the next freeze says that everything before it was read. */
-async function dueDays({ lake, publisher, partitions }: EvidenceParts, closed: string) {
+export async function dueDays({ lake, publisher, partitions }: FileParts, closed: string) {
   const { evidence } = await publisher.current();
   const ends = await lakePositions(lake);
   // A day that was closed stays closed, also for a clock that lives it again after a crash.
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
   const until = closed > afterNewest ? closed : afterNewest;
   const news = await daysWithNews(lake, evidence, ends, until, partitions);
-  const named = [...evidence.kin.keys()].filter((day) => day <= evidence.newest);
+  const named = daysOwingKin(evidence);
   const late = [...new Set([...news.filter((day) => day <= evidence.newest), ...named])].sort();
   const days: string[] = [];
   const first = afterNewest || news[0];
   if (first) for (let day = first; day < until && days.length <= DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
-  return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends };
+  return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends, until };
 }
 
-/** Make and put the files of one day. @returns the leaves that name them, or null when a frozen day has nothing new */
-async function freezeOf(parts: EvidenceParts, day: string, ends: Positions): Promise<Freeze | null> {
+/** Frozen days with cards that name a table which no file holds. */
+export const daysOwingKin = (evidence: PublishedFold["evidence"]): string[] =>
+  [...evidence.kin.keys()].filter((day) => day <= evidence.newest);
+
+/** The closing of one day: files of its buckets and of its tables. @returns null when a frozen day has nothing new */
+export async function freezeOf(
+  parts: FreezeParts,
+  day: string,
+  buckets: readonly EvidenceDraft[],
+): Promise<Freeze | null> {
   const { size, evidence } = await parts.publisher.current();
   const freeze = evidence.days.get(day)?.freezes ?? 0;
-  const drafts: EvidenceDraft[] = await bucketFiles(parts, day, ends);
+  const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.kin.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
   const missing = (kin: string) =>
     parts.logger.error({ day, kin }, "a kin table was never kept: cards cannot be proven");
@@ -104,7 +124,7 @@ async function freezeOf(parts: EvidenceParts, day: string, ends: Positions): Pro
  * One file for each bucket with a line, ascending. One thing of the bucket that is being read is in memory at a time, and
  * the packed bytes of the few files that are being put.
  */
-async function bucketFiles(parts: EvidenceParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
+export async function bucketFiles(parts: FileParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
   const puts: Promise<EvidenceDraft>[] = [];
   let bucket = -1;
@@ -135,7 +155,7 @@ async function bucketFiles(parts: EvidenceParts, day: string, ends: Positions): 
 type Held = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;
 
 async function put(
-  { publisher }: EvidenceParts,
+  { publisher }: { publisher: Pick<Publisher, "putEvidence"> },
   day: string,
   part: number | "kin",
   lines: PackedLines,

@@ -57,7 +57,7 @@ async function withIngest(config: Config, work: (ingest: Ingest) => Promise<void
 }
 
 /** Print what was done: JSON for a machine, else `name: value` and where to look next. */
-function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
+export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
   if (options.json) {
     process.stdout.write(`${JSON.stringify(done)}\n`);
     return;
@@ -69,7 +69,7 @@ function report(options: RoleOptions, done: Record<string, unknown>, next: strin
 }
 
 /** Run the work once, or again every `seconds` until stopped. */
-async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
+export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
   let over = false;
   const stop = untilStopped().then(() => {
     over = true;

@@ -2,13 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
-import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
+import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
-import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { ARCHIVE_SUBJECTS } from "../../../pipelines/record/vocabulary.ts";
 import { capOf, correction, handshake, intent, later, listing, result, TERMS } from "../2-ingest/records.ts";
 import { JWKS } from "../4-publish/world.ts";
-import { ArchiveWorld } from "./world.ts";
+import { ArchiveWorld, fileKeyOf } from "./world.ts";
 
 const worlds: ArchiveWorld[] = [];
 const open = async (): Promise<ArchiveWorld> => {
@@ -40,17 +39,6 @@ function records() {
   ];
 }
 
-const filed = async (world: ArchiveWorld): Promise<ArchiveLeaf[]> =>
-  (await world.leaves()).filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
-
-const keyOf = ({ manifest }: ArchiveLeaf): string =>
-  archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
-
-async function linesOf(world: ArchiveWorld, leaf: ArchiveLeaf): Promise<string[]> {
-  const text = decompress((await world.publicStore.get(keyOf(leaf)))!.bytes).toString("utf8");
-  return text === "" ? [] : text.trimEnd().split("\n");
-}
-
 const totals = (world: ArchiveWorld) =>
   world.ingest.lake.all(
     "SELECT * FROM seen JOIN (SELECT cap, list_sort(list(price_micro)) FROM quoted GROUP BY cap) USING (cap) ORDER BY cap",
@@ -72,12 +60,12 @@ describe("the archive of a day", () => {
 
   test("is not made before 110 days after its end", async () => {
     expect(await world.archive("2027-02-28T23:59:59.999Z")).toEqual({ days: [], files: 0, rows: 0, removed: 0 });
-    expect(await filed(world)).toEqual([]);
+    expect(await world.filed()).toEqual([]);
   });
 
   test("has a file for each subject, one of no row included, all in one publication", async () => {
     expect(await world.archive(FIRST)).toEqual({ days: [D1], files: 4, rows: 4, removed: 4 });
-    const leaves = await filed(world);
+    const leaves = await world.filed();
     expect(leaves.map(({ manifest }) => [manifest.subject, manifest.rows])).toEqual([
       ["liveness_probes", 4],
       ["mcp_probes", 0],
@@ -89,9 +77,9 @@ describe("the archive of a day", () => {
   });
 
   test("is what its manifest says, to the byte", async () => {
-    for (const leaf of await filed(world)) {
+    for (const leaf of await world.filed()) {
       const { manifest } = leaf;
-      const { bytes } = (await world.publicStore.get(keyOf(leaf)))!;
+      const { bytes } = (await world.publicStore.get(fileKeyOf(leaf)))!;
       const text = decompress(bytes);
       expect(sha256hex(bytes)).toBe(leaf.sha256);
       expect(sha256hex(text)).toBe(manifest.content_hash);
@@ -103,7 +91,7 @@ describe("the archive of a day", () => {
         to: "2026-11-11T00:00:00.000Z",
         verified_at: FIRST,
       });
-      expect(manifest.file).toBe(`https://record.example/${keyOf(leaf)}`);
+      expect(manifest.file).toBe(`https://record.example/${fileKeyOf(leaf)}`);
       expect(manifest.reproduce).toBe(`curl -fsS '${manifest.file}' | zstd -dc | sha256sum`);
       expect(verifyObject(JWKS, manifest, { purpose: "cards", at: manifest.verified_at })).toEqual({ ok: true });
       const object = (await world.publicStore.get(archiveManifestKey(manifest.id)))!;
@@ -112,8 +100,8 @@ describe("the archive of a day", () => {
   });
 
   test("has one RFC 8785 line a probe, ascending by capability and record", async () => {
-    const [probes] = await filed(world);
-    const lines = await linesOf(world, probes!);
+    const [probes] = await world.filed();
+    const lines = await world.linesOf(probes!);
     const values = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(values.map((value) => canonicalText(value))).toEqual(lines);
     const places = values.map(({ capability_id, record_id }) => `${capability_id} ${record_id}`);
@@ -143,8 +131,8 @@ describe("the archive of a day", () => {
   });
 
   test("leaves the lake with exactly its rows; paid calls and totals stay", async () => {
-    const [probes] = await filed(world);
-    const gone = (await linesOf(world, probes!)).map((line) => (JSON.parse(line) as { record_id: string }).record_id);
+    const [probes] = await world.filed();
+    const gone = (await world.linesOf(probes!)).map((line) => (JSON.parse(line) as { record_id: string }).record_id);
     const want = records()
       .map(({ eventId }) => eventId)
       .filter((id) => !gone.includes(id));
@@ -157,7 +145,7 @@ describe("the archive of a day", () => {
   test("is made once, and the next day follows without a gap", async () => {
     expect((await world.archive(FIRST)).files).toBe(0);
     expect(await world.archive(BOTH)).toEqual({ days: ["2026-11-11"], files: 4, rows: 1, removed: 1 });
-    const subjects = (await filed(world)).map(({ manifest }) => `${manifest.subject} ${dayOfManifest(manifest)}`);
+    const subjects = (await world.filed()).map(({ manifest }) => `${manifest.subject} ${dayOfManifest(manifest)}`);
     expect(subjects).toEqual(
       [D1, "2026-11-11"].flatMap((day) => ARCHIVE_SUBJECTS.map((subject) => `${subject} ${day}`)),
     );
@@ -193,11 +181,11 @@ describe("the archive of a day", () => {
     const late = handshake("a", `${D1}T14:00:00.000Z`, { price: "0.040000" });
     await world.ingest.append(late, records()[1]!);
     expect(await world.archive(BOTH)).toEqual({ days: [D1], files: 1, rows: 1, removed: 1 });
-    const leaves = (await filed(world)).filter(
+    const leaves = (await world.filed()).filter(
       ({ manifest }) => manifest.subject === "liveness_probes" && dayOfManifest(manifest) === D1,
     );
     expect(leaves.map(({ supersedes }) => supersedes)).toEqual([null, null]);
-    const ids = (await Promise.all(leaves.map((leaf) => linesOf(world, leaf))))
+    const ids = (await Promise.all(leaves.map((leaf) => world.linesOf(leaf))))
       .flat()
       .map((line) => JSON.parse(line).record_id);
     expect(new Set(ids).size).toBe(5);

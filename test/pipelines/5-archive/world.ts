@@ -17,7 +17,8 @@ import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
 import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
-import type { EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
+import { archiveFileKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
+import type { ArchiveLeaf, EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
@@ -123,6 +124,17 @@ export class ArchiveWorld {
     return makeArchive(this.archiveParts(more), new Date(at));
   }
 
+  /** Leaves of the archive. */
+  async filed(): Promise<ArchiveLeaf[]> {
+    return (await this.leaves()).filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
+  }
+
+  /** Lines of one file of it. */
+  async linesOf(leaf: ArchiveLeaf): Promise<string[]> {
+    const text = decompress((await this.publicStore.get(fileKeyOf(leaf)))!.bytes).toString("utf8");
+    return text === "" ? [] : text.trimEnd().split("\n");
+  }
+
   /** The same job over other stores, as another process would run it. */
   freezeOver(at: string, stores: { privateStore: Store; publicStore: Store }): Promise<EvidenceReport> {
     this.ingest.clock.set(at);
@@ -161,6 +173,9 @@ export class ArchiveWorld {
     await this.ingest.close();
   }
 }
+
+export const fileKeyOf = ({ manifest }: ArchiveLeaf): string =>
+  archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
 
 export const publisherOver = (ingest: World, publicStore: Store, more: Partial<PublisherOptions> = {}): Publisher =>
   createPublisher({

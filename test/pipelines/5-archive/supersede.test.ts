@@ -1,0 +1,90 @@
+import { writeFile } from "node:fs/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { CannotSupersede } from "../../../pipelines/5-archive/errors.ts";
+import { fileOne } from "../../../pipelines/5-archive/filing.ts";
+import { workPath } from "../../../pipelines/5-archive/probe-files.ts";
+import { countFile } from "../../../pipelines/5-archive/read-back.ts";
+import { settle } from "../../../pipelines/5-archive/settle.ts";
+import { supersede } from "../../../pipelines/5-archive/supersede.ts";
+import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { handshake, later } from "../2-ingest/records.ts";
+import { ArchiveWorld } from "./world.ts";
+
+const D1 = "2026-11-10";
+const FIRST = "2027-03-01T00:00:00.000Z";
+const SUBJECT = "liveness_probes";
+
+let world: ArchiveWorld;
+beforeEach(async () => {
+  world = await ArchiveWorld.open();
+});
+afterEach(() => world.close());
+
+const parts = () => ({ ...world.archiveParts(), logId: world.ingest.log.id });
+const probes = Array.from({ length: 6 }, (_, n) => handshake(`s${n}`, later(`${D1}T02:00:00.000Z`, n * 60_000)));
+const standing = async (): Promise<ArchiveLeaf[]> => [
+  ...(await world.publisher.current()).archive.standing(SUBJECT, D1),
+];
+const idsOf = async (leaf: ArchiveLeaf): Promise<string[]> =>
+  (await world.linesOf(leaf)).map((line) => (JSON.parse(line) as { record_id: string }).record_id);
+const rowsInLake = async (): Promise<number> =>
+  (await world.ingest.lake.all("FROM event WHERE type = 'handshake'")).length;
+
+/** A file that a faulty version of us would have made of these rows, published, and its rows taken out. */
+async function fileWrongly(change: (line: string) => string | null): Promise<ArchiveLeaf> {
+  const other = await ArchiveWorld.open();
+  try {
+    await other.ingest.append(...probes);
+    await other.archive(FIRST);
+    const [right] = await other.filed();
+    const lines = (await other.linesOf(right!)).map(change).filter((line) => line !== null);
+    await world.ingest.append(...probes);
+    await world.freeze(FIRST);
+    const path = workPath(world.ingest.lake);
+    await writeFile(path, lines.map((line) => `${line}\n`).join(""));
+    const made = { path, ...(await countFile(world.ingest.lake, SUBJECT, D1, path)) };
+    const what = { subject: SUBJECT, day: D1, supersedes: null, reason: null, positions: right!.positions } as const;
+    const { draft } = await fileOne(parts(), made, what);
+    await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, known: 0, drafts: [draft] }]);
+    await settle(parts(), (await world.publisher.current()).archive);
+    return (await standing())[0]!;
+  } finally {
+    await other.close();
+  }
+}
+
+describe("a wrong file", () => {
+  test("with wrong words in its lines is replaced by the right ones; both stay readable, one stands", async () => {
+    const wrong = await fileWrongly((line) => line.replace('"state":"asked"', '"state":"free"'));
+    expect(await rowsInLake()).toBe(0);
+    await expect(supersede(parts(), wrong.manifest.id, "  ")).rejects.toThrow(/reason/);
+    await expect(supersede(parts(), `arc_${"0".repeat(26)}`, "x")).rejects.toThrow(/is not in the archive/);
+    const manifest = await supersede(parts(), wrong.manifest.id, "a state was misread");
+    expect(manifest.format).toBe(`NDJSON, one liveness probe a line; replaces ${wrong.manifest.id}`);
+    const [now, ...more] = await standing();
+    expect(more).toEqual([]);
+    expect(now).toMatchObject({ supersedes: wrong.manifest.id, reason: "a state was misread", manifest });
+    expect((await world.linesOf(now!)).every((line) => line.includes('"state":"asked"'))).toBe(true);
+    expect(await idsOf(now!)).toEqual(await idsOf(wrong));
+    await world.prove();
+    // The days without a row are still owed, and nothing else.
+    expect(await world.archive(FIRST)).toMatchObject({ days: [D1], rows: 0, files: 3, removed: 0 });
+    await expect(supersede(parts(), wrong.manifest.id, "again")).rejects.toThrow(CannotSupersede);
+    await expect(supersede(parts(), manifest.id, "for no reason")).rejects.toThrow(/the same bytes come out/);
+    // A new lake follows the standing file only.
+    await world.ingest.ingest.rebuild();
+    expect([await rowsInLake(), await world.ingest.lake.all("FROM late")]).toEqual([0, []]);
+    expect(await world.ingest.lake.all("SELECT sum(probes)::INTEGER AS n FROM seen")).toEqual([{ n: 6 }]);
+  }, 60_000);
+
+  test("that lacked rows: they stayed in the lake, and leave it with the file that replaces it", async () => {
+    const lacking = probes[2]!.eventId;
+    const wrong = await fileWrongly((line) => (line.includes(lacking) ? null : line));
+    expect(await rowsInLake()).toBe(1);
+    await supersede(parts(), wrong.manifest.id, "a row was missing");
+    const [now] = await standing();
+    expect((await idsOf(now!)).sort()).toEqual(probes.map(({ eventId }) => eventId).sort());
+    expect(await rowsInLake()).toBe(0);
+    await world.prove();
+  }, 60_000);
+});
