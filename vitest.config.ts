@@ -5,8 +5,8 @@ export default defineConfig({
     include: ["test/**/*.test.ts"],
     exclude: ["test/bench/**", "test/browser/**", "test/cluster/**"],
     // Real parts (a chain, sellers, DuckDB, SQLite) share two cores: slow is not wrong.
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000,
+    hookTimeout: 240_000,
     pool: "forks",
   },
 });
