@@ -13,7 +13,8 @@ FROM read_parquet(getvariable('segment'));
 SET VARIABLE stage_since = (SELECT min(observed_at) - INTERVAL 1 DAY FROM stage);
 SET VARIABLE stage_until = (SELECT max(observed_at) + INTERVAL 1 DAY FROM stage);
 DELETE FROM stage WHERE log_offset IN (
-  SELECT unnest(list_sort(list(log_offset))[2:]) FROM stage GROUP BY event_id, key, scope HAVING count(*) > 1
+  SELECT unnest(list_sort(list(log_offset))[2:]) FROM stage
+  WHERE hash(event_id) IN (SELECT hash(event_id) FROM stage GROUP BY ALL HAVING count(*) > 1) GROUP BY event_id, key, scope
   UNION ALL
   SELECT s.log_offset FROM event e JOIN stage s ON e.event_id = s.event_id AND e.key = s.key AND e.scope = s.scope
   WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));

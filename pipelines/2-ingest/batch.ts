@@ -9,7 +9,8 @@ import { type Rejected, readRow } from "./row.ts";
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-const READ_RECORDS = 5_000;
+/** Between pages the loop has its turn: what is committed and loaded beside waits for it at each statement. */
+const READ_RECORDS = 1_000;
 const READ_BYTES = 8 * 1024 * 1024;
 
 /** Records [first, next) of one partition, read and judged, on their way into a segment. */

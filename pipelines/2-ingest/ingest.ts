@@ -9,6 +9,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Batch, takeBatch } from "./batch.ts";
 import { type Compacted, compactPlace } from "./compact.ts";
 import { giveBack } from "./give-back.ts";
+import { Line, type Made } from "./line.ts";
 import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { Place } from "./place.ts";
 import { type Redriven, redrivePlace } from "./redrive.ts";
@@ -240,28 +241,31 @@ class Ingester implements Ingest {
     return ends;
   }
 
-  /** Batches of all due partitions, one being read while the one before it is written, committed and loaded. */
+  /** Batches of all due partitions: one is read while the one before it is committed, and one more loaded. */
   async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>): Promise<number> {
+    const line = new Line();
     let rows = 0;
-    let settling: Promise<void> = Promise.resolve();
+    const count = (fresh: number) => {
+      rows += fresh;
+    };
     try {
       for (const place of due) {
         if (!this.#held.has(place.partition)) continue;
         if (!place.inStep) rows += await place.catchUp();
         for (let from = place.next; ; ) {
           const batch = await this.#take(place, from, ends.get(place)!);
-          await settling;
           if (!batch) break;
           from = batch.next;
-          settling = this.#settle(place, batch).then((fresh) => {
-            rows += fresh;
-          });
-          // It is awaited above or below; until then a failure must not count as unhandled.
-          settling.catch(() => {});
+          await line
+            .add((before) => this.#settle(place, batch, before, count))
+            .catch(async (error: unknown) => {
+              await rm(batch.lines, { force: true });
+              throw error;
+            });
         }
       }
     } finally {
-      await settling;
+      await line.end();
     }
     return rows;
   }
@@ -270,29 +274,43 @@ class Ingester implements Ingest {
     return takeBatch(this.#options.log, place, { from, end }, place.path("ndjson"));
   }
 
-  async #settle(place: Place, batch: Batch): Promise<number> {
+  async #settle(
+    place: Place,
+    batch: Batch,
+    before: Promise<void>,
+    count: (fresh: number) => void,
+  ): Promise<Made | null> {
     if (batch.first !== place.next || !this.#held.has(place.partition)) {
       // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
       // is another's by now, who reads it.
       await rm(batch.lines, { force: true });
-      return 0;
+      return null;
     }
-    const { won, fresh } = await place.settle(batch);
-    const { metrics, logger, log, truncateLog } = this.#options;
-    const { topic, partition } = place;
-    if (!won) {
-      metrics.count("touchstone_ingest_races_lost_total", { topic });
-      return fresh;
+    const { topic } = place;
+    const published = await place.publish(batch);
+    if (!published) {
+      this.#options.metrics.count("touchstone_ingest_races_lost_total", { topic });
+      // What we published before has to be in the lake: a look at it must not take that for a rival's.
+      await before;
+      count(await place.catchUp());
+      return null;
     }
-    metrics.count("touchstone_ingest_rows_total", { topic }, batch.rows);
-    if (batch.rejected.length > 0) {
-      metrics.count("touchstone_ingest_rejected_total", { topic }, batch.rejected.length);
-      logger.warn(
-        { topic, partition, rejected: batch.rejected.length, reason: batch.rejected[0]!.reason },
-        "records rejected",
-      );
-    }
-    if (truncateLog) await log.truncate(topic, partition, batch.next);
-    return fresh;
+    this.#tell(place, batch);
+    return {
+      drop: () => rm(published.path, { force: true }),
+      finish: async () => {
+        count(await place.load(published));
+        const { log, truncateLog } = this.#options;
+        if (truncateLog) await log.truncate(topic, place.partition, batch.next);
+      },
+    };
+  }
+
+  #tell({ topic, partition }: Place, { rows, rejected }: Batch): void {
+    const { metrics, logger } = this.#options;
+    metrics.count("touchstone_ingest_rows_total", { topic }, rows);
+    if (rejected.length === 0) return;
+    metrics.count("touchstone_ingest_rejected_total", { topic }, rejected.length);
+    logger.warn({ topic, partition, rejected: rejected.length, reason: rejected[0]!.reason }, "records rejected");
   }
 }

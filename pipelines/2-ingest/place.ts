@@ -21,6 +21,14 @@ export interface PlaceParts {
   ownHosts: ReadonlySet<string>;
 }
 
+/** A segment of ours that is committed, and still has to be loaded. */
+export interface Published {
+  ref: SegmentRef;
+  /** Its bytes on this machine. */
+  path: string;
+  next: number;
+}
+
 /** One partition of one topic on its way: its chain, and how far this process has brought it. */
 export class Place {
   readonly topic: string;
@@ -78,11 +86,12 @@ export class Place {
   }
 
   /**
-   * A batch into a segment, a commit and the lake. When another ingester was quicker, ours is dropped and theirs loaded.
-   * @returns records new to the lake, and whether the commit is ours
+   * A batch into a segment and a commit. What was published has to be loaded, or its file removed.
+   * @returns null when another ingester was quicker: ours is dropped, and `catchUp` loads theirs
    */
-  async settle(batch: Batch): Promise<{ won: boolean; fresh: number }> {
+  async publish(batch: Batch): Promise<Published | null> {
     const path = this.path("parquet");
+    let published: Published | null = null;
     try {
       await this.write(batch.lines, path);
       const rejected = { records: batch.rejected.length, bytes: rejectedBytes(batch.rejected) };
@@ -91,12 +100,17 @@ export class Place {
         rejected,
       });
       const { first, next, lastEventId } = batch;
-      const won = await this.commit({ first, next, lastEventId, add: [ref], remove: [] });
-      return won ? { won, fresh: await this.#load(ref, path, next) } : { won, fresh: await this.catchUp() };
+      if (await this.commit({ first, next, lastEventId, add: [ref], remove: [] })) published = { ref, path, next };
+      return published;
     } finally {
-      await rm(path, { force: true });
       await rm(batch.lines, { force: true });
+      if (!published) await rm(path, { force: true });
     }
+  }
+
+  /** What was published into the lake, in the order of the chain. @returns records that were new */
+  load({ ref, path, next }: Published): Promise<number> {
+    return this.#load(ref, path, next);
   }
 
   /** NDJSON rows to a Parquet file. */
