@@ -4,6 +4,7 @@ import { sql } from "../infra/lake/sql.ts";
 import type { Log } from "../infra/log/log.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { BoundedMap } from "./1-observe/bounded.ts";
+import type { Hosts } from "./1-observe/hosts.ts";
 import type { AskReport, Observer } from "./1-observe/observer.ts";
 import type { BodyOf } from "./record/bodies.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "./record/envelope.ts";
@@ -48,6 +49,8 @@ export interface AskLineParts {
   now: () => Date;
   logger: Pick<Logger, "error">;
   metrics: Metrics;
+  /** Hosts that are ours to look at (default: all). */
+  hosts?: Hosts;
   /** Default {@link PER_DOMAIN_HOUR}. */
   perDomainHour?: number;
 }
@@ -86,8 +89,10 @@ export class AskLine {
     await Promise.race([ended, systemClock.sleep(graceMs, pause.signal).catch(() => {})]);
   }
 
-  #may({ cap, t }: OpenAsk, now: number): boolean {
+  #may({ cap, t, body }: OpenAsk, now: number): boolean {
     if (this.#underway.has(cap)) return false;
+    const { hosts } = this.parts;
+    if (hosts && !hosts.owns((JSON.parse(body) as BodyOf<"ask">).host)) return false;
     return (this.#looked.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 

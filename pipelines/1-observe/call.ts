@@ -10,6 +10,8 @@ import type { ListedCap } from "../record/memory.ts";
 import type { BoundedMap } from "./bounded.ts";
 import type { Control } from "./control.ts";
 import type { Declared } from "./declared.ts";
+import type { FirstIntents } from "./first-intents.ts";
+import type { Hosts } from "./hosts.ts";
 import { type ChosenInput, chooseInput, makeRequest, type Request } from "./input.ts";
 import type { Intake } from "./listings.ts";
 import { makeToolRequest } from "./mcp/tool.ts";
@@ -26,6 +28,10 @@ export interface Tools {
   recorder: Recorder;
   intake: Intake;
   ledger: Ledger;
+  /** Hosts that are this observer's to call. */
+  hosts: Hosts;
+  /** Where several observers share the work: whose intent was first. Null: there is nobody else. */
+  firsts: Pick<FirstIntents, "won"> | null;
   schemas: Schemas;
   /** Key of the known answers: whoever has it knows our questions beforehand. */
   secret: Uint8Array;

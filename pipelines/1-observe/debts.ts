@@ -4,6 +4,7 @@ import type { Memory, OpenIntent } from "../record/memory.ts";
 import { BoundedMap } from "./bounded.ts";
 import type { Tools } from "./call.ts";
 import { eachAtOnce } from "./lane.ts";
+import { hostOf } from "./places.ts";
 import { factTime, followupRow } from "./rows.ts";
 import { settlementOf } from "./settle.ts";
 
@@ -49,7 +50,7 @@ export class Debts {
   #look = 0;
 
   constructor(
-    private readonly tools: Pick<Tools, "rail" | "recorder" | "logger">,
+    private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts">,
     private readonly memory: Pick<Memory, "debts">,
   ) {}
 
@@ -110,7 +111,7 @@ export class Debts {
         this.#owed.delete(eventId);
         continue;
       }
-      if (debt.due > this.#look) continue;
+      if (debt.due > this.#look || !this.tools.hosts.owns(hostOf(debt.of.intent.url))) continue;
       const pair = pairOf(debt.seen.to, debt.seen.from);
       if (!pairs.has(pair) && pairs.size >= PAIRS_PER_SWEEP) continue;
       pairs.set(pair, [...(pairs.get(pair) ?? []), debt]);

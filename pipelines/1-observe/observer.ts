@@ -11,12 +11,16 @@ import { type AskReport, lookAtAsked } from "./asked.ts";
 import { BoundedMap } from "./bounded.ts";
 import type { Tools } from "./call.ts";
 import { Control } from "./control.ts";
+import type { FirstIntents } from "./first-intents.ts";
+import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
 import { Intake, type IntakeReport } from "./listings.ts";
 import { hostOf } from "./places.ts";
 import { HostQueue } from "./queue.ts";
 import { Recorder } from "./recorder.ts";
+import { BLOCKS_PER_DAY } from "./retest.ts";
 import { Schemas } from "./schema.ts";
 import { Sellers } from "./sellers.ts";
+import { runShare } from "./share-span.ts";
 import type { SpanReport } from "./span.ts";
 import { Spans } from "./spans.ts";
 import { type Caps, Ledger } from "./spend.ts";
@@ -55,6 +59,8 @@ export interface ObserverParts {
   metrics: Metrics;
   /** Told the event ids of every append that the log confirmed. */
   onAck?: (eventIds: readonly string[]) => void;
+  /** Where several observers share the work: our share of the hosts, and whose intent was first. */
+  shared?: { hosts: HostShare; firsts: FirstIntents };
 }
 
 export interface Observer {
@@ -66,6 +72,12 @@ export interface Observer {
    * @throws NotRecorded when the log does not take a record: the span ends there, nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, lane?: (start: Date) => Clock): Promise<SpanReport>;
+  /**
+   * The same for our share of the hosts, as it is handed to us and taken away, until `over`; then what is under way is
+   * ended. Each host's calls are ours from the moment its partition is and the log was read up to there.
+   * @throws NotRecorded as above
+   */
+  observeShare(plan: DayPlan, from: Date, to: Date, over: Promise<void>): Promise<SpanReport>;
   /** Once at start, before anything else: intents that an earlier process left open become our own fault. */
   recover(): Promise<{ lost: number }>;
   /** Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds. */
@@ -88,7 +100,8 @@ const MAX_PASSED = 100_000;
 
 /** Puts the observer together. See {@link Observer} for what it does. */
 export function createObserver(parts: ObserverParts): Observer {
-  const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck } = parts;
+  const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
+  const hosts: Hosts = shared?.hosts ?? EVERY_HOST;
   if (config.secret.length < 16) throw new RangeError("the secret of the known answers has at least 16 bytes");
   const stop = new AbortController();
   setMaxListeners(0, stop.signal);
@@ -101,7 +114,9 @@ export function createObserver(parts: ObserverParts): Observer {
     recorder,
     intake,
     control: new Control(egress, config.controlUrl),
-    ledger: new Ledger(config.caps, config.spentBefore),
+    ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
+    hosts,
+    firsts: shared?.firsts ?? null,
     schemas: new Schemas(),
     secret: config.secret,
     settlePollMs: config.settlePollMs ?? SETTLE_POLL_MS,
@@ -114,10 +129,14 @@ export function createObserver(parts: ObserverParts): Observer {
   const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED);
   const sweep = new Sweep(tools, memory);
   const spans = new Spans(tools, memory, sweep, slots, config.hostsAtOnce, stop.signal);
-  const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock);
+  const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock, hosts);
   const ownLane = (start: Date): Clock => (clock.lapsed ? new LapsedClock(start) : clock);
   return {
     observeSpan: (plan, from, to, lane = ownLane) => spans.run(plan, from, to, lane),
+    observeShare: (plan, from, to, over) => {
+      if (!shared) throw new Error("this observer shares its work with nobody");
+      return runShare(shared.hosts, spans, plan, over, (part, tenure) => spans.run(part, from, to, ownLane, tenure));
+    },
     async recover() {
       // Oldest first: what is bounded forgets the oldest.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);

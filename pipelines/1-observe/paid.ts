@@ -107,12 +107,26 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
   tools.inFlight.add(payment.eventId);
   try {
     await tools.recorder.append([row]);
+    if (tools.firsts && !(await wonSlot(tools.firsts, payment))) {
+      // Another observer took the slot before us, and pays or has paid: what we signed leaves nowhere.
+      tools.metrics.count("observe_slots_lost_total");
+      return { paid: false, counts: false, pass: false };
+    }
     return await payAndWatch(tools, payment, clock);
   } catch (error) {
     if (error instanceof NotRecorded) throw error;
     return await recordLost(tools, payment, clock, error);
   } finally {
     tools.inFlight.delete(payment.eventId);
+  }
+}
+
+/** @throws NotRecorded when the log cannot say it: then nothing may leave, and the intent becomes ours later */
+async function wonSlot(firsts: NonNullable<Tools["firsts"]>, { cap, eventId, intent }: Payment): Promise<boolean> {
+  try {
+    return await firsts.won(cap, eventId, intent.nonce);
+  } catch (error) {
+    throw new NotRecorded([eventId], error);
   }
 }
 

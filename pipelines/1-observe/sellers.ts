@@ -2,6 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Memory } from "../record/memory.ts";
 import { dayOf } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
+import type { Hosts } from "./hosts.ts";
 import { eachAtOnce } from "./lane.ts";
 import { addReport, emptyReport } from "./listings/report.ts";
 import type { Intake, IntakeReport } from "./listings.ts";
@@ -21,6 +22,7 @@ export class Sellers {
     private readonly slots: HostQueue,
     private readonly atOnce: number,
     private readonly clock: Clock,
+    private readonly hosts: Hosts,
   ) {}
 
   /** One seller's own listing, now. */
@@ -30,8 +32,9 @@ export class Sellers {
     return this.slots.run(hostOf(origin), () => this.intake.readSeller(origin, this.clock));
   }
 
-  /** A catalogue, and then every seller in it that was not read today. */
+  /** A catalogue, and then every seller in it that was not read today; where observers share the work, its owner does. */
   async readCatalogue(url: string): Promise<IntakeReport> {
+    if (!this.hosts.owns(hostOf(url))) return emptyReport();
     const report = await this.intake.readCatalogue(url, this.clock);
     return this.#readDue(
       report.claims.map((claim) => claim.body.normalised_url),
@@ -51,8 +54,10 @@ export class Sellers {
 
   async #readDue(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
     const today = dayOf(this.clock.now());
-    const due = [...new Set(urls.map(originOf))].filter((origin) => this.#readOn.get(origin) !== today);
+    const ours = [...new Set(urls.map(originOf))].filter((origin) => this.hosts.owns(hostOf(origin)));
+    const due = ours.filter((origin) => this.#readOn.get(origin) !== today);
     await eachAtOnce(due, this.atOnce, async (origin) => {
+      if (!this.hosts.owns(hostOf(origin))) return;
       addReport(report, await this.read(origin));
     });
     return report;

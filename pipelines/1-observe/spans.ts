@@ -1,5 +1,5 @@
 import { setMaxListeners } from "node:events";
-import type { Clock } from "../../infra/clock.ts";
+import { type Clock, systemClock } from "../../infra/clock.ts";
 import type { Claims } from "../record/bodies.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import type { DayPlan, PlanLine } from "../record/plan.ts";
@@ -17,6 +17,9 @@ import { knockRow } from "./rows.ts";
 import { byHost, Span, type SpanReport } from "./span.ts";
 import type { Sweep } from "./sweep.ts";
 
+/** Real pause before we look again whether a host is still ours, ms. */
+const OURS_MS = 250;
+
 /** Makes the calls of plans: hosts in parallel, each host's calls in time order, re-tests decided on the way. */
 export class Spans {
   /** Calls this process has begun, by day: the lake may not have loaded them yet. */
@@ -33,18 +36,27 @@ export class Spans {
     private readonly stop: AbortSignal,
   ) {}
 
-  /** See `Observer.observeSpan`. */
-  async run(plan: DayPlan, from: Date, to: Date, lane: (start: Date) => Clock): Promise<SpanReport> {
+  /**
+   * See `Observer.observeSpan`.
+   * @param tenure ends the span at the next seam, when its hosts are given to another observer
+   */
+  async run(
+    plan: DayPlan,
+    from: Date,
+    to: Date,
+    lane: (start: Date) => Clock,
+    tenure?: AbortSignal,
+  ): Promise<SpanReport> {
+    // Others may have called them since: the record knows.
+    if (tenure) for (const { cap } of plan.lines) this.#retests.delete(cap);
     const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
     this.tools.intake.know([...span.listed.values()]);
-    const covered = plan.lines.filter((line) => line.covered);
-    const reserved = covered.map((line) => ({ cap: line.cap, host: line.host, micro: reservedFor(line) }));
-    await this.tools.ledger.open(plan.day, this.memory, reserved);
+    await this.reserve(plan);
     const hosts = [...byHost(plan.lines)];
     // Lanes that wait for real minutes all wait at once. Lapsed ones never wait, and a queue would only age their clock.
     const atOnce = lane(from).lapsed ? this.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
-    const signal = AbortSignal.any([this.stop, halt.signal]);
+    const signal = AbortSignal.any([this.stop, halt.signal, ...(tenure ? [tenure] : [])]);
     // Every lane that waits listens to it: hundreds are no leak.
     setMaxListeners(0, signal);
     try {
@@ -57,10 +69,18 @@ export class Spans {
         }
       });
     } catch (error) {
-      if (!this.stop.aborted || error instanceof NotRecorded) throw halt.signal.reason ?? error;
+      const ended = this.stop.aborted || tenure?.aborted;
+      if (!ended || error instanceof NotRecorded) throw halt.signal.reason ?? error;
       span.report.stopped = true;
     }
     return span.report;
+  }
+
+  /** What a day's plan sets aside, before its first payment: once a day and process, so of the whole plan. */
+  async reserve(plan: DayPlan): Promise<void> {
+    const covered = plan.lines.filter((line) => line.covered);
+    const reserved = covered.map((line) => ({ cap: line.cap, host: line.host, micro: reservedFor(line) }));
+    await this.tools.ledger.open(plan.day, this.memory, reserved);
   }
 
   #begunOn(day: string): Set<string> {
@@ -76,9 +96,17 @@ export class Spans {
       for (const step of stepsOf(lines, block, span, stateOf, span.done)) {
         await sleepUntil(clock, step.call.plannedAt, signal);
         signal.throwIfAborted();
-        await this.slots.run(host, () => this.#step(span, step, clock, signal));
+        await this.slots.run(host, async () => {
+          await this.#ours(host, signal);
+          await this.#step(span, step, clock, signal);
+        });
       }
     }
+  }
+
+  /** The group may be out of reach for a moment: until it is heard again, or says that the host is another's. */
+  async #ours(host: string, signal: AbortSignal): Promise<void> {
+    while (!this.tools.hosts.owns(host)) await systemClock.sleep(OURS_MS, signal);
   }
 
   #stateOf(span: Span, line: PlanLine): RetestState {

@@ -75,10 +75,16 @@ export class Ledger {
   readonly #days = new BoundedMap<string, Day>(8);
   #total: bigint;
 
-  /** @param before micro-units of every intent ever, as of now */
+  /**
+   * @param before micro-units of every intent ever, as of now
+   * @param callsADay where several observers spend at once: most paid calls that an endpoint can have on a day. None of
+   * them may then cost more than its part of what the plan set aside, so that all of them together stay in the plan,
+   * and so in every cap, without knowing of each other. Null: this process alone spends
+   */
   constructor(
     private readonly caps: Caps,
     before: bigint,
+    private readonly callsADay: bigint | null = null,
   ) {
     this.#total = before;
   }
@@ -105,6 +111,9 @@ export class Ledger {
     const open = this.#days.get(day);
     if (!open) return { ok: false, says: `what was spent on ${day} is not known` };
     const share = shareOf(open, cap);
+    if (this.callsADay !== null && amount * this.callsADay > share.reserved) {
+      return { ok: false, says: "more than the day's plan set aside for one call" };
+    }
     const ofHost = hostOf(open, host);
     // What goes beyond the endpoint's own share must fit beside everybody else's.
     const extra = larger(share.spent + amount - larger(share.reserved, share.spent), 0n);

@@ -7,6 +7,7 @@ import type { Tools } from "./call.ts";
 import { Debts } from "./debts.ts";
 import type { PaidEnd } from "./paid.ts";
 import type { Payment } from "./payment.ts";
+import { hostOf } from "./places.ts";
 import type { Draft } from "./recorder.ts";
 import { factTime, followupRow, lostRow, settlementRow } from "./rows.ts";
 import { lookUp, settlementOf } from "./settle.ts";
@@ -20,6 +21,8 @@ interface Waiting {
   payment: Payment | null;
 }
 
+/** Where observers share the work, an intent may be another's call under way until so long after its deadline, ms. */
+const UNDER_WAY_MS = 300_000;
 /** Chain seconds after `valid_before` in which a Transfer in an older block may still become visible to us. */
 const MARGIN_S = 60;
 const MAX_WAITING = 10_000;
@@ -70,7 +73,7 @@ export class Sweep {
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;
     for (const of of await this.memory.openIntents()) {
-      if (this.tools.inFlight.has(of.eventId)) continue;
+      if (this.tools.inFlight.has(of.eventId) || !this.#isOurs(of) || this.#underWay(of, clock)) continue;
       const { seen } = await lookUp(this.tools.rail, of.intent);
       const says = "our process ended before the connection did; nobody watched its end";
       const at = factTime(of, clock);
@@ -102,12 +105,16 @@ export class Sweep {
       const down = (error as Error).message ?? String(error);
       return { settled: 0, refunded: 0, waiting: this.#waiting.size, down };
     }
+    // Whoever dies leaves its calls open: who has its hosts now books them.
+    if (this.tools.firsts) await this.recover(clock);
     for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
+      if (!this.#isOurs(of)) continue;
       const known =
         this.#closed.has(of.eventId) || this.#waiting.has(of.eventId) || this.tools.inFlight.has(of.eventId);
       if (!known) this.#waiting.set(of.eventId, { of, seen: seen && settlementOf(seen), payment: null });
     }
     let settled = 0;
+    for (const one of this.#waiting.values()) if (!this.#isOurs(one.of)) this.#waiting.delete(one.of.eventId);
     for (const one of this.#waiting.values().slice(0, PER_SWEEP)) {
       const { seen, down } = await lookUp(rail, one.of.intent);
       if (down !== null) return { settled, refunded: 0, waiting: this.#waiting.size, down };
@@ -118,6 +125,15 @@ export class Sweep {
     }
     const refunded = await this.#debts.look(clock, head);
     return { settled, refunded, waiting: this.#waiting.size, down: null };
+  }
+
+  /** Of a host that another observer has now, it looks after the payments too: the record tells it of them. */
+  #isOurs({ intent }: Waiting["of"]): boolean {
+    return this.tools.hosts.owns(hostOf(intent.url));
+  }
+
+  #underWay({ intent }: Waiting["of"], clock: Clock): boolean {
+    return !!this.tools.firsts && clock.now().getTime() < Date.parse(intent.deadline) + UNDER_WAY_MS;
   }
 
   #close(one: Waiting): void {
