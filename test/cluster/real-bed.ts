@@ -1,15 +1,15 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Fault, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
+import { type Fault, type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import type { Bed } from "../helpers/role-process.ts";
 import { lots, oneOf } from "../helpers/schedule.ts";
-import type { Bed } from "../helpers/schedule-world.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
 
@@ -21,18 +21,19 @@ export interface Engines {
   stop(): Promise<void>;
 }
 
-export async function startEngines(): Promise<Engines> {
+export async function startEngines(brokers = 1): Promise<Engines> {
   const proxies: TcpProxy[] = [];
-  const kafka = await startKafka(1, async (port) => {
-    proxies.push(await startTcpProxy(() => port));
-    return proxies[0]!.port;
+  const kafka = await startKafka(brokers, async (port) => {
+    const proxy = await startTcpProxy(() => port);
+    proxies.push(proxy);
+    return proxy.port;
   });
   const s3 = await startS3Server();
   // Made here, before several schedules ask for them at once.
   for (const bucket of ["private", "public"]) await s3.place(bucket);
   const tcp = proxies[0]!;
   const stop = async () => {
-    await tcp.close();
+    for (const proxy of proxies) await proxy.close();
     await kafka.stop();
     await s3.stop();
   };
@@ -40,7 +41,7 @@ export async function startEngines(): Promise<Engines> {
 }
 
 const PARTITIONS = 2;
-const S3_FAULTS: readonly Fault[] = [
+export const S3_FAULTS: readonly Fault[] = [
   "500 before",
   "500 after",
   "503 before",
@@ -51,8 +52,14 @@ const S3_FAULTS: readonly Fault[] = [
   "slow",
 ];
 
+export interface RealBed extends Bed {
+  /** In front of both buckets. */
+  proxy: FaultProxy;
+  close(): Promise<void>;
+}
+
 /** Two buckets and a log of one schedule, behind a proxy of its own; the broker's proxy is everybody's. */
-export async function realBed(engines: Engines, name: string): Promise<Bed & { close(): Promise<void> }> {
+export async function realBed(engines: Engines, name: string): Promise<RealBed> {
   const dir = await mkdtemp(join(tmpdir(), "schedule-real-"));
   const proxy = await startFaultProxy(engines.s3.url);
   const places = {
@@ -60,6 +67,7 @@ export async function realBed(engines: Engines, name: string): Promise<Bed & { c
     publicStore: await engines.s3.place("public", name),
   };
   const kafkaPlace = parseKafkaAddress(`kafka://${engines.kafka.brokers.join(",")}/${name}`);
+  const copies = engines.kafka.brokers.length > 1 ? { replicas: 3, minInSync: 2 } : { replicas: 1, minInSync: 1 };
   const logger = createLogger("silent");
   const timers = new Set<NodeJS.Timeout>();
   const later = (ms: number, work: () => void) => timers.add(setTimeout(work, ms));
@@ -73,7 +81,7 @@ export async function realBed(engines: Engines, name: string): Promise<Bed & { c
   const open = async (place: (typeof places)["publicStore"]) =>
     openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
   const openLog = (): Promise<Log> =>
-    openKafkaLog(kafkaPlace, { logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } });
+    openKafkaLog(kafkaPlace, { logger, create: { partitions: PARTITIONS, ...copies } });
   // In clear weather: whoever comes later finds it.
   await (await openLog()).close();
   const cut = (weather: TcpProxy["weather"], ms: number) => {
@@ -107,6 +115,7 @@ export async function realBed(engines: Engines, name: string): Promise<Bed & { c
   ];
   return {
     dir,
+    proxy,
     openLog,
     openStores: async () => ({
       privateStore: await open(places.privateStore),

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { scheduleOf } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 import { type Engines, realBed, startEngines } from "./real-bed.ts";
 
@@ -16,7 +17,7 @@ describe.concurrent("random schedules over a real broker and a real S3 server", 
   test.each(SEEDS)("seed %i", async (seed) => {
     const bed = await realBed(engines, `seed-${seed}`);
     try {
-      const story = await ScheduleWorld.run(bed, seed, STEPS);
+      const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));
       expect(story.length).toBeGreaterThanOrEqual(STEPS);
     } finally {
       await bed.close();

@@ -4,7 +4,9 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { type Bed, ScheduleWorld } from "../helpers/schedule-world.ts";
+import type { Bed } from "../helpers/role-process.ts";
+import { scheduleOf } from "../helpers/schedule.ts";
+import { ScheduleWorld } from "../helpers/schedule-world.ts";
 
 /** `SEED=n` lives through one schedule again; without it these seeds are. */
 const SEEDS = process.env.SEED
@@ -32,7 +34,7 @@ describe.concurrent("random schedules over the parts of one machine", () => {
   test.each(SEEDS)("seed %i", async (seed) => {
     const bed = await embedded();
     try {
-      const story = await ScheduleWorld.run(bed, seed, STEPS);
+      const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));
       expect(story.length).toBeGreaterThanOrEqual(STEPS);
     } finally {
       await bed.close();

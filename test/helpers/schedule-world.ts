@@ -1,18 +1,10 @@
 import { rm, truncate } from "node:fs/promises";
 import { join } from "node:path";
-import type { Clock } from "../../infra/clock.ts";
-import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import type { Store } from "../../infra/store/store.ts";
-import { createLogger, createMetrics } from "../../infra/telemetry.ts";
-import { createIngest, type Ingest } from "../../pipelines/2-ingest/ingest.ts";
-import { createMemory } from "../../pipelines/2-ingest/memory.ts";
-import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { readCheckpoint } from "../../pipelines/4-publish/read.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
 import { StoreSource } from "../../pipelines/mirror/store-source.ts";
-import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import {
   correction,
@@ -24,52 +16,14 @@ import {
   result,
   settlement,
 } from "../pipelines/2-ingest/records.ts";
-import { openTestLake } from "../pipelines/2-ingest/world.ts";
-import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
-import { Lever } from "./lever.ts";
+import { TRUST } from "../pipelines/4-publish/world.ts";
 import { proveWhole } from "./oracle.ts";
-import { type Job, type Kind, lots, oneOf, type Step, scheduleOf, type Who } from "./schedule.ts";
-
-/** The engines a schedule runs over: one log, two stores, and what can be done to them from outside. */
-export interface Bed {
-  dir: string;
-  /** Handles of one process. What it opened is closed with it. */
-  openLog(): Promise<Log>;
-  openStores(): Promise<{ privateStore: Store; publicStore: Store }>;
-  /** Weather between the processes and the engines, by lot. */
-  weather(draw: number): void;
-  clear(): void;
-}
+import { type Bed, jobOf, openProcess, type Process, ProcessClock, stubborn } from "./role-process.ts";
+import { type Job, type Kind, lots, oneOf, type Step, type Who } from "./schedule.ts";
 
 const START = Date.parse("2026-11-10T00:30:00.000Z");
 const MINUTE = 60_000;
 const APPEND_TRIES = 40;
-const silent = createLogger("silent");
-
-/** A real clock as far as the publisher can tell: it refuses to go back. */
-class ProcessClock implements Clock {
-  readonly lapsed = false;
-  /** Ahead of true time, ms. */
-  off = 0;
-  constructor(private readonly truth: () => number) {}
-  now(): Date {
-    return new Date(this.truth() + this.off);
-  }
-  monotonic(): number {
-    return performance.now();
-  }
-  async sleep(): Promise<void> {}
-}
-
-/** A process that does everything, over its own handles. */
-interface Process {
-  lever: Lever;
-  clock: ProcessClock;
-  lake: Lake;
-  ingest: Ingest;
-  pipeline: Pipeline;
-  close(): Promise<void>;
-}
 
 /** Errors that a job may end with: what was done to it, and refusals that protect the record. */
 const EXPECTED = new Set(["Dead", "Broken", "StoreDown", "LogDown", "LogBusy", "ClockRefused", "SourceDown"]);
@@ -92,10 +46,10 @@ export class ScheduleWorld {
   }
 
   /** Live through a schedule and prove at its end that nothing was lost and nothing doubled. @throws OracleBroken */
-  static async run(bed: Bed, seed: number, steps: number): Promise<string[]> {
+  static async run(bed: Bed, seed: number, script: readonly Step[]): Promise<string[]> {
     const world = new ScheduleWorld(bed, seed);
     try {
-      for (const [n, step] of scheduleOf(seed, steps).entries()) await world.#step(step, n);
+      for (const [n, step] of script.entries()) await world.#step(step, n);
       await world.#prove();
       return world.story;
     } catch (error) {
@@ -116,7 +70,9 @@ export class ScheduleWorld {
     this.#now += MINUTE;
     switch (step.do) {
       case "append":
-        return this.#append(step.endpoints, step.kinds, step.copies);
+        return this.#append(step);
+      case "meanwhile":
+        return step.work(() => this.#append({ endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 }));
       case "kill":
         return this.#kill(step);
       case "storm": {
@@ -147,63 +103,14 @@ export class ScheduleWorld {
   }
 
   async #process(who: Who): Promise<Process> {
-    this.#processes[who] ??= await this.#open(who);
+    this.#processes[who] ??= await openProcess(this.bed, who, new ProcessClock(() => this.#now));
     return this.#processes[who];
-  }
-
-  async #open(who: Who): Promise<Process> {
-    const lever = new Lever();
-    const clock = new ProcessClock(() => this.#now);
-    // Opening is what every process does before anything counts, so weather is not let in here.
-    const log = lever.over(await stubborn(() => this.bed.openLog()));
-    const stores = await stubborn(() => this.bed.openStores());
-    const [privateStore, publicStore] = [lever.over(stores.privateStore), lever.over(stores.publicStore)];
-    const opened = await openTestLake(join(this.bed.dir, `lake-${who}.duckdb`));
-    const lake = lever.overLake(opened);
-    const metrics = createMetrics();
-    const ingest = createIngest({ log, privateStore, lake, clock, logger: silent, metrics });
-    const { partitions } = log;
-    const publisher = createPublisher({
-      ...{ privateStore, publicStore, signers: SIGNERS, clock, origin: ORIGIN, partitions, logger: silent, metrics },
-      writer: `process-${who}-${this.#draw()}`,
-    });
-    // Grading, publishing and evidence never ask the observer, the line of asks, the purse or the archive.
-    const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
-    const pipeline = new Pipeline({
-      ...unused,
-      ...{ now: () => clock.now(), logId: log.id, privateStore, lake, memory: createMemory(lake) },
-      ...{ ingest, publisher, partitions, logger: silent, ownOrigins: [] },
-    });
-    const keyed = pipeline.grade.bind(pipeline);
-    pipeline.grade = async (now) => {
-      // As every start does, before the first signature.
-      await publisher.publishKeys(JWKS);
-      return keyed(now);
-    };
-    const close = async () => {
-      lever.clear();
-      await opened.close();
-      await stores.privateStore.close();
-      await stores.publicStore.close();
-      await log.close();
-    };
-    return { lever, clock, lake, ingest, pipeline, close };
-  }
-
-  async #work(process: Process, job: Job): Promise<unknown> {
-    const { ingest, pipeline, clock } = process;
-    if (job === "ingest") return ingest.pass();
-    if (job === "tidy") return ingest.tidy(2);
-    if (job === "grade") return pipeline.grade(clock.now());
-    // Evidence follows a pass, as its hour does in a service.
-    await ingest.pass();
-    return pipeline.evidence(clock.now());
   }
 
   /** A job that may be ended by what is done to it, and by nothing else. A process that sleeps does no other job. */
   async #job(who: Who, job: Job): Promise<void> {
     if (this.#asleep.has(who)) return;
-    await this.#ends(this.#work(await this.#process(who), job), `${who} ${job}`);
+    await this.#ends(jobOf(await this.#process(who), job), `${who} ${job}`);
   }
 
   async #ends(work: Promise<unknown>, what: string): Promise<void> {
@@ -234,7 +141,7 @@ export class ScheduleWorld {
     if (this.#asleep.has(who)) return;
     const process = await this.#process(who);
     const { asleep, wake } = process.lever.sleepAt(call, when);
-    const ended = this.#ends(this.#work(process, job), `${who} ${job}, slept`);
+    const ended = this.#ends(jobOf(process, job), `${who} ${job}, slept`);
     // A failure is told when it wakes; until then it is not an unhandled one.
     ended.catch(() => undefined);
     await Promise.race([asleep, ended]);
@@ -249,10 +156,10 @@ export class ScheduleWorld {
   }
 
   /** An observer of its own, with its own connection: it goes on until the log says that it has everything. */
-  async #append(endpoints: number, kinds: readonly Kind[], copies: boolean): Promise<void> {
+  async #append({ endpoints, kinds, copies, off }: Omit<Step & { do: "append" }, "do">): Promise<void> {
     const log = await stubborn(() => this.bed.openLog());
     try {
-      const records = kinds.flatMap((kind) => this.#seen(kind, `s${this.#draw() % endpoints}`));
+      const records = kinds.flatMap((kind) => this.#seen(kind, `s${this.#draw() % endpoints}`, off));
       await this.#appended(log, records);
       if (copies) await this.#appended(log, records);
     } finally {
@@ -273,9 +180,9 @@ export class ScheduleWorld {
     }
   }
 
-  #seen(kind: Kind, name: string): NewRecord[] {
+  #seen(kind: Kind, name: string, off: number): NewRecord[] {
     // Every record of its own second: an id is of its slot, and copies are made by appending again.
-    const time = later(new Date(this.#now).toISOString(), (this.#serial++ % 50) * 1_000);
+    const time = later(new Date(this.#now + off * MINUTE).toISOString(), (this.#serial++ % 50) * 1_000);
     const slot = `${this.#serial}`;
     const knock = handshake(name, time, { planned: "asked" }, slot);
     switch (kind) {
@@ -352,17 +259,6 @@ export class ScheduleWorld {
     } finally {
       for (const store of [publicStore, privateStore]) await store.close();
       await log.close();
-    }
-  }
-}
-
-/** What is opened in bad weather is opened again. */
-async function stubborn<T>(open: () => Promise<T>): Promise<T> {
-  for (let n = 1; ; n++) {
-    try {
-      return await open();
-    } catch (error) {
-      if (n === 10) throw error;
     }
   }
 }

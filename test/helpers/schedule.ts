@@ -4,7 +4,15 @@
  */
 export type Step =
   /** An observer appends what it saw, again and again under the same ids until it is acknowledged. */
-  | { do: "append"; endpoints: number; kinds: readonly Kind[]; copies: boolean }
+  | {
+      do: "append";
+      endpoints: number;
+      kinds: readonly Kind[];
+      copies: boolean /** Minutes its clock is off. */;
+      off: number;
+    }
+  /** Not drawn: what a test does while an observer may append. */
+  | { do: "meanwhile"; work: (append: () => Promise<void>) => Promise<void> }
   | { do: "ingest" | "grade" | "evidence" | "tidy"; who: Who }
   /** The process dies at this call of its next job (of `job`), and another takes its place over the same lake, or not. */
   | { do: "kill"; who: Who; job: Job; call: number; when: "before" | "after"; lake: "kept" | "lost" | "damaged" }
@@ -62,7 +70,7 @@ const WEIGHTS: readonly [Step["do"], number][] = [
 export function scheduleOf(seed: number, steps: number): Step[] {
   const draw = lots(seed);
   const bag = WEIGHTS.flatMap(([name, weight]) => Array.from({ length: weight }, () => name));
-  const first: Step = { do: "append", endpoints: 3, kinds: ["knock", "pay", "list"], copies: false };
+  const first: Step = { do: "append", endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 };
   return [first, ...Array.from({ length: steps - 1 }, () => stepOf(oneOf(draw, bag), draw))];
 }
 
@@ -75,7 +83,8 @@ function stepOf(name: Step["do"], draw: () => number): Step {
   switch (name) {
     case "append": {
       const kinds = Array.from({ length: 1 + (draw() % 6) }, () => oneOf(draw, KINDS));
-      return { do: name, endpoints: 1 + (draw() % 4), kinds, copies: draw() % 4 === 0 };
+      const off = oneOf(draw, [0, 0, 0, 0, 0, 0, -1_500, 600]);
+      return { do: name, endpoints: 1 + (draw() % 4), kinds, copies: draw() % 4 === 0, off };
     }
     case "kill":
       return {
@@ -100,6 +109,8 @@ function stepOf(name: Step["do"], draw: () => number): Step {
       return { do: name };
     case "pass":
       return { do: name, minutes: oneOf(draw, [1, 7, 30, 200, 400, 1_500]) };
+    case "meanwhile":
+      throw new Error("never drawn");
     default:
       return { do: name, who };
   }

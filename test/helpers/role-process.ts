@@ -1,0 +1,104 @@
+import { join } from "node:path";
+import type { Clock } from "../../infra/clock.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { createIngest, type Ingest } from "../../pipelines/2-ingest/ingest.ts";
+import { createMemory } from "../../pipelines/2-ingest/memory.ts";
+import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
+import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
+import { openTestLake } from "../pipelines/2-ingest/world.ts";
+import { JWKS, ORIGIN, SIGNERS } from "../pipelines/4-publish/world.ts";
+import { Lever } from "./lever.ts";
+import type { Job, Who } from "./schedule.ts";
+
+/** The engines a schedule runs over: one log, two stores, and what can be done to them from outside. */
+export interface Bed {
+  dir: string;
+  /** Handles of one process. What it opened is closed with it. */
+  openLog(): Promise<Log>;
+  openStores(): Promise<{ privateStore: Store; publicStore: Store }>;
+  /** Weather between the processes and the engines, by lot. */
+  weather(draw: number): void;
+  clear(): void;
+}
+
+/** A real clock as far as the publisher can tell: it refuses to go back. */
+export class ProcessClock implements Clock {
+  readonly lapsed = false;
+  /** Ahead of true time, ms. */
+  off = 0;
+  constructor(private readonly truth: () => number) {}
+  now(): Date {
+    return new Date(this.truth() + this.off);
+  }
+  monotonic(): number {
+    return performance.now();
+  }
+  async sleep(): Promise<void> {}
+}
+
+/** A process that does everything, over its own handles. */
+export interface Process {
+  lever: Lever;
+  clock: ProcessClock;
+  lake: Lake;
+  ingest: Ingest;
+  pipeline: Pipeline;
+  close(): Promise<void>;
+}
+
+/** What is opened in bad weather is opened again. */
+export async function stubborn<T>(open: () => Promise<T>): Promise<T> {
+  for (let n = 1; ; n++) {
+    try {
+      return await open();
+    } catch (error) {
+      if (n === 10) throw error;
+    }
+  }
+}
+
+/** Ingest, grade and publish over this bed, with the lake of this place; every call goes through the process's lever. */
+export async function openProcess(bed: Bed, who: Who, clock: ProcessClock): Promise<Process> {
+  const lever = new Lever();
+  const log = lever.over(await stubborn(() => bed.openLog()));
+  const stores = await stubborn(() => bed.openStores());
+  const [privateStore, publicStore] = [lever.over(stores.privateStore), lever.over(stores.publicStore)];
+  const opened = await openTestLake(join(bed.dir, `lake-${who}.duckdb`));
+  const lake = lever.overLake(opened);
+  const { partitions } = log;
+  const shared = { privateStore, clock, logger: createLogger("silent"), metrics: createMetrics() };
+  const ingest = createIngest({ ...shared, log, lake });
+  const publisher = createPublisher({ ...shared, publicStore, signers: SIGNERS, origin: ORIGIN, partitions });
+  // Grading, publishing and evidence never ask the observer, the line of asks, the purse or the archive.
+  const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
+  const pipeline = new Pipeline({
+    ...{ ...unused, ...shared, now: () => clock.now(), logId: log.id, lake, memory: createMemory(lake) },
+    ...{ ingest, publisher, partitions, ownOrigins: [] },
+  });
+  const grade = pipeline.grade.bind(pipeline);
+  pipeline.grade = async (now) => {
+    // As every start does, before the first signature.
+    await publisher.publishKeys(JWKS);
+    return grade(now);
+  };
+  const close = async () => {
+    lever.clear();
+    await opened.close();
+    await stores.privateStore.close();
+    await stores.publicStore.close();
+    await log.close();
+  };
+  return { lever, clock, lake, ingest, pipeline, close };
+}
+
+export async function jobOf({ ingest, pipeline, clock }: Process, job: Job): Promise<unknown> {
+  if (job === "ingest") return ingest.pass();
+  if (job === "tidy") return ingest.tidy(2);
+  if (job === "grade") return pipeline.grade(clock.now());
+  // Evidence follows a pass, as its hour does in a service.
+  await ingest.pass();
+  return pipeline.evidence(clock.now());
+}
