@@ -19,6 +19,7 @@ import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { capOf, correction, handshake, listing } from "../2-ingest/records.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
+import { drawing } from "../mirror/lies.ts";
 
 const day = (n: number): string => new Date(Date.UTC(2026, 9, 5 + n)).toISOString().slice(0, 10);
 const onDay = (n: number, time: string): string => `${day(n)}T${time}.000Z`;
@@ -107,17 +108,6 @@ const namedIn = (dir: string): Promise<{ proven: boolean; says: string }> =>
     // A checkpoint or the keys that it is believed by: there is nothing to audit under.
     (error: unknown) => ({ proven: false, says: problemOf(error)?.key ?? (error as Error).message }),
   );
-
-/** Pseudo-random numbers below 1 (mulberry32), so that a run can be had again. */
-function drawing(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 test("one flipped bit in any object that is read: not proven, and the object is named", async () => {
   const seed = randomInt(2 ** 31);

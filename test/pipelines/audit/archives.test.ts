@@ -1,0 +1,177 @@
+import { createHash } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { compress, decompress } from "zstd-napi";
+import { canonicalBytes, sha256hex } from "../../../infra/canonical.ts";
+import { signObject } from "../../../infra/keys/sign.ts";
+import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
+import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
+import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
+import { archiveId } from "../../../pipelines/record/ids.ts";
+import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { handshake, later, listing } from "../2-ingest/records.ts";
+import { SIGNERS } from "../4-publish/world.ts";
+import { ArchiveWorld, fileKeyOf } from "../5-archive/world.ts";
+
+const D1 = "2026-11-10";
+const D2 = "2026-11-11";
+const BOTH = "2027-03-02T00:00:00.000Z";
+
+let world: ArchiveWorld;
+/** Two days of probes and grades, and both of them archived. */
+async function sound(): Promise<ArchiveWorld> {
+  const made = await ArchiveWorld.open();
+  await made.ingest.append(listing("a", `${D1}T00:00:00.000Z`, { seller_controlled: true }));
+  for (const day of [D1, D2]) {
+    const knocks = ["a", "b"].map((name) => handshake(name, `${day}T02:10:00.000Z`, { planned: "asked" }));
+    await made.ingest.append(...knocks);
+    await made.grade(`${day}T23:00:00.000Z`);
+  }
+  return made;
+}
+beforeAll(async () => {
+  world = await sound();
+  await world.archive(BOTH);
+}, 60_000);
+afterAll(() => world.close());
+
+const auditOf = async (of: ArchiveWorld): Promise<AuditReport> => {
+  const source = new DirectorySource(of.publicDir);
+  return audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+};
+const brokenIn = ({ findings }: AuditReport): string[] =>
+  findings.filter(({ result }) => result === "broken").map(({ check }) => check);
+
+test("a sound archive is proven: its files, every subject and day, and its rows against evidence and log", async () => {
+  const report = await auditOf(world);
+  expect(report.findings.filter(({ result }) => result !== "ok")).toEqual([]);
+  const checked = Object.fromEntries(report.findings.map(({ check, checked }) => [check, checked]));
+  expect(checked["archive files"]).toBe(8);
+  expect(checked["archive, every subject and day"]).toBe(8);
+  expect(checked["archive rows against evidence and log"]).toBe(8);
+  expect((await world.filed()).map(({ manifest }) => [manifest.subject, manifest.rows])).toContainEqual(["grades", 2]);
+});
+
+/** What a publisher could publish that wants to hide or change rows: leaves as given, with files, manifests and signatures that fit. */
+interface Lie {
+  subject?: ArchiveLeaf["manifest"]["subject"];
+  day?: string;
+  text: string;
+  supersedes?: string | null;
+  manifest?: Record<string, unknown>;
+  /** Not signed by us. */
+  forged?: boolean;
+}
+
+async function publishLies(of: ArchiveWorld, lies: readonly Lie[]): Promise<void> {
+  const filings = [];
+  for (const { subject = "liveness_probes", day = D1, text, supersedes = null, manifest: over, forged } of lies) {
+    const hash = createHash("sha256").update(text).digest("hex");
+    const key = archiveFileKey(subject, day, hash);
+    const packed = compress(Buffer.from(text));
+    await of.publicStore.create(key, packed);
+    const [right] = await world.filed();
+    const { signature: _, signing_key_id: __, canonicalization: ___, ...said } = right!.manifest;
+    const file = `https://record.example/${key}`;
+    const next = new Date(Date.parse(`${day}T00:00:00.000Z`) + 86_400_000).toISOString();
+    const unsigned = {
+      ...{ ...said, id: archiveId(subject, day, hash), subject, from: `${day}T00:00:00.000Z`, to: next },
+      ...{ rows: text.split("\n").length - 1, content_hash: hash, bytes: packed.length, file },
+      ...{ reproduce: `curl -fsS '${file}' | zstd -dc | sha256sum`, ...over },
+    };
+    const signed = signObject(forged ? SIGNERS.answers : SIGNERS.cards, unsigned);
+    await of.publicStore.create(archiveManifestKey(signed.id), canonicalBytes(signed));
+    const positions = right!.positions;
+    const named = { sha256: sha256hex(packed), unpacked_bytes: Buffer.byteLength(text) };
+    const draft = {
+      kind: "archive" as const,
+      manifest: signed,
+      ...named,
+      supersedes,
+      reason: supersedes && "a lie",
+      positions,
+    };
+    const known = (await of.publisher.current()).archive.filed(subject, day).length;
+    filings.push({ subject, day, known, drafts: [draft] });
+    await of.publisher.publishFilings([filings.at(-1)!]);
+  }
+}
+
+const textOf = async (leaf: ArchiveLeaf): Promise<string> =>
+  decompress((await world.publicStore.get(fileKeyOf(leaf)))!.bytes).toString("utf8");
+
+describe("a publisher who lies", () => {
+  let files: ArchiveLeaf[];
+  let probes: string;
+  let texts: Map<string, string>;
+  beforeAll(async () => {
+    files = await world.filed();
+    texts = new Map();
+    for (const leaf of files) texts.set(`${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`, await textOf(leaf));
+    probes = texts.get(`liveness_probes ${D1}`)!;
+  });
+
+  /** The first day whole, but for what `change` does to its probes. */
+  const firstDay = (change: (text: string) => string, more: Partial<Lie> = {}): Lie[] => [
+    { text: change(probes), ...more },
+    ...(["mcp_probes", "grades", "mcp_grades"] as const).map((subject) => ({
+      subject,
+      text: texts.get(`${subject} ${D1}`)!,
+    })),
+  ];
+  const ROWS = "archive rows against evidence and log";
+  const FILES = "archive files";
+
+  test.each<[string, () => Lie[], string[]]>([
+    ["keeps a row back", () => firstDay((text) => `${text.split("\n")[0]}\n`), [ROWS]],
+    [
+      "files a row twice, in two files",
+      () => [...firstDay((text) => text), { text: `${probes.split("\n")[0]}\n` }],
+      [ROWS],
+    ],
+    ["puts another record in", () => firstDay((text) => text.replace(/rec_...(?=.{23}")/, "rec_000")), [ROWS]],
+    [
+      "turns the order round",
+      () => firstDay((text) => `${text.trimEnd().split("\n").reverse().join("\n")}\n`),
+      [FILES, ROWS],
+    ],
+    ["files a row of another day", () => firstDay((text) => text.replaceAll(`"${D1}T`, `"${D2}T`)), [FILES, ROWS]],
+    ["keeps a subject back", () => firstDay((text) => text).slice(0, 3), ["archive, every subject and day"]],
+    [
+      "leaves a grade out",
+      () =>
+        firstDay((text) => text).map((lie) =>
+          lie.subject === "grades" ? { ...lie, text: `${lie.text.split("\n")[0]}\n` } : lie,
+        ),
+      [ROWS],
+    ],
+    [
+      "changes a grade",
+      () =>
+        firstDay((text) => text).map((lie) => ({ ...lie, text: lie.text.replace('"band":"UNRATED"', '"band":"A"') })),
+      [ROWS],
+    ],
+    ["signs with another key", () => firstDay((text) => text, { forged: true }), [FILES, ROWS]],
+    ["says other rows", () => firstDay((text) => text, { manifest: { rows: 7 } }), [FILES, ROWS]],
+    [
+      "gives it another id",
+      () => firstDay((text) => text, { manifest: { id: `arc_${"0".repeat(26)}` } }),
+      [FILES, ROWS],
+    ],
+    ["gives another command", () => firstDay((text) => text, { manifest: { reproduce: "true" } }), [FILES, ROWS]],
+    ["replaces what never was", () => firstDay((text) => text, { supersedes: `arc_${"1".repeat(26)}` }), [FILES, ROWS]],
+  ])(
+    "%s",
+    async (_, lies, want) => {
+      const other = await sound();
+      try {
+        await other.freeze(BOTH);
+        await publishLies(other, lies());
+        expect(brokenIn(await auditOf(other))).toEqual(want);
+      } finally {
+        await other.close();
+      }
+    },
+    60_000,
+  );
+});
