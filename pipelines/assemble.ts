@@ -3,8 +3,10 @@ import { keysDocument } from "../infra/keys/keyring.ts";
 import type { Lake } from "../infra/lake/duckdb.ts";
 import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
+import type { Ownership } from "../infra/log/ownership.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
 import type { Rail, Wallets } from "../infra/rails/rails.ts";
+import { shareHosts } from "./1-observe/hosts.ts";
 import { createObserver, type Observer } from "./1-observe/observer.ts";
 import type { Caps } from "./1-observe/spend.ts";
 import { createIngest, type Ingest } from "./2-ingest/ingest.ts";
@@ -40,6 +42,9 @@ export interface Assembled {
   close(): Promise<void>;
 }
 
+/** Longest wait for looks at asked urls before their hosts are another observer's, real ms. */
+const RELEASE_MS = 60_000;
+
 export const capsOf = (spend: Parts["config"]["spend"]): Caps => ({
   perCall: parseMoney(spend.per_call),
   perHostDay: parseMoney(spend.per_host_day),
@@ -67,15 +72,25 @@ export async function openIngest(parts: Parts, clock: Clock): Promise<{ lake: La
 /**
  * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and
  * payments that an earlier process left open have become our own fault.
+ * @param ownership where several observers share the hosts: this one's part of them, closed with the rest
  */
 export async function assemble(
   parts: Parts,
   clock: Clock,
   money: Money,
   onAck?: (eventIds: readonly string[]) => void,
+  ownership?: Ownership,
 ): Promise<Assembled> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
   const { lake, ingest } = await openIngest(parts, clock);
+  let askLine: AskLine | null = null;
+  const shared =
+    ownership &&
+    (await shareHosts({
+      ...{ log, ownership, logger },
+      catchUp: () => ingest.pass(),
+      release: async () => askLine?.idle(RELEASE_MS),
+    }));
   const rail = createEvmRail({
     rpcUrl: money.rpcUrl,
     network: config.chain.network,
@@ -106,6 +121,7 @@ export async function assemble(
     logger,
     metrics,
     ...(onAck ? { onAck } : {}),
+    ...(shared ? { shared } : {}),
   });
   await observer.recover();
   await ingest.pass();
@@ -132,9 +148,10 @@ export async function assemble(
   await publisher.start();
   // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
   await publisher.publishKeys(keysDocument(keys.ring));
-  const askLine = new AskLine({
+  askLine = new AskLine({
     ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
     perDomainHour: config.limits.asks_per_domain_hour,
+    ...(shared ? { hosts: shared.hosts } : {}),
   });
   const pipeline = new Pipeline({
     now: () => clock.now(),
@@ -155,7 +172,8 @@ export async function assemble(
   });
   const close = async () => {
     observer.stop();
-    await askLine.idle();
+    await shared?.hosts.close();
+    await askLine?.idle();
     await lake.close();
     await rail.close();
   };

@@ -1,9 +1,10 @@
 import cron from "node-cron";
 import type { Clock } from "../infra/clock.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
-import type { Observer } from "./1-observe/observer.ts";
+import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import type { Pipeline } from "./pipeline.ts";
+import type { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, dayStart } from "./record/time.ts";
 
 export interface ScheduleParts {
@@ -17,7 +18,7 @@ export interface ScheduleParts {
   metrics: Metrics;
 }
 
-interface Job {
+export interface Job {
   name: string;
   /** Seconds, minutes, hours, day, month, weekday. */
   cadence: string;
@@ -97,8 +98,18 @@ export interface Schedule {
   stop(): Promise<void>;
 }
 
-/** Run the table of jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
-export function startSchedule(parts: ScheduleParts): Schedule {
+/** How a day's plan is observed: until `end`, or `signal`. */
+export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
+
+/**
+ * Run a table of jobs and observe day after day until stopped. A job that fails is logged, counted and run again.
+ * @param observe default: every host's calls are ours
+ */
+export function startSchedule(
+  parts: ScheduleParts,
+  jobs: readonly Job[] = JOBS,
+  observe: ObserveDay = (plan, from, end) => parts.observer.observeSpan(plan, from, end),
+): Schedule {
   const lanes = new Map<Job["lane"], Promise<void>>();
   const stopped = new AbortController();
   const run = (job: Job): Promise<void> => {
@@ -115,8 +126,8 @@ export function startSchedule(parts: ScheduleParts): Schedule {
     lanes.set(job.lane, turn);
     return turn;
   };
-  const tasks = JOBS.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
-  const observing = observeDays(parts, stopped.signal);
+  const tasks = jobs.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  const observing = observeDays(parts, observe, stopped.signal);
   return {
     async stop() {
       stopped.abort(new Error("the schedule was stopped"));
@@ -129,8 +140,8 @@ export function startSchedule(parts: ScheduleParts): Schedule {
 }
 
 /** Live observation: the plan of today from now on, then day after day. */
-async function observeDays(parts: ScheduleParts, signal: AbortSignal): Promise<void> {
-  const { clock, pipeline, observer, logger } = parts;
+async function observeDays(parts: ScheduleParts, observe: ObserveDay, signal: AbortSignal): Promise<void> {
+  const { clock, pipeline, logger } = parts;
   while (!signal.aborted) {
     const now = clock.now();
     const day = dayOf(now);
@@ -138,7 +149,7 @@ async function observeDays(parts: ScheduleParts, signal: AbortSignal): Promise<v
     try {
       // From the day's beginning: calls of the running block that a stop or a lapse left out are made now, late but in
       // their block; those of blocks that are over are missed, and show as that.
-      const report = await observer.observeSpan(await pipeline.plan(day), dayStart(day), end);
+      const report = await observe(await pipeline.plan(day), dayStart(day), end, signal);
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {

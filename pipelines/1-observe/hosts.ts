@@ -1,8 +1,10 @@
 import { setMaxListeners } from "node:events";
 import { systemClock } from "../../infra/clock.ts";
+import type { Log } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { partitionOf } from "../record/ids.ts";
+import { FirstIntents } from "./first-intents.ts";
 
 /** Which hosts (with port) this process may call at this moment. */
 export interface Hosts {
@@ -40,6 +42,15 @@ export interface HostShareParts {
   /** Ends what else is under way for hosts of a partition that is given away. */
   release?: (partition: number) => Promise<void>;
   logger: Pick<Logger, "warn">;
+}
+
+/** Our share, and who decides where two believe to have the same one. Before memory is asked for the first time. */
+export async function shareHosts(
+  parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
+): Promise<{ hosts: HostShare; firsts: FirstIntents }> {
+  const { log, ...rest } = parts;
+  const firsts = await FirstIntents.open(log);
+  return { firsts, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
 }
 
 /** Real pause before the log is read again, ms. */

@@ -1,9 +1,12 @@
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
+import { openOwnership } from "../../infra/log/open-ownership.ts";
+import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
 import { correctionsBelow } from "../../pipelines/corrections/drafts.ts";
+import { startObserving } from "../../pipelines/observing.ts";
 import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
@@ -21,7 +24,11 @@ interface Roles {
 }
 
 /** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
-async function withRoles<T>(config: Config, work: (opened: Roles) => Promise<T>): Promise<T> {
+async function withRoles<T>(
+  config: Config,
+  work: (opened: Roles) => Promise<T>,
+  ownershipOf: (parts: Parts) => Promise<Ownership | undefined> = async () => undefined,
+): Promise<T> {
   const { rpc_url: rpcUrl, asset } = config.chain;
   if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
   makeKeys(config.data_dir, systemClock.now());
@@ -29,7 +36,11 @@ async function withRoles<T>(config: Config, work: (opened: Roles) => Promise<T>)
   try {
     const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
     const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
-    const roles = await assemble(parts, systemClock, money);
+    const ownership = await ownershipOf(parts);
+    const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
+      await ownership?.close();
+      throw error;
+    });
     try {
       return await work({ parts, roles });
     } finally {
@@ -110,20 +121,36 @@ export const live = (config: Config, options: RoleOptions): Promise<void> =>
     }
   });
 
-/** `touchstone observe`: catalogues, then the calls of today's plan that are due. */
-export const observe = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ parts, roles }) => {
-    await roles.pipeline.intake(config.catalogues);
+/**
+ * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group
+ * of observers and makes the calls of its share of the hosts.
+ */
+export const observe = (config: Config, options: RoleOptions): Promise<void> => {
+  const shared = config.log !== null;
+  const work = async ({ parts, roles }: Roles): Promise<void> => {
+    const { pipeline, observer } = roles;
+    await pipeline.intake(config.catalogues);
     const from = systemClock.now();
-    const plan = await roles.pipeline.plan(dayOf(from));
+    const day = dayOf(from);
     if (!options.once) {
-      const schedule = startSchedule({ ...parts, ...roles, catalogues: config.catalogues });
+      const all = { ...parts, ...roles, catalogues: config.catalogues };
+      const schedule = shared ? startObserving(all) : startSchedule(all);
+      if (!options.json) process.stdout.write(`Observing${shared ? " a share of the hosts" : ""} until stopped.\n`);
       await untilStopped();
       return schedule.stop();
     }
-    const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
+    const plan = await pipeline.plan(day);
+    const begin = dayStart(day);
+    const done = shared
+      ? await observer.observeShare(plan, begin, from, Promise.resolve())
+      : await pipeline.observe(plan, begin, from);
+    if (shared) await observer.awaitSettlements();
     report(options, { day: plan.day, ...done }, "touchstone ingest --once");
-  });
+  };
+  return withRoles(config, work, async ({ log, logger }) =>
+    shared ? openOwnership(config, log, "observers", logger) : undefined,
+  );
+};
 
 /** `touchstone ingest`: log to segments to lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
