@@ -1,46 +1,59 @@
+import { setImmediate as turn } from "node:timers/promises";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedFold } from "./fold.ts";
-import { type Shard, shardsOf } from "./index-lines.ts";
+import { type IndexEntry, indexEntries, type Shard, shardBits, shardFrom, shardOf } from "./index-lines.ts";
 import type { Draft } from "./leaves.ts";
 import { indexKey, shardKey } from "./objects.ts";
 import { PublicConflict, putPublic } from "./writes.ts";
 
-/** The signed list of shards, `index/<tree_size>.json`. Everything in it follows from the log below `tree_size`. */
-export function indexList(fold: PublishedFold, cards: Signer): { list: object; shards: Shard[] } {
-  const { bits, lines, shards } = shardsOf(fold);
-  const list = {
-    schema: "svc.index.v1",
-    tree_size: fold.size,
-    // The newest leaf below: a signature is judged at this time (publication.md, Exact forms).
-    computed_at: fold.newest,
-    lines,
-    bits,
-    shards: shards.map(({ sha256, lines, text }) => ({ sha256, lines, bytes: text.length })),
-  };
-  return { list: signObject(cards, list), shards };
-}
-
-/** Shards on their way at once. */
+/** Shards on their way at once: so many are in memory, however large the index. */
 const SHARDS_AT_ONCE = 8;
+/** Endpoints that are put in their shard between two turns of others: a few milliseconds. */
+const PLACED_AT_ONCE = 2_048;
 
 /**
- * Write the index of the fold as it is now: shards that are new, then the signed list.
+ * Write the index of the fold as it is now: shards that are new, then the signed list, `index/<tree_size>.json`.
+ * Everything in both follows from the log below `tree_size`. All endpoints are gone through, so it is made hourly, and in
+ * turns, so that publications and answers of the same process go on meanwhile.
  * @returns the leaf that names it, to ride along with the next publication; null when the newest index has this size.
+ * @throws PublicConflict when a shard that is there is not what its name says
  */
 export async function writeIndex(store: Store, fold: PublishedFold, cards: Signer): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
-  const { list, shards } = indexList(fold, cards);
-  for (let at = 0; at < shards.length; at += SHARDS_AT_ONCE) {
-    await Promise.all(shards.slice(at, at + SHARDS_AT_ONCE).map((shard) => writeShard(store, shard)));
+  // Read before the first turn: the log may go on below.
+  const { size: tree_size, newest } = fold;
+  const entries = indexEntries(fold);
+  const { bits, members } = await placed(entries);
+  const shards: object[] = [];
+  for (let at = 0; at < members.length; at += SHARDS_AT_ONCE) {
+    const written = members.slice(at, at + SHARDS_AT_ONCE).map(async (of) => {
+      await turn();
+      const shard = shardFrom(of);
+      await writeShard(store, shard);
+      return { sha256: shard.sha256, lines: shard.lines, bytes: shard.text.length };
+    });
+    shards.push(...(await Promise.all(written)));
   }
-  const bytes = canonicalBytes(list, { published: true });
-  const key = indexKey(fold.size);
+  // A signature is judged at the time of the newest leaf below (publication.md, Exact forms).
+  const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines: entries.length, bits, shards };
+  const bytes = canonicalBytes(signObject(cards, list), { published: true });
+  const key = indexKey(tree_size);
   await putPublic(store, key, bytes);
-  return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size: fold.size };
+  return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size };
+}
+
+async function placed(entries: readonly IndexEntry[]): Promise<{ bits: number; members: IndexEntry[][] }> {
+  const bits = shardBits(entries.length);
+  const members: IndexEntry[][] = Array.from({ length: 2 ** bits }, () => []);
+  for (const [i, entry] of entries.entries()) {
+    if (i % PLACED_AT_ONCE === PLACED_AT_ONCE - 1) await turn();
+    members[shardOf(entry.listing.url, bits)]!.push(entry);
+  }
+  return { bits, members };
 }
 
 async function writeShard(store: Store, { sha256, text }: Shard): Promise<void> {

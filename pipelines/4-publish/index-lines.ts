@@ -1,7 +1,7 @@
 import { canonicalText, sha256, sha256hex } from "../../infra/canonical.ts";
 import type { SignedCard } from "../record/card.ts";
 import type { IndexLine } from "../record/leaf.ts";
-import { headlineOf, type PublishedCap, type PublishedFold } from "./fold.ts";
+import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard, type PublishedFold } from "./fold.ts";
 
 /**
  * The market index as a pure function of the log: anybody who folds the leaves below `tree_size` makes the same bytes.
@@ -14,10 +14,11 @@ export const SHARD_LINES = 256;
 const NO_CARD_WHY = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
 /** The line of one endpoint, or null when it is not listed. */
-export function indexLineOf(cap: PublishedCap): IndexLine | null {
-  if (!cap.listing) return null;
-  const { capability_id, url, method, tool, defects, description } = cap.listing;
-  const headline = headlineOf(cap);
+export const indexLineOf = (cap: PublishedCap): IndexLine | null =>
+  cap.listing && lineFrom(cap.listing, headlineOf(cap));
+
+function lineFrom(listing: ListingFacts, headline: PublishedCard | null): IndexLine {
+  const { capability_id, url, method, tool, defects, description } = listing;
   const card = headline && (JSON.parse(headline.text) as SignedCard);
   return {
     url,
@@ -30,7 +31,7 @@ export function indexLineOf(cap: PublishedCap): IndexLine | null {
     sample_count: card?.sample_count ?? 0,
     defects,
     why: headline?.why ?? NO_CARD_WHY,
-    class: cap.listing.class,
+    class: listing.class,
     description,
     leaf: headline?.leaf ?? null,
     card,
@@ -56,23 +57,47 @@ export interface Shard {
   text: Buffer;
 }
 
+/** A listed endpoint as it is at one moment: both parts are replaced, never changed, when the log goes on. */
+export interface IndexEntry {
+  listing: ListingFacts;
+  headline: PublishedCard | null;
+}
+
+/** Everything that the index of this moment says; the fold may go on while it is written. */
+export function indexEntries(fold: PublishedFold): IndexEntry[] {
+  const entries: IndexEntry[] = [];
+  for (const cap of fold.caps.values()) {
+    if (cap.listing) entries.push({ listing: cap.listing, headline: headlineOf(cap) });
+  }
+  return entries;
+}
+
+/**
+ * RFC 8785 text of {@link indexLineOf}. The card, most of it, stands in the fold in this form already, and between the
+ * members that sort before and after it.
+ */
+export function lineText({ listing, headline }: IndexEntry): string {
+  const { band, capability_id, card: _, ...after } = lineFrom(listing, headline);
+  const before = canonicalText({ band, capability_id }, { published: true });
+  const rest = canonicalText(after, { published: true });
+  return `${before.slice(0, -1)},"card":${headline?.text ?? "null"},${rest.slice(1)}`;
+}
+
 /** Bytewise, as every order in the record. */
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** All shards of the index, in order of their number; an empty one is there too. */
+/** One shard of these entries, which all belong to it; an empty one is a shard too. */
+export function shardFrom(entries: IndexEntry[]): Shard {
+  entries.sort(({ listing: a }, { listing: b }) => byText(a.url, b.url) || byText(a.capability_id, b.capability_id));
+  const text = Buffer.from(entries.map((entry) => `${lineText(entry)}\n`).join(""));
+  return { sha256: sha256hex(text), lines: entries.length, text };
+}
+
+/** All shards of the index, in order of their number. Of a large one they are made in turns (index-build.ts). */
 export function shardsOf(fold: PublishedFold): { bits: number; lines: number; shards: Shard[] } {
-  const lines: IndexLine[] = [];
-  for (const cap of fold.caps.values()) {
-    const line = indexLineOf(cap);
-    if (line) lines.push(line);
-  }
-  lines.sort((a, b) => byText(a.url, b.url) || byText(a.capability_id, b.capability_id));
-  const bits = shardBits(lines.length);
-  const texts: string[][] = Array.from({ length: 2 ** bits }, () => []);
-  for (const line of lines) texts[shardOf(line.url, bits)]!.push(`${canonicalText(line, { published: true })}\n`);
-  const shards = texts.map((shard) => {
-    const text = Buffer.from(shard.join(""));
-    return { sha256: sha256hex(text), lines: shard.length, text };
-  });
-  return { bits, lines: lines.length, shards };
+  const entries = indexEntries(fold);
+  const bits = shardBits(entries.length);
+  const members: IndexEntry[][] = Array.from({ length: 2 ** bits }, () => []);
+  for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
+  return { bits, lines: entries.length, shards: members.map(shardFrom) };
 }

@@ -1,9 +1,14 @@
 import { describe, expect, it } from "vitest";
+import { compress } from "zstd-napi";
+import { canonicalText } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/sign.ts";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
-import { indexLineOf, shardBits, shardOf, shardsOf } from "../../../pipelines/4-publish/index-lines.ts";
+import { headlineOf, PublishedFold } from "../../../pipelines/4-publish/fold.ts";
+import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
+import { indexLineOf, lineText, shardBits, shardOf, shardsOf } from "../../../pipelines/4-publish/index-lines.ts";
+import { shardKey } from "../../../pipelines/4-publish/objects.ts";
+import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
 import { IndexLine, type Leaf } from "../../../pipelines/record/leaf.ts";
-import { capOf, line, listing, SIGNERS, urlOf } from "./world.ts";
+import { capOf, line, listing, SIGNERS, urlOf, World } from "./world.ts";
 
 const AT = "2026-11-21T04:00:00.000Z";
 
@@ -54,7 +59,41 @@ describe("a line of the index", () => {
   });
 });
 
+describe("the text of a line", () => {
+  it("is the RFC 8785 text of the line itself, with a card and without", () => {
+    const folded = fold([listed("a"), listed("b"), graded("b", null)]);
+    for (const cap of folded.caps.values()) {
+      const text = lineText({ listing: cap.listing!, headline: headlineOf(cap) });
+      expect(text).toBe(canonicalText(indexLineOf(cap)!));
+    }
+  });
+});
+
 describe("shards", () => {
+  it("that are written while the log goes on are those of the moment when they were begun", async () => {
+    const world = await World.open();
+    const names = Array.from({ length: 300 }, (_, i) => `n-${i}`);
+    const folded = fold(names.map(listed));
+    const { shards } = shardsOf(folded);
+    const writing = writeIndex(world.publicStore, folded, SIGNERS.cards);
+    folded.apply({ ...listed("later"), index: 300, seq: 300, at: AT } as Leaf);
+    folded.apply({ ...listed("n-0"), description: "another", index: 301, seq: 301, at: AT } as Leaf);
+    expect(await writing).toMatchObject({ kind: "index", key: "index/300.json", tree_size: 300 });
+    const list = await world.publicStore.get("index/300.json");
+    const written = JSON.parse(Buffer.from(list!.bytes).toString()) as { lines: number; shards: { sha256: string }[] };
+    expect([written.lines, written.shards.map(({ sha256 }) => sha256)]).toEqual([300, shards.map((s) => s.sha256)]);
+    await world.close();
+  });
+
+  it("that are there and are not what they are called stop the index", async () => {
+    const world = await World.open();
+    const folded = fold([listed("a")]);
+    const [shard] = shardsOf(folded).shards;
+    await world.publicStore.create(shardKey(shard!.sha256), compress(Buffer.from("something else")));
+    await expect(writeIndex(world.publicStore, folded, SIGNERS.cards)).rejects.toThrow(PublicConflict);
+    await world.close();
+  });
+
   it.each([
     [0, 0],
     [256, 0],
