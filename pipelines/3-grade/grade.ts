@@ -40,7 +40,7 @@ export interface GradeSummary {
 }
 
 const CHUNK_FILES = ["33_rows", "35_buyers", "36_endpoints"];
-const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "payees", "endpoints", "digest"];
+const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "payees", "endpoints"];
 /** What a run leaves behind; the lake's file stays small without it. */
 const CLEAR = ["DROP VIEW IF EXISTS grade_rows;", ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`)].join(
   "\n",

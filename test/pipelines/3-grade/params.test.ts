@@ -72,7 +72,7 @@ describe("sql/3x", () => {
   });
 
   it("says of every file its sentence, grain, reads and writes", () => {
-    expect(files).toHaveLength(9);
+    expect(files).toHaveLength(10);
     for (const name of files) {
       const head = readFileSync(join(SQL, name), "utf8")
         .split("\n")
