@@ -84,7 +84,8 @@ export function parseNote(bytes: Uint8Array): Note {
 function parseLine(line: string): SignatureLine {
   const match = /^— (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line);
   const bytes = Buffer.from(match?.[2] ?? "", "base64");
-  if (!match || !NAME.test(match[1]!) || bytes.length < 5) {
+  // The last character has bits that no byte needs: with them set, two texts would be one note.
+  if (!match || !NAME.test(match[1]!) || bytes.length < 5 || bytes.toString("base64") !== match[2]) {
     throw new BadNote(`not a signature line: ${JSON.stringify(line.slice(0, 80))}`);
   }
   return { name: match[1]!, id: bytes.subarray(0, 4).toString("hex"), signature: bytes.subarray(4) };

@@ -133,6 +133,15 @@ test("one flipped bit in any object that is read: not proven, and the object is 
   await rm(copy, { recursive: true });
 }, 180_000);
 
+test("no bit of a checkpoint can be flipped, the unneeded ones of its base64 neither", async () => {
+  const note = await readFile(join(world.publicDir, "checkpoint"));
+  for (let bit = 0; bit < note.length * 8; bit++) {
+    const flipped = Buffer.from(note);
+    flipped[bit >> 3] = flipped[bit >> 3]! ^ (1 << (bit & 7));
+    expect(() => openCheckpoint(flipped, TRUST), `bit ${bit}`).toThrow();
+  }
+}, 60_000);
+
 test("a bit that changes nothing of what a bundle or shard unpacks to is found too, and content mode passes it", async () => {
   const copy = join(world.ingest.dir, "inert");
   await cp(world.publicDir, copy, { recursive: true });
