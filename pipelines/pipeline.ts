@@ -9,7 +9,7 @@ import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
-import { headlineOf, type PublishedFold } from "./4-publish/fold.ts";
+import { computedAt } from "./4-publish/fold.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
@@ -20,13 +20,14 @@ import { type AskLine, demandBefore } from "./asks.ts";
 import { budgetReport, keepReport } from "./budget/report.ts";
 import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
 import { gradeLake } from "./owners/grading.ts";
+import { knownPlan, planKey, publishPlan } from "./plan-leaf.ts";
 import type { RunLine } from "./record/card.ts";
 import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
-import { DayPlan } from "./record/plan.ts";
+import type { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "./record/time.ts";
 import { encodeVolatile } from "./record/volatile-arrow.ts";
-import { openedSalt, saltHash, saltOf } from "./salts.ts";
+import { saltHash, saltOf } from "./salts.ts";
 
 /** What the jobs are made of, opened by the front door. */
 export interface PipelineParts {
@@ -61,12 +62,6 @@ export interface GradeReport {
 /** Endpoints whose next letter is computed for the kept report: some seconds of work, every ten minutes. */
 const BUDGET_ENDPOINTS = 500;
 
-const planKey = (day: string): string => `plans/${day}.json`;
-
-/** Cards of every published headline: capability -> `computed_at`. */
-const computedAt = (fold: PublishedFold): Map<string, string> =>
-  new Map([...fold.caps.values()].flatMap((cap) => (headlineOf(cap) ? [[cap.cap, cap.computedAt] as const] : [])));
-
 /**
  * The jobs of the pipeline in the order of the flow, one call each. They may be called again after any failure: each
  * goes on from what is durable. No job runs twice at the same time; the caller sees to that (schedule.ts, lapse.ts).
@@ -86,32 +81,10 @@ export class Pipeline {
 
   /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */
   async plan(day: string): Promise<DayPlan> {
-    const { publisher } = this.parts;
-    const plan = (await this.#knownPlan(day)) ?? (await this.#drawPlan(day));
-    const covered = plan.lines.filter((line) => line.covered).length;
-    const { salt_hash, covered_root } = plan;
-    const leaf = { day, salt_hash, covered_root, covered };
-    const opens = await this.#openings(day);
-    if (opens.length === 0) await publisher.publishSchedule(leaf);
-    for (const opened of opens) await publisher.publishSchedule({ ...leaf, opens: opened });
-    return plan;
-  }
-
-  /**
-   * Salts of days that are over and were not opened yet: also of a day after which nobody ran. A plan that is committed
-   * the evening before opens nothing, since its eve is not over: it is published again, with the opening, on its day.
-   */
-  async #openings(day: string): Promise<{ day: string; salt: string }[]> {
     const { privateStore, publisher, now } = this.parts;
-    if (now() < dayStart(day)) return [];
-    const closed = [...publisher.published.schedules].flatMap(([of, { salt }]) => (of < day && !salt ? [of] : []));
-    const opened = await Promise.all(closed.sort().map((of) => openedSalt(privateStore, of)));
-    return opened.filter((one) => one !== null);
-  }
-
-  async #knownPlan(day: string): Promise<DayPlan | null> {
-    const known = await this.parts.privateStore.get(planKey(day));
-    return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+    const plan = (await knownPlan(privateStore, day)) ?? (await this.#drawPlan(day));
+    await publishPlan({ privateStore, publisher, now: now() }, plan);
+    return plan;
   }
 
   async #drawPlan(day: string): Promise<DayPlan> {
@@ -134,14 +107,14 @@ export class Pipeline {
     });
     if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
-    return result === "created" ? plan : (await this.#knownPlan(day))!;
+    return result === "created" ? plan : (await knownPlan(privateStore, day))!;
   }
 
   /** What the day before may still spend of its plan, when the next one is made before it is over. */
   async #promisedBefore(day: string): Promise<bigint> {
     const before = addDays(day, -1);
     if (this.parts.now() >= dayStart(day)) return 0n;
-    const plan = await this.#knownPlan(before);
+    const plan = await knownPlan(this.parts.privateStore, before);
     if (!plan) return 0n;
     const { byCap } = await this.parts.memory.spentOn(before);
     return plan.lines.reduce((sum, line) => {

@@ -1,8 +1,8 @@
-import cron from "node-cron";
 import type { Clock } from "../infra/clock.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Observer, SpanReport } from "./1-observe/observer.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
+import { type JobOf, type RunningJobs, runJobs } from "./jobs.ts";
 import type { Pipeline } from "./pipeline.ts";
 import type { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, dayStart } from "./record/time.ts";
@@ -18,14 +18,7 @@ export interface ScheduleParts {
   metrics: Metrics;
 }
 
-export interface Job {
-  name: string;
-  /** Seconds, minutes, hours, day, month, weekday. */
-  cadence: string;
-  /** Jobs of one lane never run at the same time; a job whose lane is taken waits its turn. */
-  lane: "record" | "observe" | "asks" | "budget";
-  run: (parts: ScheduleParts) => Promise<unknown>;
-}
+export type Job = JobOf<ScheduleParts, "record" | "observe" | "asks" | "budget">;
 
 /**
  * The table of jobs. Nothing is persisted by the timer and missed runs are not caught up: every job looks at what is
@@ -93,10 +86,7 @@ export const JOBS: readonly Job[] = [
   { name: "tidy", cadence: "0 50 4 * * *", lane: "record", run: ({ pipeline }) => pipeline.tidy() },
 ];
 
-export interface Schedule {
-  /** No job begins any more; resolves when those under way have ended. */
-  stop(): Promise<void>;
-}
+export type Schedule = RunningJobs;
 
 /** How a day's plan is observed: until `end`, or `signal`. */
 export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
@@ -110,31 +100,15 @@ export function startSchedule(
   jobs: readonly Job[] = JOBS,
   observe: ObserveDay = (plan, from, end) => parts.observer.observeSpan(plan, from, end),
 ): Schedule {
-  const lanes = new Map<Job["lane"], Promise<void>>();
   const stopped = new AbortController();
-  const run = (job: Job): Promise<void> => {
-    const turn = (lanes.get(job.lane) ?? Promise.resolve()).then(async () => {
-      if (stopped.signal.aborted) return;
-      try {
-        await job.run(parts);
-        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "done" });
-      } catch (error) {
-        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "failed" });
-        parts.logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
-      }
-    });
-    lanes.set(job.lane, turn);
-    return turn;
-  };
-  const tasks = jobs.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  const running = runJobs(parts, jobs);
   const observing = observeDays(parts, observe, stopped.signal);
   return {
     async stop() {
       stopped.abort(new Error("the schedule was stopped"));
-      for (const task of tasks) await task.destroy();
       parts.observer.stop();
       await observing;
-      await Promise.all(lanes.values());
+      await running.stop();
     },
   };
 }

@@ -221,3 +221,7 @@ export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards
 
 /** UTC day of the newest leaf of a fold, or "" for an empty one. */
 export const newestDay = (fold: PublishedFold): string => (fold.newest ? dayOf(new Date(fold.newest)) : "");
+
+/** Moments of all published headlines: capability -> `computed_at`. */
+export const computedAt = (fold: PublishedFold): Map<string, string> =>
+  new Map([...fold.caps.values()].flatMap((cap) => (headlineOf(cap) ? [[cap.cap, cap.computedAt] as const] : [])));

@@ -16,7 +16,7 @@ import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
 export interface EvidenceParts {
   lake: Lake;
   privateStore: Store;
-  publisher: Pick<Publisher, "current" | "putEvidence" | "publishFreezes">;
+  publisher: Publisher;
   /** Partitions of the event log. */
   partitions: number;
   logger: Logger;
@@ -68,7 +68,7 @@ export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<Evi
 
 /** What an owner of partitions needs to make files: it publishes none of them. */
 export type FileParts = Omit<EvidenceParts, "publisher" | "privateStore"> & {
-  publisher: Pick<EvidenceParts["publisher"], "current" | "putEvidence">;
+  publisher: Pick<Publisher, "current" | "putEvidence">;
 };
 
 /** What the tree's maker needs to freeze a day: it reads no lake. */

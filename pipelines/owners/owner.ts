@@ -1,3 +1,4 @@
+import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -16,13 +17,18 @@ import { keepKin } from "../5-archive/kin-tables.ts";
 import { correctionsBelow } from "../corrections/drafts.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";
+import { evidenceParts, makeOwnEvidence } from "./evidence.ts";
 import { type Graded, gradeLake } from "./grading.ts";
 import { Payees, turnedBetween } from "./payees.ts";
+import { Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
 export interface OwnerParts {
   ownership: Pick<Ownership, "held" | "onChange">;
   log: Pick<Log, "id" | "partitions" | "bounds">;
   privateStore: Store;
+  /** Volatile tables, charts and evidence files of our partitions go there; whoever names them is another. */
+  publicStore: Store;
+  clock: Clock;
   /** Holds the partitions that are this process' and no other. */
   lake: Lake;
   ingest: Ingest;
@@ -67,8 +73,14 @@ export class Owner {
   /** Endpoint -> UTC day and moment of the newest line that a run said of it, until it was looked at again. */
   readonly #said = new Map<string, { day: string; at: string }>();
 
+  readonly #evidence: ReturnType<typeof evidenceParts>;
+  readonly #files: OwnerParts & { tables: Tables };
+
   constructor(private readonly parts: OwnerParts) {
-    this.payees = new Payees(parts.privateStore, parts.log.id, parts.log.partitions);
+    const { privateStore, log } = parts;
+    this.payees = new Payees(privateStore, log.id, log.partitions);
+    this.#evidence = evidenceParts(privateStore, log.id);
+    this.#files = { ...parts, tables: new Tables(privateStore, log.id) };
   }
 
   /** Partitions held now; the lake is brought to them. */
@@ -123,6 +135,29 @@ export class Owner {
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);
     return { held, ...run.read, lines: run.lines.length, run: number };
+  }
+
+  /** Volatile tables of our partitions, for the publisher to name. @returns files that were written */
+  async volatile(): Promise<number> {
+    const { held } = await this.ingest();
+    return held.length > 0 ? writeOwnVolatile(this.#files, held) : 0;
+  }
+
+  /** The charts' files of our buckets that changed. @returns files that were written */
+  async history(now: Date): Promise<number> {
+    const held = await this.#take();
+    return held.length > 0 ? writeOwnHistory(this.#files, held, now) : 0;
+  }
+
+  /** Evidence files of our buckets, of days that are closed. @returns files that were made */
+  async evidence(now: Date): Promise<number> {
+    const { held } = await this.ingest();
+    return held.length > 0 ? makeOwnEvidence({ ...this.#files, objects: this.#evidence }, held, now) : 0;
+  }
+
+  /** Small segments of our chains become one, and what nothing needs is deleted. */
+  async tidy(): Promise<void> {
+    if ((await this.#take()).length > 0) await this.parts.ingest.tidy();
   }
 
   /** The second pass: what ours add, and then the table of all partitions. */

@@ -13,6 +13,7 @@ import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/owners/owner.ts";
+import { Publishing } from "../../../pipelines/owners/publishing.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -63,8 +64,16 @@ export class Deployment {
       ownership: fixedPartitions(held),
       ingest: createIngest({ ...common, partitions: [] }),
       followed: new Followed(this.publicStore, () => TRUST),
+      publicStore: this.publicStore,
       ...more,
     });
+  }
+
+  /** The publisher's half over these stores. */
+  publishing(publisher = this.publisher): Publishing {
+    const { log, privateStore, clock } = this;
+    const keys = { ring: { keys: [] } };
+    return new Publishing({ log, privateStore, publisher, keys, clock, logger });
   }
 
   /** All roles in one process over one lake, as `touchstone start` has them; only the observer is left out. */

@@ -1,0 +1,88 @@
+import type { Clock } from "../../infra/clock.ts";
+import { keysDocument } from "../../infra/keys/keyring.ts";
+import type { Keys } from "../../infra/keys/keys.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import { knownPlan, publishPlan } from "../plan-leaf.ts";
+import { addDays, dayOf } from "../record/time.ts";
+import { evidenceParts, type FreezeReport, publishEvidence } from "./evidence.ts";
+import { nameTables, Tables } from "./tables.ts";
+
+export interface PublishingParts {
+  log: { id: string; partitions: number };
+  privateStore: Store;
+  publisher: Publisher;
+  keys: Pick<Keys, "ring">;
+  clock: Clock;
+  logger: Logger;
+}
+
+export interface TurnReport {
+  runs: number;
+  cards: number;
+  /** Number of the newest run that was looked at, null for none. */
+  run: number | null;
+  tree_size: number;
+}
+
+/**
+ * The publisher's half of the pipeline: it has no lake. Owners write runs, tables and evidence files; it takes the runs
+ * into the tree and names the files. Several may do this at once: the generation decides.
+ */
+export class Publishing {
+  readonly #tables: Tables;
+  readonly #evidence: ReturnType<typeof evidenceParts>;
+
+  constructor(private readonly parts: PublishingParts) {
+    this.#tables = new Tables(parts.privateStore, parts.log.id);
+    this.#evidence = evidenceParts(parts.privateStore, parts.log.id);
+  }
+
+  /** Recover, and see that the keys are in the log: its first leaf. */
+  async start(): Promise<void> {
+    await this.parts.publisher.start();
+    await this.parts.publisher.publishKeys(keysDocument(this.parts.keys.ring));
+  }
+
+  /** Every run that waits, with the corrections and listings that it says. */
+  async runs(): Promise<TurnReport> {
+    const { publisher } = this.parts;
+    const taken = await publisher.takeNewRuns();
+    return {
+      runs: taken.length,
+      cards: taken.reduce((sum, { cards }) => sum + cards, 0),
+      run: taken.at(-1)?.n ?? null,
+      tree_size: publisher.published.size,
+    };
+  }
+
+  /** The tables of the present, as the owners wrote them last. @returns how many partitions that have one */
+  tables(): Promise<number> {
+    return nameTables(this.parts.publisher, this.#tables);
+  }
+
+  /** The evidence of every day that all owners have closed, and of what came late. */
+  evidence(): Promise<FreezeReport> {
+    const { publisher, privateStore, logger, log } = this.parts;
+    return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
+  }
+
+  /** The commitments to the plans of today and tomorrow, where observers have drawn them. */
+  async plans(): Promise<number> {
+    const { privateStore, publisher, clock } = this.parts;
+    const now = clock.now();
+    let published = 0;
+    for (const day of [dayOf(now), addDays(dayOf(now), 1)]) {
+      const plan = await knownPlan(privateStore, day);
+      if (!plan) continue;
+      await publishPlan({ privateStore, publisher, now }, plan);
+      published++;
+    }
+    return published;
+  }
+
+  index(): Promise<void> {
+    return this.parts.publisher.buildIndex();
+  }
+}

@@ -1,0 +1,131 @@
+import { z } from "zod";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { changedBuckets, historyOf } from "../2-ingest/history.ts";
+import type { Ingest } from "../2-ingest/ingest.ts";
+import type { Positions } from "../2-ingest/load.ts";
+import { volatileRows } from "../2-ingest/volatile.ts";
+import { computedAt } from "../4-publish/fold.ts";
+import type { Followed } from "../4-publish/followed.ts";
+import { mergePositions } from "../4-publish/generation.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import { writeHistory, writeLive } from "../4-publish/view.ts";
+import { unpublished } from "../corrections/drafts.ts";
+import type { HistoryNames } from "../record/history.ts";
+import { encodeHistory } from "../record/history-arrow.ts";
+import { partitionOf, partitionOfBucket } from "../record/ids.ts";
+import type { VolatileRow } from "../record/volatile.ts";
+import { encodeVolatile } from "../record/volatile-arrow.ts";
+import { PartitionObjects } from "./partition-objects.ts";
+import { positionsOf } from "./payees.ts";
+
+/** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
+const LivePart = z.object({
+  v: z.literal(1),
+  log: z.string(),
+  positions: z.record(z.string(), z.int()),
+  key: z.string(),
+  /** sha256 of the file's bytes: the same rows are not written again. */
+  sha256: z.string(),
+});
+const HistoryPart = z.object({
+  v: z.literal(1),
+  log: z.string(),
+  positions: z.record(z.string(), z.int()),
+  files: z.record(z.string(), z.string()),
+});
+
+export class Tables {
+  readonly live: PartitionObjects<z.infer<typeof LivePart>>;
+  readonly history: PartitionObjects<z.infer<typeof HistoryPart>>;
+
+  constructor(store: Store, logId: string) {
+    this.live = new PartitionObjects(store, "volatile", LivePart, logId);
+    this.history = new PartitionObjects(store, "history", HistoryPart, logId);
+  }
+}
+
+export interface OwnTables {
+  lake: Lake;
+  ingest: Ingest;
+  publicStore: Store;
+  clock: Clock;
+  followed: Followed;
+  tables: Tables;
+  log: { id: string; partitions: number };
+}
+
+/** The owner's half: the volatile table of each of its partitions. @returns files that were written */
+export async function writeOwnVolatile(parts: OwnTables, held: readonly number[]): Promise<number> {
+  const { lake, ingest, publicStore, clock, followed, tables, log } = parts;
+  // Before the rows: the table may know more than its positions say, never less.
+  const positions = await ingest.positions();
+  const fold = await followed.current();
+  const byPartition = new Map<number, VolatileRow[]>(held.map((partition) => [partition, []]));
+  for (const row of await volatileRows(lake, computedAt(fold), await unpublished(lake, fold)))
+    byPartition.get(partitionOf(row.capability_id, log.partitions))?.push(row);
+  let written = 0;
+  const said = await tables.live.all();
+  for (const [partition, rows] of byPartition) {
+    const bytes = encodeVolatile(rows);
+    const sha256 = sha256hex(bytes);
+    const own = positionsOf(positions, partition);
+    const theirs = said.get(partition);
+    const same = theirs?.sha256 === sha256;
+    if (same && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
+    const key = same ? theirs.key : await writeLive(publicStore, clock, partition, bytes);
+    await tables.live.put(partition, { v: 1, log: log.id, positions: own, key, sha256 }, () => true);
+    if (!same) written++;
+  }
+  return written;
+}
+
+/** The owner's half: the charts' files of its buckets that changed. @returns files that were written */
+export async function writeOwnHistory(parts: OwnTables, held: readonly number[], now: Date): Promise<number> {
+  const { lake, ingest, publicStore, clock, tables, log } = parts;
+  const positions = await ingest.positions();
+  const said = await tables.history.all();
+  const before = merged(held.flatMap((partition) => (said.has(partition) ? [[partition, said.get(partition)!]] : [])));
+  const buckets = await changedBuckets(lake, before.positions, positions);
+  const files: Record<string, string> = {};
+  for await (const { bucket, rows } of historyOf(lake, buckets, now))
+    files[bucket] = await writeHistory(publicStore, clock, bucket, encodeHistory(rows));
+  for (const partition of held) {
+    const own = Object.entries(files).filter(
+      ([bucket]) => partitionOfBucket(Number(bucket), log.partitions) === partition,
+    );
+    const theirs = said.get(partition);
+    if (own.length === 0 && theirs) continue;
+    const all = { ...theirs?.files, ...Object.fromEntries(own) };
+    const part = { v: 1 as const, log: log.id, positions: positionsOf(positions, partition), files: all };
+    await tables.history.put(partition, part, () => true);
+  }
+  return Object.keys(files).length;
+}
+
+type Merged = Pick<HistoryNames, "files" | "positions">;
+
+/** Files and positions of several partitions as one. */
+function merged(
+  parts: readonly (readonly [number, { positions: Record<string, number>; files?: Record<string, string> }])[],
+): Merged {
+  let positions: Positions = {};
+  const files: Record<string, string> = {};
+  for (const [partition, part] of parts) {
+    const own = Object.entries(part.positions).map(([topic, next]) => [topic, { [String(partition)]: next }]);
+    positions = mergePositions(positions, Object.fromEntries(own));
+    Object.assign(files, part.files);
+  }
+  return { files, positions };
+}
+
+/** The publisher's half: all partitions' newest volatile tables and charts in the view that serving follows. */
+export async function nameTables(publisher: Publisher, tables: Tables): Promise<number> {
+  const live = [...(await tables.live.all())].sort(([a], [b]) => a - b);
+  const history = [...(await tables.history.all())];
+  await publisher.writeView({ live: live.map(([, { key }]) => key), positions: merged(live).positions });
+  if (history.length > 0) await publisher.nameHistory(merged(history));
+  return live.length;
+}
