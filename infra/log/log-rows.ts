@@ -10,6 +10,9 @@ export interface Bounds {
   end: number;
 }
 
+/** Rows of one look: quicker than one by one, and what is read past the bytes that were asked for stays small. */
+const STEP = 64;
+
 /** The statements over an open log file. Everything here is synchronous and, where it writes, durable on return. */
 export class LogRows {
   readonly #file: LogFile;
@@ -81,12 +84,17 @@ export class LogRows {
       const { start } = this.bounds(topic, partition);
       if (from < start) throw new OffsetGone(topic, partition, from, start);
       const found: LogRecord[] = [];
-      const rows = this.#select.iterate(base + Math.min(from, LANE_SPAN), base + LANE_SPAN, limits.maxRecords);
       let bytes = 0;
-      for (const [place, eventId, key, value, ms] of rows) {
-        bytes += value.length;
-        if (found.length > 0 && bytes > limits.maxBytes) break;
-        found.push({ topic, partition, offset: place - base, eventId, key, value, appendedAt: new Date(ms) });
+      for (let next = base + Math.min(from, LANE_SPAN); found.length < limits.maxRecords; ) {
+        const asked = Math.min(STEP, limits.maxRecords - found.length);
+        const rows = this.#select.all(next, base + LANE_SPAN, asked);
+        for (const [place, eventId, key, value, ms] of rows) {
+          bytes += value.length;
+          if (found.length > 0 && bytes > limits.maxBytes) return found;
+          found.push({ topic, partition, offset: place - base, eventId, key, value, appendedAt: new Date(ms) });
+          next = place + 1;
+        }
+        if (rows.length < asked) break;
       }
       return found;
     });

@@ -1,6 +1,7 @@
 import { open, rm } from "node:fs/promises";
 import { RecordsLost } from "../../infra/chain/errors.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
+import { Lines } from "./lines.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
@@ -49,13 +50,15 @@ export async function takeBatch(
     lines,
   };
   const file = await open(lines, "w");
+  const page = new Lines();
   try {
     let bytes = 0;
     for (let taken = 0; taken < BATCH_ROWS && bytes < BATCH_BYTES && batch.next < range.end; ) {
       const maxRecords = Math.min(READ_RECORDS, BATCH_ROWS - taken, range.end - batch.next);
       const records = await readLog(log, topic, partition, batch.next, maxRecords);
       if (records.length === 0) break;
-      await file.write(judge(batch, records));
+      judge(batch, records, page);
+      await file.writeFile(page.take());
       taken += records.length;
       for (const record of records) bytes += record.value.byteLength;
     }
@@ -67,13 +70,12 @@ export async function takeBatch(
   return null;
 }
 
-/** Rows as text for the file; rejected ones are kept in the batch. */
-function judge(batch: Batch, records: readonly LogRecord[]): string {
-  let text = "";
+/** Rows as lines for the file; rejected ones are kept in the batch. */
+function judge(batch: Batch, records: readonly LogRecord[], page: Lines): void {
   for (const record of records) {
     const read = readRow(record);
     if (read.ok) {
-      text += `${read.line}\n`;
+      page.add(read.line);
       batch.rows++;
     } else {
       batch.rejected.push(read.rejected);
@@ -82,7 +84,6 @@ function judge(batch: Batch, records: readonly LogRecord[]): string {
   const last = records.at(-1)!;
   batch.next = last.offset + 1;
   batch.lastEventId = last.eventId;
-  return text;
 }
 
 async function readLog(
