@@ -15,10 +15,27 @@ export interface Signed {
  * canonically (see canonicalText).
  */
 export function signObject<T extends object>(signer: Signer, object: T): T & Signed {
+  const { signed, bytes } = toSign(signer, object);
+  return { ...signed, signature: Buffer.from(signer.sign(bytes)).toString("base64url") };
+}
+
+/**
+ * {@link signObject} on a thread of the pool, for those who sign many. The object is read before this returns.
+ * @throws TypeError as signObject does, at once.
+ */
+export function signObjectSoon<T extends object>(signer: Signer, object: T): Promise<T & Signed> {
+  const { signed, bytes } = toSign(signer, object);
+  return signer.signSoon(bytes).then((signature) => ({
+    ...signed,
+    signature: Buffer.from(signature).toString("base64url"),
+  }));
+}
+
+/** The object with all but its signature, and the bytes that are signed. */
+function toSign<T extends object>(signer: Signer, object: T) {
   for (const member of ["signing_key_id", "canonicalization", "signature"]) {
     if (Object.hasOwn(object, member)) throw new TypeError(`the object to sign has a ${member} already`);
   }
   const signed = { ...object, signing_key_id: signer.kid, canonicalization: "RFC8785" as const };
-  const signature = signer.sign(canonicalBytes(signed, { published: true }));
-  return { ...signed, signature: Buffer.from(signature).toString("base64url") };
+  return { signed, bytes: canonicalBytes(signed, { published: true }) };
 }

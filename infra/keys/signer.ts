@@ -10,6 +10,8 @@ export interface Signer {
   readonly publicKey: Uint8Array;
   /** Ed25519 (RFC 8032, pure) over `bytes`: 64 bytes, always the same for the same bytes. */
   sign(bytes: Uint8Array): Uint8Array;
+  /** The same on a thread of the pool: of many at once all cores sign, and the caller goes on meanwhile. */
+  signSoon(bytes: Uint8Array): Promise<Uint8Array>;
 }
 
 /** RFC 7638 kid of an Ed25519 public key, from its 32 bytes or their base64url. */
@@ -32,5 +34,11 @@ export function signerOf(privateKey: KeyObject, purpose: Purpose): Signer {
     purpose,
     publicKey: new Uint8Array(Buffer.from(x, "base64url")),
     sign: (bytes) => new Uint8Array(sign(null, bytes, privateKey)),
+    signSoon: (bytes) =>
+      new Promise((resolve, reject) => {
+        sign(null, bytes, privateKey, (error, signature) =>
+          error ? reject(error) : resolve(new Uint8Array(signature)),
+        );
+      }),
   };
 }

@@ -53,6 +53,8 @@ export interface Plan {
   groups: readonly Group[];
   taken?: Taken;
 }
+/** Asked inside the publisher's turn: nothing is published by this process until it has answered. */
+export type Planner = (before: Before) => Plan | Promise<Plan>;
 export interface Committed {
   /** Leaves that were published by this call. */
   leaves: number;
@@ -94,12 +96,12 @@ export class Committer {
   }
 
   /** Publish what `plan` wants, in one generation; `plan` is asked again, with the new state, after a lost race. */
-  commit(plan: (before: Before) => Plan): Promise<Committed> {
+  commit(plan: Planner): Promise<Committed> {
     return this.#alone(async () => {
       for (let lost = 0; lost < MAX_LOST; lost++) {
         const live = await this.#current();
         const at = publicationTime(this.options, live.generation);
-        const { groups, taken } = plan({ fold: this.#fold, generation: live.generation, at });
+        const { groups, taken } = await plan({ fold: this.#fold, generation: live.generation, at });
         if (groups.length === 0) return { leaves: 0, refused: [] };
         await compareWithChain(this.options, at);
         const committed = await this.#step(live, groups, taken, at);

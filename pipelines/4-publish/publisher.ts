@@ -218,8 +218,8 @@ export class Publisher {
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {
-    return this.#committer.commit((before) => {
-      const planned = plan(before);
+    return this.#committer.commit(async (before) => {
+      const planned = await plan(before);
       const riding = this.#index ? unknownDrafts(before.fold, [this.#index]) : [];
       return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
     });

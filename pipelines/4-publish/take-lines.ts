@@ -1,4 +1,4 @@
-import { signObject } from "../../infra/keys/sign.ts";
+import { signObjectSoon } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
@@ -43,14 +43,14 @@ const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
  * Groups for these lines: each endpoint's new corrections, then its cards, deepest first. An endpoint whose card says
  * nothing new gets none.
  */
-export function takeLines(
+export async function takeLines(
   { fold }: Before,
   header: RunHeader,
   lines: readonly RunLine[],
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
-): TakenLines {
-  const taken: TakenLines = { groups: [], cards: 0, deferred: [], stale: 0 };
+): Promise<TakenLines> {
+  const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0 };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   for (const line of lines.map(checkLine)) {
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
@@ -58,7 +58,7 @@ export function takeLines(
     const positions = positionsOf(header, line.cap, context.partitions);
     if (known && isOlder(header, positions, known)) {
       taken.stale++;
-      if (own.length) taken.groups.push(own);
+      if (own.length) taken.groups.push(Promise.resolve(own));
       continue;
     }
     const { cards, verdict } = judge(known, header.now, line, own);
@@ -66,9 +66,13 @@ export function takeLines(
     const now = verdict.publish === "now" ? cards : [];
     const drafts = now.map((card) => draftOf(card, header, line, positions, context));
     taken.cards += drafts.length;
-    if (own.length + drafts.length) taken.groups.push([...own, ...drafts]);
+    // While other cores sign these the next lines are judged.
+    const group = Promise.all([...own, ...drafts]);
+    // Whatever fails is thrown below; until then a failure is not an unhandled one.
+    group.catch(() => undefined);
+    if (own.length + drafts.length) taken.groups.push(group);
   }
-  return taken;
+  return { ...taken, groups: await Promise.all(taken.groups) };
 }
 
 /** The cards of a line as they would be published, and whether they are. */
@@ -164,13 +168,13 @@ const withFlag = (flags: readonly Flag[], more: Flag): Flag[] =>
 const clamp = (raw: Band, headline: Band): Band =>
   raw !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(raw) ? headline : raw;
 
-function draftOf(
+async function draftOf(
   { run, card, why }: NextCard,
   header: RunHeader,
   line: RunLine,
   positions: Record<string, number>,
   context: TakeContext,
-): GradeDraft {
+): Promise<GradeDraft> {
   context.onSigned();
   return {
     kind: "grade",
@@ -179,6 +183,6 @@ function draftOf(
     headline: run.headline,
     why,
     inputs: { positions, digest: line.inputs_digest, kin: header.kin_sha256 },
-    card: signObject(context.cards, card),
+    card: await signObjectSoon(context.cards, card),
   };
 }

@@ -2,7 +2,7 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
-import type { Before, Committed, Plan, Taken } from "./committer.ts";
+import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { DueDays } from "./due.ts";
 import type { PublishedFold } from "./fold.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
@@ -32,7 +32,7 @@ export interface RunResult {
 
 export interface RunTakerOptions {
   privateStore: Store;
-  commit: (plan: (before: Before) => Plan) => Promise<Committed>;
+  commit: (plan: Planner) => Promise<Committed>;
   before: () => Promise<Before>;
   partitions: number;
   cards: Signer;
@@ -91,9 +91,9 @@ export class RunTaker {
   ): Promise<void> {
     const { partitions, cards, metrics } = this.options;
     let planned: TakenLines | null = null;
-    const committed = await this.options.commit((before) => {
+    const committed = await this.options.commit(async (before) => {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
-      planned = takeLines(before, header, lines, own, { partitions, cards, onSigned });
+      planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });
       // A correction without a line changed no card: the run saw it, and says so by its positions.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       return last ? { groups, taken: takenOf(header) } : { groups };

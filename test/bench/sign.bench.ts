@@ -1,0 +1,67 @@
+/**
+ * Signatures on all cores against Node's own on one: verified in batches (as mirrors and auditors do), signed one by one
+ * on the thread pool (as the publisher does). 1.3 kB cards. `npx tsx test/bench/sign.bench.ts [signatures]`
+ *
+ * Wall clock tells something only on a quiet machine; CPU a signature tells how much of the cores goes into signatures.
+ */
+import { createPublicKey, verify } from "node:crypto";
+import { availableParallelism, loadavg } from "node:os";
+import { canonicalBytes } from "../../infra/canonical.ts";
+import { VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { line, SIGNERS } from "../pipelines/4-publish/world.ts";
+import { type Cost, ratio, timed } from "./ratio.ts";
+
+const count = Number(process.argv[2] ?? 20_000);
+const BATCH = 512;
+const cores = availableParallelism();
+const { cards: signer } = SIGNERS;
+const { publicKey } = signer;
+const x = Buffer.from(publicKey).toString("base64url");
+const key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" });
+
+const cards = Array.from({ length: count }, (_, i) =>
+  canonicalBytes(line(`s-${i % 500}`, new Date(i * 1_000).toISOString(), ["B"]).cards[0]!.card),
+);
+const each = (cost: Cost): string =>
+  `${((cost.wall / count) * 1e6).toFixed(1).padStart(7)} us wall ${((cost.cpu / count) * 1e6).toFixed(1).padStart(7)} us CPU each`;
+console.log(`${count} cards of ${cards[0]!.length} bytes, ${cores} cores, load ${loadavg()[0]!.toFixed(1)}`);
+
+const signatures: Uint8Array[] = [];
+const alone = await timed(async () => {
+  for (const card of cards) signatures.push(signer.sign(card));
+});
+console.log(`sign, one core           ${each(alone)}`);
+const pooled = await timed(async () => {
+  for (let at = 0; at < count; at += BATCH) {
+    const soon = await Promise.all(cards.slice(at, at + BATCH).map((card) => signer.signSoon(card)));
+    for (const [i, signature] of soon.entries()) {
+      if (Buffer.compare(signature, signatures[at + i]!) !== 0) throw new Error("another signature");
+    }
+  }
+});
+console.log(`sign, all cores          ${each(pooled)}`);
+
+const native = await timed(async () => {
+  for (const [i, card] of cards.entries())
+    if (!verify(null, card, key, signatures[i]!)) throw new Error("does not hold");
+});
+console.log(`verify, one core         ${each(native)}`);
+const pool = new VerifyPool();
+const jobs = cards.map((bytes, i) => ({ publicKey, bytes, signature: signatures[i]! }));
+// Threads start, and judge the key, before the clock does.
+await Promise.all(Array.from({ length: cores }, () => pool.verify(jobs.slice(0, BATCH))));
+const together = await timed(async () => {
+  for (let at = 0; at < count; ) {
+    const batches: Promise<Uint8Array>[] = [];
+    for (let b = 0; b < 2 * cores && at < count; b++, at += BATCH)
+      batches.push(pool.verify(jobs.slice(at, at + BATCH)));
+    for (const good of await Promise.all(batches)) if (good.includes(0)) throw new Error("does not hold");
+  }
+});
+console.log(`verify, all cores        ${each(together)}`);
+await pool.close();
+
+const speed = (base: Cost, all: Cost): string =>
+  `${(base.wall / all.wall / cores).toFixed(2)} wall, ${(base.cpu / all.cpu).toFixed(2)} CPU`;
+ratio(`verify on ${cores} cores against native x ${cores}`, speed(native, together), "at least 0.90");
+ratio(`sign on ${cores} cores against native x ${cores}`, speed(alone, pooled), "at least 0.90");
