@@ -127,11 +127,20 @@ program
   .action(async (options) => (await import("./serving/commands/roles.ts")).grade(settings(), options));
 
 program
+  .command("own")
+  .description("ingest and grade the partitions that this process is given: all, or its share of a cluster's group")
+  .option("--once", "one turn, then stop")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/own.ts")).own(settings(), options));
+
+program
   .command("publish")
-  .description("take runs into the tree: leaves, tiles, checkpoint, index")
+  .description(
+    "take runs into the tree: leaves, tiles, checkpoint, index; of several, one publishes and the others wait",
+  )
   .option("--once", "take what is there, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).publish(settings(), options));
+  .action(async (options) => (await import("./serving/commands/publish.ts")).publish(settings(), options));
 
 const archiving = program
   .command("archive")
@@ -179,6 +188,14 @@ program
       (await import("./serving/commands/replica.ts")).serveReplica(settings(), { from, mirror }),
     );
   });
+
+program
+  .command("buckets")
+  .description("make the two buckets of the settings, with policies and lifecycle, as an operator; docs/deploy.md")
+  .requiredOption("--publisher <id>", "who writes the public bucket: an access key id, or an ARN with Amazon")
+  .requiredOption("--pipeline <id>", "who reads and writes the private one")
+  .addOption(json)
+  .action(async (options) => (await import("./serving/commands/buckets.ts")).bucketsCommand(settings(), options));
 
 program
   .command("redrive")

@@ -12,6 +12,7 @@ import type { Caps } from "./1-observe/spend.ts";
 import { createIngest, type Ingest } from "./2-ingest/ingest.ts";
 import { INGEST_TABLES } from "./2-ingest/load.ts";
 import { createMemory } from "./2-ingest/memory.ts";
+import type { ChainTime } from "./4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "./4-publish/publisher.ts";
 import { movedOut } from "./5-archive/moved.ts";
 import { archivePlace, trustOf } from "./5-archive/place.ts";
@@ -54,6 +55,19 @@ export const capsOf = (spend: Parts["config"]["spend"]): Caps => ({
 
 /** Origin of the tree: the base address without its scheme (publication.md). */
 export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
+
+/** What the chain's newest block says of the time; null when it cannot be asked. */
+export const chainTimeOf =
+  (rail: Pick<Rail, "head">, logger: Parts["logger"]) => async (): Promise<ChainTime | null> => {
+    try {
+      const head = await rail.head();
+      return { newest: new Date(head.time * 1000), fixedBlockTime: true };
+    } catch (error) {
+      // The chain only cross-checks our clock here; what was graded is published without it.
+      logger.warn({ err: error }, "the chain's time could not be read");
+      return null;
+    }
+  };
 
 /** The lake and the way into it: all that ingest, redrive, rebuild and gap need. Nothing is read yet. */
 export async function openIngest(parts: Parts, clock: Clock): Promise<{ lake: Lake; ingest: Ingest }> {
@@ -134,16 +148,7 @@ export async function assemble(
     partitions: log.partitions,
     logger,
     metrics,
-    chainTime: async () => {
-      try {
-        const head = await rail.head();
-        return { newest: new Date(head.time * 1000), fixedBlockTime: true };
-      } catch (error) {
-        // The chain only cross-checks our clock here; what was graded is published without it.
-        logger.warn({ err: error }, "the chain's time could not be read");
-        return null;
-      }
-    },
+    chainTime: chainTimeOf(rail, logger),
   });
   await publisher.start();
   // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.

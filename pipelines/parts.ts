@@ -112,6 +112,23 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
   }));
 }
 
+/** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
+export function openOwnerParts(config: Config, clock: Clock) {
+  const at = folders(config.data_dir);
+  const ring = readRing(at.keys);
+  const logger = createLogger(config.log_level);
+  return opening(async (keep, close) => ({
+    clock,
+    log: keep(await openLog(config, at.log, logger)),
+    privateStore: keep(await openStore(config, "private", at.private)),
+    publicStore: keep(await openStore(config, "public", at.public)),
+    ring,
+    logger,
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
 /** Of the keys only the one that signs answers. @throws KeyFileError */
 function answersOf(config: Config) {
   const dir = folders(config.data_dir).keys;

@@ -5,7 +5,6 @@ import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
-import { correctionsBelow } from "../../pipelines/corrections/drafts.ts";
 import { startObserving } from "../../pipelines/observing.ts";
 import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
@@ -166,23 +165,6 @@ export const grade = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, ({ roles }) =>
     repeat(options, 10, async () => {
       report(options, { ...(await roles.pipeline.grade(systemClock.now())) }, "touchstone publish --once");
-    }),
-  );
-
-/** `touchstone publish`: runs that wait, the index and the view. */
-export const publish = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, ({ parts, roles }) =>
-    repeat(options, 10, async () => {
-      const runs = await roles.publisher.takeNewRuns(({ positions }) => correctionsBelow(roles.lake, positions));
-      await roles.pipeline.index();
-      await roles.pipeline.volatile();
-      await roles.publisher.refreshCheckpoint();
-      const cards = runs.reduce((sum, run) => sum + run.cards, 0);
-      report(
-        options,
-        { runs: runs.length, cards, tree_size: roles.publisher.published.size },
-        `touchstone serve (${parts.config.base_url})`,
-      );
     }),
   );
 

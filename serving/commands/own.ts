@@ -1,0 +1,93 @@
+import { systemClock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { openOwnership } from "../../infra/log/open-ownership.ts";
+import type { Ownership } from "../../infra/log/ownership.ts";
+import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { Followed } from "../../pipelines/4-publish/followed.ts";
+import { originOf } from "../../pipelines/assemble.ts";
+import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
+import { lagOf } from "../../pipelines/owners/lag.ts";
+import { Owner, type OwnerParts } from "../../pipelines/owners/owner.ts";
+import { folders, openOwnerParts } from "../../pipelines/parts.ts";
+import { type RoleOptions, report } from "./roles.ts";
+import { trustOf } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
+
+type OwnedParts = OwnerParts & { owner: Owner; ownership: Ownership; options: RoleOptions };
+
+/** One turn of what an owner does all the time: ingest, grade, and how far behind the log it is. */
+async function turn({ owner, log, ingest, ownership, metrics, clock, options }: OwnedParts): Promise<void> {
+  const { held, caps, rows, lines, run } = await owner.grade(clock.now());
+  const lag = await lagOf(log, await ingest.positions(), held, metrics);
+  const { generation } = ownership;
+  const said = { held, generation, caps, rows, lines, run, lag };
+  if (options.json || options.once) report(options, said, "touchstone publish");
+}
+
+const OWNER_JOBS: readonly JobOf<OwnedParts>[] = [
+  { name: "own", cadence: "*/10 * * * * *", lane: "record", run: turn },
+  {
+    name: "volatile",
+    cadence: "6,16,26,36,46,56 * * * * *",
+    lane: "record",
+    run: ({ owner }) => owner.volatile(),
+  },
+  { name: "history", cadence: "0 4 * * * *", lane: "record", run: ({ owner, clock }) => owner.history(clock.now()) },
+  { name: "evidence", cadence: "0 5 * * * *", lane: "record", run: ({ owner, clock }) => owner.evidence(clock.now()) },
+  { name: "tidy", cadence: "0 50 4 * * *", lane: "record", run: ({ owner }) => owner.tidy() },
+];
+
+/**
+ * `touchstone own`: ingest and grade of the partitions that this process is given: all of them with the embedded log,
+ * its share of the consumer group with a cluster's. It holds no key. Started as often as there is work; each may be
+ * killed and replaced at any time.
+ */
+export async function own(config: Config, options: RoleOptions): Promise<void> {
+  const parts = await openOwnerParts(config, systemClock);
+  try {
+    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    const { memory_limit: memoryLimit, threads } = config.lake;
+    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
+    try {
+      const ownership = await openOwnership(config, log, "owners", logger);
+      try {
+        const common = { log, privateStore, lake, clock, logger, metrics };
+        const ingest = createIngest({ ...common, partitions: [], ownHosts: [new URL(config.base_url).host] });
+        const origin = originOf(config.base_url);
+        const followed = new Followed(publicStore, () => trustOf(origin, ring, clock.now()));
+        const ownerParts = { ...common, publicStore, ingest, followed, ownership };
+        const all: OwnedParts = { ...ownerParts, options, owner: new Owner(ownerParts) };
+        ownership.onChange(async (_taken, lost) => {
+          // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
+          if (lost.length > 0) await ingest.hold(ownership.held());
+        });
+        await ownership.ready();
+        await (options.once ? once(all) : untilEnd(all));
+      } finally {
+        await ownership.close();
+      }
+    } finally {
+      await lake.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+async function once(all: OwnedParts): Promise<void> {
+  const { owner, clock } = all;
+  await turn(all);
+  await owner.volatile();
+  await owner.history(clock.now());
+  await owner.evidence(clock.now());
+}
+
+async function untilEnd(all: OwnedParts): Promise<void> {
+  if (!all.options.json)
+    process.stdout.write(`Owning partitions ${all.ownership.held().join(", ")} now, what the group gives later on.\n`);
+  const running = runJobs(all, OWNER_JOBS);
+  await untilStopped();
+  await running.stop();
+}

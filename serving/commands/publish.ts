@@ -1,0 +1,96 @@
+import { randomBytes } from "node:crypto";
+import { systemClock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
+import { createEvmRail } from "../../infra/rails/evm.ts";
+import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
+import { chainTimeOf, originOf } from "../../pipelines/assemble.ts";
+import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
+import { Publishing, type PublishingParts } from "../../pipelines/owners/publishing.ts";
+import { Standby } from "../../pipelines/owners/standby.ts";
+import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { type RoleOptions, report } from "./roles.ts";
+import { untilStopped } from "./signals.ts";
+
+interface Publishers extends PublishingParts {
+  publishing: Publishing;
+  standby: Standby;
+  metrics: Parts["metrics"];
+  options: RoleOptions;
+}
+
+/** Whether this publisher waits or publishes, and the runs that wait when it does. */
+async function turn(all: Publishers): Promise<void> {
+  const { publishing, standby, options, logger, metrics } = all;
+  const before = standby.active;
+  const active = await standby.mine();
+  metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
+  if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
+  if (!active) return;
+  if (!before) await publishing.start();
+  const done = await publishing.runs();
+  if (options.json && done.runs > 0) report(options, { ...done }, "");
+}
+
+/** A job that only the active publisher does. */
+const job = (name: string, cadence: string, run: (all: Publishers) => Promise<unknown>): JobOf<Publishers> => ({
+  name,
+  cadence,
+  lane: "record",
+  run: async (all) => (all.standby.active ? run(all) : undefined),
+});
+
+const PUBLISHER_JOBS: readonly JobOf<Publishers>[] = [
+  { name: "publish", cadence: "*/2 * * * * *", lane: "record", run: turn },
+  job("tables", "9,19,29,39,49,59 * * * * *", ({ publishing }) => publishing.tables()),
+  // Also what tells those that wait that this one is alive (standby.ts).
+  job("checkpoint", "*/10 * * * * *", ({ publisher }) => publisher.refreshCheckpoint()),
+  job("plans", "30 * * * * *", ({ publishing }) => publishing.plans()),
+  job("evidence", "15 * * * * *", ({ publishing }) => publishing.evidence()),
+  job("index", "0 3 * * * *", ({ publishing }) => publishing.index()),
+  job("sweep", "0 40 4 * * *", ({ publisher }) => publisher.sweep()),
+];
+
+/**
+ * `touchstone publish`: the tree's maker. It takes the runs of the owners, and names their tables, charts and evidence; it
+ * has no lake. Any number may be started: one publishes, the others wait and take over when its checkpoint stands still.
+ */
+export async function publish(config: Config, options: RoleOptions): Promise<void> {
+  // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
+  if (config.log === null) makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  const writer = randomBytes(8).toString("hex");
+  const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
+  const { rpc_url: rpcUrl, network, asset, confirmations } = config.chain;
+  const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
+  try {
+    const publisher = createPublisher({
+      ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
+      ...{ origin: originOf(config.base_url), partitions: log.partitions },
+      ...(rail ? { chainTime: chainTimeOf(rail, logger) } : {}),
+    });
+    const common = { log, privateStore, publisher, keys, clock, logger };
+    const standby = new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer });
+    const all: Publishers = { ...common, publishing: new Publishing(common), standby, metrics, options };
+    if (options.once) return await once(all);
+    if (!options.json) process.stdout.write("Publishing when it is this one's turn, until stopped.\n");
+    const running = runJobs(all, PUBLISHER_JOBS);
+    await untilStopped();
+    await running.stop();
+  } finally {
+    await rail?.close();
+    await parts.close();
+  }
+}
+
+/** One turn, whoever else publishes: the generation decides. */
+async function once({ publishing, publisher, options }: Publishers): Promise<void> {
+  await publishing.start();
+  const { runs, cards } = await publishing.runs();
+  await publishing.plans();
+  const { days } = await publishing.evidence();
+  await publishing.index();
+  const tables = await publishing.tables();
+  await publisher.refreshCheckpoint();
+  const { size: tree_size } = await publisher.current();
+  report(options, { runs, cards, days: days.length, tables, tree_size }, "touchstone serve");
+}
