@@ -1,0 +1,36 @@
+#!/bin/sh
+# Declares the topics of a log in a Kafka cluster (topics.md). Safe to repeat: what is there is left as it is, and
+# `touchstone` refuses topics that are not as they must be.
+#   create-topics.sh BOOTSTRAP PREFIX PARTITIONS [kafka-topics.sh options, such as --command-config FILE]
+set -eu
+
+if [ $# -lt 3 ]; then
+  echo "usage: $0 BOOTSTRAP PREFIX PARTITIONS [options of kafka-topics.sh]" >&2
+  exit 2
+fi
+bootstrap=$1 prefix=$2 partitions=$3
+shift 3
+case "$partitions" in
+  1 | 2 | 4 | 8 | 16 | 32 | 64) ;;
+  *) echo "$0: PARTITIONS is 1, 2, 4 .. 64 and never changed afterwards, not $partitions" >&2; exit 2 ;;
+esac
+
+create() {
+  topic=$1 count=$2
+  shift 2
+  "${KAFKA_TOPICS:-kafka-topics.sh}" --bootstrap-server "$bootstrap" --create --if-not-exists \
+    --topic "$prefix.$topic" --partitions "$count" --replication-factor "${REPLICAS:-3}" \
+    --config min.insync.replicas="${MIN_IN_SYNC:-2}" \
+    --config cleanup.policy=delete \
+    --config unclean.leader.election.enable=false \
+    --config message.timestamp.type=LogAppendTime \
+    --config max.message.bytes=2097152 \
+    --config compression.type=producer \
+    "$@"
+}
+
+# Who the log is: one record, for good.
+create log 1 --config retention.ms=-1 --config retention.bytes=-1 "$@"
+for topic in listings observations.free observations.paid observations.mcp asks corrections watchers orders; do
+  create "$topic" "$partitions" --config retention.ms="${RETENTION_MS:-1209600000}" "$@"
+done

@@ -1,0 +1,271 @@
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
+import { loadConfig } from "../../infra/config.ts";
+import { policyOf } from "../../infra/deploy/s3/prepare.ts";
+import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
+import { TOPICS } from "../../infra/log/log.ts";
+import { OBJECTS } from "../../pipelines/4-publish/objects.ts";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const DEPLOY = join(ROOT, "infra/deploy");
+const dir = mkdtempSync(join(tmpdir(), "deploy-"));
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+/** Every command line that a file of the deployment gives to touchstone: words after `touchstone.ts`. */
+const commandLines = new Map<string, readonly string[]>();
+
+describe("compose.yaml", () => {
+  const Condition = z.enum(["service_started", "service_healthy", "service_completed_successfully"]);
+  const Words = z.array(z.string()).min(1);
+  const Service = z.strictObject({
+    image: z.string().regex(/^[a-z0-9./-]+(?::[a-z0-9.-]+)?$/),
+    build: z.strictObject({ context: z.string(), dockerfile: z.string() }).optional(),
+    command: Words.optional(),
+    entrypoint: Words.optional(),
+    environment: z.record(z.string().regex(/^[A-Z][A-Z0-9_]*$/), z.string()).optional(),
+    volumes: z.array(z.string().regex(/^(?:\.\/[\w./-]+|[a-z0-9-]+):\/[\w./-]*(?::ro)?$/)).optional(),
+    ports: z.array(z.string().regex(/^\d+:\d+$/)).optional(),
+    depends_on: z.union([Words, z.record(z.string(), z.strictObject({ condition: Condition }))]).optional(),
+    restart: z.enum(["no", "always", "on-failure", "unless-stopped"]),
+    stop_grace_period: z
+      .string()
+      .regex(/^\d+s$/)
+      .optional(),
+    deploy: z.strictObject({ replicas: z.int().min(1) }).optional(),
+    healthcheck: z.strictObject({ test: Words, interval: z.string(), start_period: z.string() }).optional(),
+    read_only: z.boolean().optional(),
+    tmpfs: Words.optional(),
+    cap_drop: Words.optional(),
+    security_opt: Words.optional(),
+  });
+  const Compose = z.object({ services: z.record(z.string(), Service), volumes: z.record(z.string(), z.null()) });
+  const text = readFileSync(join(DEPLOY, "compose.yaml"), "utf8");
+  const { services, volumes } = Compose.parse(parse(text, { merge: true }));
+  for (const [name, { image, entrypoint, command }] of Object.entries(services)) {
+    if (image === "touchstone" && !entrypoint) commandLines.set(`compose ${name}`, command!);
+  }
+
+  test("names only services, volumes and files that there are", () => {
+    for (const [name, service] of Object.entries(services)) {
+      const { depends_on: needs = [] } = service;
+      for (const other of Array.isArray(needs) ? needs : Object.keys(needs)) {
+        expect(Object.keys(services), `${name} needs ${other}`).toContain(other);
+      }
+      for (const volume of service.volumes ?? []) {
+        const [from] = volume.split(":") as [string];
+        if (from.startsWith("./")) readFileSync(join(DEPLOY, from));
+        else expect(Object.keys(volumes), `${name} mounts ${from}`).toContain(from);
+      }
+    }
+  });
+
+  test("every setting of a role is one that the configuration knows, and holds", () => {
+    let seen = 0;
+    for (const [name, { image, environment = {} }] of Object.entries(services)) {
+      if (image !== "touchstone") continue;
+      // As compose puts the defaults in.
+      const env = Object.entries(environment).map(([key, value]) => [key, value.replace(/\$\{\w+:-([^}]*)\}/g, "$1")]);
+      expect(() => loadConfig(undefined, Object.fromEntries(env)), name).not.toThrow();
+      seen += env.length;
+    }
+    expect(seen).toBeGreaterThan(20);
+    expect(() => loadConfig(undefined, { TOUCHSTONE_STORES_PRIVAT: "s3://x-y-z" })).toThrow(/no such setting/);
+  });
+
+  test("the private store's credentials go to the pipeline and the operator, and to no replica", () => {
+    const holders = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PRIVATE_KEY);
+    expect(holders.map(([name]) => name).sort()).toEqual(["buckets", "observer", "owner", "publisher"]);
+    for (const name of ["observer", "owner", "publisher"]) {
+      const { TOUCHSTONE_STORES_PRIVATE_KEY_ID: own, TOUCHSTONE_STORES_PUBLIC_KEY_ID: other } =
+        services[name]!.environment!;
+      expect(own).not.toBe(other);
+    }
+    expect(services.replica!.volumes).toEqual(["answer-keys:/data/keys:ro"]);
+  });
+});
+
+describe("service units", () => {
+  const folder = join(DEPLOY, "systemd");
+  const units = readdirSync(folder).filter((name) => name.endsWith(".service"));
+  const envOf = (file: string): Record<string, string> =>
+    Object.fromEntries(
+      readFileSync(join(folder, file), "utf8")
+        .split("\n")
+        .filter((line) => line && !line.startsWith("#"))
+        .map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)]),
+    );
+  const linesOf = (unit: string, name: string): string[] =>
+    readFileSync(join(folder, unit), "utf8")
+      .split("\n")
+      .flatMap((line) => (line.startsWith(`${name}=`) ? [line.slice(name.length + 1)] : []));
+
+  for (const unit of units) {
+    const [exec] = linesOf(unit, "ExecStart") as [string];
+    commandLines.set(unit, exec.split(" touchstone.ts ")[1]!.split(" "));
+  }
+
+  test.each(units)("%s: settings that hold, and variables that are set", (unit) => {
+    const files = linesOf(unit, "EnvironmentFile").map((path) => path.replace("/etc/touchstone/", ""));
+    const env = Object.assign({}, ...files.map(envOf)) as Record<string, string>;
+    for (const line of linesOf(unit, "Environment")) {
+      env[line.slice(0, line.indexOf("="))] = line.slice(line.indexOf("=") + 1);
+    }
+    expect(() => loadConfig(undefined, env)).not.toThrow();
+    const used = [...linesOf(unit, "ExecStart")[0]!.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!);
+    for (const name of used) expect(env[name], name).toBeDefined();
+    expect(Object.keys(env).filter((name) => !name.startsWith("TOUCHSTONE_") && !used.includes(name))).toEqual([]);
+    const hasPrivate = Object.keys(env).some((name) => name.startsWith("TOUCHSTONE_STORES_PRIVATE"));
+    expect(hasPrivate).toBe(unit !== "touchstone-serve.service");
+  });
+
+  test("systemd takes them", () => {
+    const found = spawnSync("systemd-analyze", ["--version"], { encoding: "utf8" });
+    if (found.error) {
+      process.stdout.write("systemd-analyze is not here: the units were read by this test alone\n");
+      return;
+    }
+    const copies = units.map((unit) => {
+      const path = join(dir, unit);
+      // The machine of a test has its own Node, no user of ours, and no folder /opt/touchstone.
+      const text = readFileSync(join(folder, unit), "utf8")
+        .replaceAll("/usr/bin/node", process.execPath)
+        .replaceAll("/opt/touchstone", "/");
+      writeFileSync(path, text);
+      return path;
+    });
+    const verify = spawnSync("systemd-analyze", ["verify", "--man=no", ...copies], { encoding: "utf8" });
+    const said = `${verify.stdout}${verify.stderr}`.split("\n").filter((line) => line.includes("touchstone-"));
+    expect(said).toEqual([]);
+  });
+});
+
+describe("every command line is one that touchstone takes", () => {
+  const helps = new Map<string, Promise<string>>();
+  const helpOf = (command: string): Promise<string> => {
+    const known = helps.get(command);
+    if (known) return known;
+    const made = new Promise<string>((done) => {
+      const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", command, "--help"], { cwd: ROOT });
+      let out = "";
+      child.stdout.on("data", (chunk: Buffer) => {
+        out += chunk;
+      });
+      child.once("close", () => done(out));
+    });
+    helps.set(command, made);
+    return made;
+  };
+
+  test.each([...commandLines])("%s: %j", async (_where, words) => {
+    const [command, ...rest] = words as [string, ...string[]];
+    const help = await helpOf(command);
+    expect(help).toMatch(new RegExp(`^Usage: touchstone ${command}\\b`));
+    for (let i = 0; i < rest.length; i++) {
+      const [, flags] = new RegExp(`^ +(?:-\\w, )?(${rest[i]}(?: <\\w+>)?)(?: |$)`, "m").exec(help) ?? [];
+      expect(flags, `${command} ${rest[i]}`).toBeDefined();
+      if (flags!.includes("<")) i++;
+    }
+  });
+});
+
+describe("bucket policies", () => {
+  interface Statement {
+    Effect: string;
+    Principal: "*" | { AWS: string[] };
+    Action: string[];
+    Resource: string[];
+  }
+  const names = { public: "pub", private: "priv", publisher: "PUB", pipeline: "PIPE" };
+  const of = (which: "public" | "private") => JSON.parse(policyOf(which, names)).Statement as Statement[];
+  const fits = (pattern: string, text: string): boolean =>
+    new RegExp(`^${pattern.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*")}$`).test(text);
+  const may = (which: "public" | "private", who: string, action: string, key: string): boolean =>
+    of(which).some(
+      ({ Effect, Principal, Action, Resource }) =>
+        Effect === "Allow" &&
+        (Principal === "*" || Principal.AWS.includes(who)) &&
+        Action.includes(action) &&
+        Resource.some((arn) => fits(arn, `arn:aws:s3:::${names[which]}/${key}`)),
+    );
+  const sha = "ab".repeat(32);
+  /** One key of every kind in the table of public objects. */
+  const KEYS: Record<keyof typeof OBJECTS, string> = {
+    ...{ checkpoint: "checkpoint", tile: "tile/0/x001/234.p/5", entries: "tile/entries/000" },
+    ...{ segment: "segment/0.ndjson.zst", keys: "keys/0.json", hint: "hint/index.json", call: `call/${sha}.zst` },
+    archiveFile: `archive/grades/2026-11-01.${sha.slice(0, 16)}.ndjson.zst`,
+    archiveManifest: `archive/arc_${"0".repeat(26)}.json`,
+    evidence: `evidence/2026-11-01/7.${sha.slice(0, 16)}.ndjson.zst`,
+    ...{ liveTable: "live/0.1.arrow", historyTable: "live/history/1.2.arrow", view: "live/view.json" },
+    ...{ indexList: "index/12.json", indexShard: `index/shard/${sha}.ndjson.zst` },
+  };
+
+  test.each(Object.entries(KEYS))("%s: anybody reads it, the publisher alone writes it", (kind, key) => {
+    expect(key).toMatch(OBJECTS[kind as keyof typeof OBJECTS].pattern);
+    expect(may("public", "nobody", "s3:GetObject", key)).toBe(true);
+    expect(may("public", "PUB", "s3:PutObject", key)).toBe(true);
+    for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:PutObject", key)).toBe(false);
+    for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
+    const expires = key.includes(".p/") || key.startsWith("live/");
+    expect(may("public", "PUB", "s3:DeleteObject", key)).toBe(expires);
+  });
+
+  test("what is not public is read by nobody, and the private bucket by the pipeline alone", () => {
+    const keys = [
+      "generation/00000000000000000001",
+      "runs/00000000000000000001",
+      "staging/ab",
+      "salts/2026-11-01",
+      "x",
+    ];
+    for (const key of [...keys, "lake/1/asks/0/data/0-9-abcdef01.parquet"]) {
+      expect(may("public", "nobody", "s3:GetObject", key)).toBe(false);
+      expect(may("public", "PUB", "s3:PutObject", key)).toBe(false);
+      for (const who of ["nobody", "PUB"]) {
+        for (const action of ["s3:GetObject", "s3:PutObject"]) expect(may("private", who, action, key)).toBe(false);
+      }
+      expect(may("private", "PIPE", "s3:PutObject", key)).toBe(true);
+      expect(may("private", "PIPE", "s3:DeleteObject", key)).toBe(key.startsWith("lake/"));
+    }
+    expect(of("private").every(({ Principal }) => Principal !== "*")).toBe(true);
+  });
+});
+
+test("create-topics.sh declares what the log is refused without, for every topic", () => {
+  const fake = join(dir, "kafka-topics.sh");
+  writeFileSync(fake, `#!/bin/sh\nprintf '%s\\n' "$*" >> ${dir}/asked\n`);
+  chmodSync(fake, 0o755);
+  const script = join(DEPLOY, "kafka/create-topics.sh");
+  const run = (...args: string[]) =>
+    spawnSync("sh", [script, ...args], { env: { ...process.env, KAFKA_TOPICS: fake }, encoding: "utf8" });
+  expect(run("b:9092", "ts", "8", "--command-config", "/x").status).toBe(0);
+  const asked = readFileSync(join(dir, "asked"), "utf8").trim().split("\n");
+  const topicIn = (line: string): string => /--topic (\S+)/.exec(line)![1]!;
+  expect(asked.map(topicIn).sort()).toEqual([...TOPICS, "log"].map((topic) => `ts.${topic}`).sort());
+  for (const line of asked) {
+    for (const [name, value] of Object.entries(TOPIC_CONFIG)) expect(line).toContain(`--config ${name}=${value}`);
+    expect(line).toContain("--replication-factor 3 --config min.insync.replicas=2");
+    expect(line).toContain(`--partitions ${topicIn(line) === "ts.log" ? 1 : 8} `);
+    expect(line).toContain("--command-config /x");
+  }
+  expect(run("b:9092", "ts", "3").status).toBe(2);
+  expect(run("b:9092").status).toBe(2);
+});
+
+test("nginx takes the front of the service", () => {
+  if (spawnSync("nginx", ["-v"]).error) {
+    process.stdout.write("nginx is not here: nginx-service.conf was not tried\n");
+    return;
+  }
+  mkdirSync(join(dir, "nginx"));
+  const conf = readFileSync(join(DEPLOY, "nginx-service.conf"), "utf8").replace("replica:8402", "127.0.0.1:8402");
+  writeFileSync(join(dir, "nginx/nginx.conf"), `pid ${dir}/nginx/pid;\n${conf}`);
+  const out = execFileSync("nginx", ["-t", "-p", join(dir, "nginx"), "-c", join(dir, "nginx/nginx.conf")], {
+    stdio: "pipe",
+  });
+  expect(String(out)).toBe("");
+});
