@@ -122,10 +122,15 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
         const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
         if (sample) samples.push(sample);
       });
-      for (const sample of samples) schedules.add(sample);
+      for (const sample of samples) {
+        schedules.add(sample);
+        log.rules.archive.line(leaf, sample);
+      }
     });
   }
   found(files.finding, ...schedules.findings);
+  await log.rules.archive.read(source, log.rules.fold, onProgress);
+  found(...log.rules.archive.findings);
 }
 
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {

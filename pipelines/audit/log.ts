@@ -11,6 +11,7 @@ import { chainOf, fetchNamed, type KeyChain } from "../mirror/objects.ts";
 import type { Source } from "../mirror/source.ts";
 import { parseJson } from "../mirror/state.ts";
 import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
+import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
 /**
@@ -23,6 +24,7 @@ export class LogAudit {
   readonly cards = new Check("card signatures");
   readonly fold = new PublishedFold();
   readonly evidence: EvidenceLeaf[] = [];
+  readonly archive = new ArchiveAudit();
   readonly #signatures: CardSignatures;
   #signed = 0;
   #chain: KeyChain | null = null;
@@ -60,6 +62,7 @@ export class LogAudit {
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
+    this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
 

@@ -1,0 +1,195 @@
+import { canonicalText } from "../../infra/canonical.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import type { ArchiveFold } from "../4-publish/archive-fold.ts";
+import type { PublishedFold } from "../4-publish/fold.ts";
+import { archiveFileOf } from "../mirror/archive.ts";
+import { Unproven } from "../mirror/errors.ts";
+import { fetchEvidence, readEvidence } from "../mirror/evidence.ts";
+import { MAX } from "../mirror/limits.ts";
+import { refuseUnsigned } from "../mirror/objects.ts";
+import type { Source } from "../mirror/source.ts";
+import { parseJson } from "../mirror/state.ts";
+import { archiveManifestKey, dayOfManifest, reproduceOf } from "../record/archive.ts";
+import type { EvidenceLine } from "../record/evidence.ts";
+import { archiveId } from "../record/ids.ts";
+import type { ArchiveLeaf, EvidenceLeaf, GradeLeaf, Leaf } from "../record/leaf.ts";
+import { addDays } from "../record/time.ts";
+import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
+import { Check, type Finding } from "./findings.ts";
+import { Multiset } from "./multiset.ts";
+
+const SUBJECT_OF: Record<string, ArchiveSubject> = {
+  "observations.free": "liveness_probes",
+  "observations.mcp": "mcp_probes",
+};
+
+/** What other parts of the record say that a subject and day must hold. */
+interface Owed {
+  things: Multiset;
+  /** Last place of the log that speaks of it. */
+  last: number;
+}
+
+const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
+
+/**
+ * Is the archive what its leaves say, whole, and the same as what was published before it moved? Files against leaves and
+ * manifests; each subject and day there, from the first day of the evidence on; what replaces a file is later than it; the
+ * rows of the standing files are the samples of the evidence, the grades are the log's own leaves.
+ */
+export class ArchiveAudit {
+  readonly files = new Check("archive files");
+  readonly days = new Check("archive, every subject and day");
+  readonly rows = new Check("archive rows against evidence and log");
+  readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
+  readonly #owed = new Map<string, Owed>();
+  readonly #held = new Map<string, Multiset>();
+
+  /** @param fold of the leaves so far, the next one in it already @param jwks keys that vouch at this place */
+  add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
+    if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
+    if (leaf.kind === "grade") this.#owe(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
+  }
+
+  /** A line of the evidence that this leaf names. */
+  line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
+    const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
+    if (subject) this.#owe(subject, day, index, String(line.obs_id));
+  }
+
+  #owe(subject: ArchiveSubject, day: string, place: number, thing: Buffer | string): void {
+    const name = nameOf(subject, day);
+    const owed = this.#owed.get(name) ?? { things: new Multiset(), last: -1 };
+    owed.things.add(thing);
+    owed.last = Math.max(owed.last, place);
+    this.#owed.set(name, owed);
+  }
+
+  /** Read every file. @throws SourceDown, and faults of our own */
+  async read(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
+    const seen = new Map<string, ArchiveLeaf>();
+    const replaced = new Set<string>();
+    for (const { leaf, jwks } of this.#leaves) {
+      onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
+      await this.files.look(async () => {
+        refuseWrongLeaf(leaf, seen, replaced);
+        refuseUnsigned(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
+        await sameManifest(source, leaf);
+        await this.#readFile(source, leaf, fold.archive);
+      });
+      seen.set(leaf.manifest.id, leaf);
+      if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
+    }
+    this.#everyDay(fold);
+    this.#everyRow(fold.archive);
+  }
+
+  async #readFile(source: Source, leaf: ArchiveLeaf, fold: ArchiveFold): Promise<void> {
+    const { subject, id } = leaf.manifest;
+    const day = dayOfManifest(leaf.manifest);
+    const file = archiveFileOf(leaf);
+    const things = new Multiset();
+    let wrong: string | null = null;
+    let before = "";
+    await readEvidence(await fetchEvidence(source, file), file, (line) => {
+      const read = lineOf(subject, day, line, fold);
+      if (!read || read.place <= before) wrong ??= line.toString("utf8", 0, 120);
+      else {
+        things.add(read.thing);
+        before = read.place;
+      }
+    });
+    if (wrong !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrong);
+    if (fold.superseded.has(id)) return;
+    const name = nameOf(subject, day);
+    const held = this.#held.get(name) ?? new Multiset();
+    held.join(things);
+    this.#held.set(name, held);
+  }
+
+  /** From the first day that the evidence closed to the newest one that was filed, no subject and day is missing. */
+  #everyDay({ archive, evidence }: PublishedFold): void {
+    const newest = this.#leaves
+      .map(({ leaf }) => dayOfManifest(leaf.manifest))
+      .sort()
+      .at(-1);
+    const [first] = [...evidence.days.keys()].sort();
+    if (newest === undefined) return;
+    for (let day = first ?? newest; day <= newest; day = addDays(day, 1)) {
+      for (const subject of ARCHIVE_SUBJECTS) {
+        if (archive.standing(subject, day).length > 0) this.days.ok();
+        else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
+      }
+    }
+  }
+
+  #everyRow(fold: ArchiveFold): void {
+    for (const subject of ARCHIVE_SUBJECTS) {
+      for (const [name, held] of this.#held) {
+        if (!name.startsWith(`${subject} `)) continue;
+        const day = name.slice(subject.length + 1);
+        const { things, last } = this.#owed.get(name) ?? { things: new Multiset(), last: -1 };
+        const newest = Math.max(...fold.standing(subject, day).map(({ index }) => index));
+        if (`${things}` === `${held}`) this.rows.ok();
+        else if (last > newest) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
+        else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${held}` });
+      }
+    }
+  }
+
+  get findings(): Finding[] {
+    return [this.files.finding, this.days.finding, this.rows.finding];
+  }
+}
+
+/** What a line stands for, and its place in the order of the file; null when it is no line of this file. */
+function lineOf(
+  subject: ArchiveSubject,
+  day: string,
+  line: Buffer,
+  fold: ArchiveFold,
+): { thing: Buffer | string; place: string } | null {
+  const value = parseJson(line) as Record<string, unknown> | undefined;
+  if (subject === "liveness_probes" || subject === "mcp_probes") {
+    if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
+    return { thing: String(value.record_id), place: `${value.capability_id} ${value.record_id}` };
+  }
+  const leaf = value as GradeLeaf | undefined;
+  if (leaf?.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) return null;
+  return { thing: line, place: String(leaf.index).padStart(16, "0") };
+}
+
+/** @throws Unproven */
+function refuseWrongLeaf(
+  leaf: ArchiveLeaf,
+  seen: ReadonlyMap<string, ArchiveLeaf>,
+  replaced: ReadonlySet<string>,
+): void {
+  const { manifest, supersedes, index } = leaf;
+  const day = dayOfManifest(manifest);
+  const { key } = archiveFileOf(leaf);
+  const refuse = (expected: string, got: string) => {
+    if (expected !== got) throw new Unproven(`leaf ${index}`, expected, got);
+  };
+  refuse(archiveId(manifest.subject, day, manifest.content_hash), manifest.id);
+  refuse(`${day}T00:00:00.000Z to ${addDays(day, 1)}T00:00:00.000Z`, `${manifest.from} to ${manifest.to}`);
+  refuse(`/${key}`, manifest.file.slice(-key.length - 1));
+  refuse(reproduceOf(manifest.file), manifest.reproduce);
+  if (seen.has(manifest.id)) throw new Unproven(`leaf ${index}`, "a file once", `${manifest.id} again`);
+  if (supersedes === null) return;
+  const wrong = seen.get(supersedes)?.manifest;
+  const same = wrong && wrong.subject === manifest.subject && wrong.from === manifest.from;
+  // Only what is in the log already can be replaced, and once: so no two files replace each other.
+  if (!same || replaced.has(supersedes)) {
+    throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
+  }
+}
+
+async function sameManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
+  const key = archiveManifestKey(manifest.id);
+  const bytes = await source.get(key, MAX.keys);
+  if (!bytes) throw new MissingObject(key);
+  const [want, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
+  if (want !== got) throw new Unproven(key, want.slice(0, 200), got.slice(0, 200));
+}
