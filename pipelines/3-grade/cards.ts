@@ -10,17 +10,35 @@ import type { Sums } from "./sums.ts";
 import { emptyWhy, whyParts } from "./why.ts";
 import { nextMonday, windowStart } from "./window.ts";
 
+function momentsOf(now: Date) {
+  const since = windowStart(now);
+  return {
+    since,
+    window_days: Math.floor((now.getTime() - since.getTime()) / DAY_MS),
+    window_start: rfc3339(since),
+    computed_at: rfc3339(now),
+  };
+}
+
+/** By the run's moment: dates are slow to print, and a run prints the same ones on every card. */
+const moments = new WeakMap<Date, ReturnType<typeof momentsOf>>();
+function commonOf(now: Date): ReturnType<typeof momentsOf> {
+  const common = moments.get(now) ?? momentsOf(now);
+  moments.set(now, common);
+  return common;
+}
+
 /** What every card of a run has in common. */
 function heading(sums: Sums, now: Date) {
-  const since = windowStart(now);
+  const { window_days, window_start, computed_at } = commonOf(now);
   return {
     schema: "svc.scorecard.v2",
     capability_id: sums.cap,
     weights_version: params.weights_version,
     sample_count: sums.counted,
-    window_days: Math.floor((now.getTime() - since.getTime()) / DAY_MS),
-    window_start: rfc3339(since),
-    computed_at: rfc3339(now),
+    window_days,
+    window_start,
+    computed_at,
     evidence_sample: sums.evidence,
     method: params.method,
     verifier_version: VERIFIER_VERSION,
@@ -57,7 +75,7 @@ function cardOf(grade: Grade, sums: Sums, figures: Figures, kin: KinFlags, now: 
     },
     raw_band: grade.raw,
     headline: grade.tier === headlineOf(figures),
-    why: whyParts(grade, sums, figures, now, windowStart(now)),
+    why: whyParts(grade, sums, figures, now, commonOf(now).since),
     caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
     progress: grade.progress,
   };

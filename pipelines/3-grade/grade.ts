@@ -9,7 +9,7 @@ import { Fold } from "./fold.ts";
 import { Kin, type Thief } from "./kin.ts";
 import { PackedRows, type Place } from "./packed.ts";
 import type { Sums } from "./sums.ts";
-import { BATCH_CAPS, BATCH_ROWS, variablesOf } from "./variables.ts";
+import { BATCH_CAPS, BATCH_ROWS, SLICE_CAPS, variablesOf } from "./variables.ts";
 
 export interface GradeOptions {
   /** The run's moment: rows from here on are not read. */
@@ -117,12 +117,14 @@ async function* batchesOf(db: Statements, chunk: number, kin: Kin, options: Grad
   let found = await readEndpoints(db, 0, ends[0]!);
   for (const [i, end] of ends.entries()) {
     const batch: Batch = { caps: found.length, rows: 0, lines: [] };
-    const endpoints = found.map(({ row }) => JSON.parse(row) as EndpointRow);
-    for (const [at, sums] of (await sumsOf(db, endpoints, fold, rows)).entries()) {
-      const { ep } = endpoints[at]!;
-      const line = undigestedOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
-      batch.rows += rows.read[ep]!;
-      if (!leaveOut(line)) batch.lines.push({ ep, line });
+    for (let first = 0; first < found.length; first += SLICE_CAPS) {
+      const endpoints = found.slice(first, first + SLICE_CAPS).map(({ row }) => JSON.parse(row) as EndpointRow);
+      for (const [at, sums] of (await sumsOf(db, endpoints, fold, rows)).entries()) {
+        const { ep } = endpoints[at]!;
+        const line = undigestedOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
+        batch.rows += rows.read[ep]!;
+        if (!leaveOut(line)) batch.lines.push({ ep, line });
+      }
     }
     if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;

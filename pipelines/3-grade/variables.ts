@@ -7,6 +7,8 @@ export const CHUNK_ROWS = 16_000_000;
 /** Endpoints whose cards are in hand at once, and about how many rows: those to digest take 350 bytes each. */
 export const BATCH_CAPS = 8_192;
 export const BATCH_ROWS = 1_500_000;
+/** Endpoints whose sums are in hand at once: what lives longer than a moment is copied by every collection of garbage. */
+export const SLICE_CAPS = 256;
 
 /** The numbers that sql/3x reads with `param(name)`: SQL writes none of them a second time. */
 const NUMBERS: readonly [string, number][] = [
