@@ -150,9 +150,12 @@ export async function assemble(
     metrics,
     chainTime: chainTimeOf(rail, logger),
   });
-  await publisher.start();
-  // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
-  await publisher.publishKeys(keysDocument(keys.ring));
+  // One of several observers publishes nothing.
+  if (!shared) {
+    await publisher.start();
+    // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
+    await publisher.publishKeys(keysDocument(keys.ring));
+  }
   askLine = new AskLine({
     ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
     perDomainHour: config.limits.asks_per_domain_hour,

@@ -1,23 +1,62 @@
+import type { PublishedFold } from "./4-publish/fold.ts";
+import type { DayPlan } from "./record/plan.ts";
+import { addDays, dayOf } from "./record/time.ts";
 import { JOBS, type Job, type ObserveDay, type Schedule, type ScheduleParts, startSchedule } from "./schedule.ts";
 
-/** What one of several observers does beside its calls; grading and publishing are other processes' work. */
-const NAMES = new Set(["asks", "settlements", "plan", "intake"]);
+/** One of several observers: it publishes nothing, and follows what is published. */
+export interface ObservingParts extends ScheduleParts {
+  followed: { current(): Promise<Pick<PublishedFold, "schedules">> };
+}
 
-/** What others wrote has to be known here too: what an endpoint lists, what is asked for, what was settled. */
-const FOLLOW: Job = {
-  name: "follow",
-  cadence: "*/10 * * * * *",
-  lane: "record",
-  run: ({ pipeline }) => pipeline.ingest(),
-};
+/** Pause before the commitment to a plan is looked for again, ms. */
+const AGAIN_MS = 5_000;
 
-export const OBSERVER_JOBS: readonly Job[] = [FOLLOW, ...JOBS.filter(({ name }) => NAMES.has(name))];
+/** Of the table of all jobs, what observing needs; grading and publishing are other processes' work. */
+const NAMES = new Set(["asks", "settlements", "intake"]);
+
+export const OBSERVER_JOBS: readonly Job[] = [
+  {
+    // What others wrote has to be known here too: what is listed, what is asked for, what was settled.
+    name: "follow",
+    cadence: "*/10 * * * * *",
+    lane: "record",
+    run: ({ pipeline }) => pipeline.ingest(),
+  },
+  {
+    name: "plan",
+    cadence: "0 50 23 * * *",
+    lane: "record",
+    run: ({ pipeline, clock }) => drawn(pipeline, addDays(dayOf(clock.now()), 1)),
+  },
+  ...JOBS.filter(({ name }) => NAMES.has(name)),
+];
+
+/** What others spent up to now counts in it. */
+async function drawn(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
+  await pipeline.ingest();
+  return pipeline.drawn(day);
+}
+
+/**
+ * The plan of a day, once the publisher has committed to it in public: before that nobody is called, or a plan could be
+ * changed after its first results. @throws what `signal` was aborted with
+ */
+export async function committedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
+  const { pipeline, followed, clock, logger } = parts;
+  const plan = await drawn(pipeline, day);
+  for (let told = false; ; told = true) {
+    const { schedules } = await followed.current();
+    if (schedules.get(day)?.salt_hash === plan.salt_hash) return plan;
+    if (!told) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
+    await clock.sleep(AGAIN_MS, signal);
+  }
+}
 
 /**
  * One of several observers, until stopped: the calls of our share of the hosts, day after day. The plan of a day is drawn
  * by whoever comes first, and everybody's from then on.
  */
-export function startObserving(parts: ScheduleParts): Schedule {
+export function startObserving(parts: ObservingParts): Schedule {
   const { clock, observer } = parts;
   const observe: ObserveDay = (plan, from, end, signal) => {
     const left = end.getTime() - clock.now().getTime();
@@ -28,5 +67,9 @@ export function startObserving(parts: ScheduleParts): Schedule {
       clock.sleep(left, signal).catch(() => undefined),
     );
   };
-  return startSchedule(parts, OBSERVER_JOBS, observe);
+  return startSchedule(parts, {
+    jobs: OBSERVER_JOBS,
+    planOf: (day, signal) => committedPlan(parts, day, signal),
+    observe,
+  });
 }

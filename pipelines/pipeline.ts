@@ -82,9 +82,14 @@ export class Pipeline {
   /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */
   async plan(day: string): Promise<DayPlan> {
     const { privateStore, publisher, now } = this.parts;
-    const plan = (await knownPlan(privateStore, day)) ?? (await this.#drawPlan(day));
+    const plan = await this.drawn(day);
     await publishPlan({ privateStore, publisher, now: now() }, plan);
     return plan;
+  }
+
+  /** The plan of a day, drawn by whoever comes first; its commitment is another's to publish. */
+  async drawn(day: string): Promise<DayPlan> {
+    return (await knownPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
 
   async #drawPlan(day: string): Promise<DayPlan> {

@@ -91,18 +91,26 @@ export type Schedule = RunningJobs;
 /** How a day's plan is observed: until `end`, or `signal`. */
 export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
 
-/**
- * Run a table of jobs and observe day after day until stopped. A job that fails is logged, counted and run again.
- * @param observe default: every host's calls are ours
- */
+/** What is run, where it is not everything by one process. */
+export interface Scheduled {
+  jobs: readonly Job[];
+  /** The plan of a day, once its commitment is published. */
+  planOf: (day: string, signal: AbortSignal) => Promise<DayPlan>;
+  observe: ObserveDay;
+}
+
+/** Run a table of jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
 export function startSchedule(
   parts: ScheduleParts,
-  jobs: readonly Job[] = JOBS,
-  observe: ObserveDay = (plan, from, end) => parts.observer.observeSpan(plan, from, end),
+  scheduled: Scheduled = {
+    jobs: JOBS,
+    planOf: (day) => parts.pipeline.plan(day),
+    observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
+  },
 ): Schedule {
   const stopped = new AbortController();
-  const running = runJobs(parts, jobs);
-  const observing = observeDays(parts, observe, stopped.signal);
+  const running = runJobs(parts, scheduled.jobs);
+  const observing = observeDays(parts, scheduled, stopped.signal);
   return {
     async stop() {
       stopped.abort(new Error("the schedule was stopped"));
@@ -114,8 +122,9 @@ export function startSchedule(
 }
 
 /** Live observation: the plan of today from now on, then day after day. */
-async function observeDays(parts: ScheduleParts, observe: ObserveDay, signal: AbortSignal): Promise<void> {
-  const { clock, pipeline, logger } = parts;
+async function observeDays(parts: ScheduleParts, scheduled: Scheduled, signal: AbortSignal): Promise<void> {
+  const { clock, logger } = parts;
+  const { planOf, observe } = scheduled;
   while (!signal.aborted) {
     const now = clock.now();
     const day = dayOf(now);
@@ -123,7 +132,7 @@ async function observeDays(parts: ScheduleParts, observe: ObserveDay, signal: Ab
     try {
       // From the day's beginning: calls of the running block that a stop or a lapse left out are made now, late but in
       // their block; those of blocks that are over are missed, and show as that.
-      const report = await observe(await pipeline.plan(day), dayStart(day), end, signal);
+      const report = await observe(await planOf(day, signal), dayStart(day), end, signal);
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {

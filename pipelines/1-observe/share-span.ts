@@ -22,7 +22,8 @@ export async function runShare(
     if (lines.length === 0) return;
     const { stopped, ...counts } = await run({ ...plan, lines }, tenure);
     for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
-    total.stopped ||= stopped;
+    // A partition that was taken away ended its own part only.
+    total.stopped ||= stopped && !tenure.aborted;
   }, over);
   return total;
 }

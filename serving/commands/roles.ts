@@ -4,13 +4,14 @@ import { openOwnership } from "../../infra/log/open-ownership.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
-import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
-import { startObserving } from "../../pipelines/observing.ts";
+import { Followed } from "../../pipelines/4-publish/followed.ts";
+import { type Assembled, assemble, openIngest, originOf } from "../../pipelines/assemble.ts";
+import { committedPlan, startObserving } from "../../pipelines/observing.ts";
 import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
-import { openServing } from "./serving-tier.ts";
-import { untilStopped } from "./signals.ts";
+import { openServing, trustOf } from "./serving-tier.ts";
+import { onStopSignal, untilStopped } from "./signals.ts";
 
 export interface RoleOptions {
   once?: boolean;
@@ -26,16 +27,17 @@ interface Roles {
 async function withRoles<T>(
   config: Config,
   work: (opened: Roles) => Promise<T>,
-  ownershipOf: (parts: Parts) => Promise<Ownership | undefined> = async () => undefined,
+  ownershipOf?: (parts: Parts) => Promise<Ownership>,
 ): Promise<T> {
   const { rpc_url: rpcUrl, asset } = config.chain;
   if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
-  makeKeys(config.data_dir, systemClock.now());
+  // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
+  if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
   const parts = await openParts(config, systemClock);
   try {
     const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
     const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
-    const ownership = await ownershipOf(parts);
+    const ownership = await ownershipOf?.(parts);
     const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
       await ownership?.close();
       throw error;
@@ -124,31 +126,46 @@ export const live = (config: Config, options: RoleOptions): Promise<void> =>
  * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group
  * of observers and makes the calls of its share of the hosts.
  */
-export const observe = (config: Config, options: RoleOptions): Promise<void> => {
-  const shared = config.log !== null;
-  const work = async ({ parts, roles }: Roles): Promise<void> => {
-    const { pipeline, observer } = roles;
-    await pipeline.intake(config.catalogues);
+export const observe = (config: Config, options: RoleOptions): Promise<void> =>
+  config.log === null ? observeAlone(config, options) : observeShare(config, options);
+
+const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ parts, roles }) => {
+    await roles.pipeline.intake(config.catalogues);
     const from = systemClock.now();
-    const day = dayOf(from);
+    const plan = await roles.pipeline.plan(dayOf(from));
     if (!options.once) {
-      const all = { ...parts, ...roles, catalogues: config.catalogues };
-      const schedule = shared ? startObserving(all) : startSchedule(all);
-      if (!options.json) process.stdout.write(`Observing${shared ? " a share of the hosts" : ""} until stopped.\n`);
+      const schedule = startSchedule({ ...parts, ...roles, catalogues: config.catalogues });
       await untilStopped();
       return schedule.stop();
     }
-    const plan = await pipeline.plan(day);
-    const begin = dayStart(day);
-    const done = shared
-      ? await observer.observeShare(plan, begin, from, Promise.resolve())
-      : await pipeline.observe(plan, begin, from);
-    if (shared) await observer.awaitSettlements();
+    const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
     report(options, { day: plan.day, ...done }, "touchstone ingest --once");
+  });
+
+const observeShare = (config: Config, options: RoleOptions): Promise<void> => {
+  const work = async ({ parts, roles }: Roles): Promise<void> => {
+    const { pipeline, observer } = roles;
+    const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
+    const followed = new Followed(parts.publicStore, trust);
+    const all = { ...parts, ...roles, followed, catalogues: config.catalogues };
+    await pipeline.intake(config.catalogues);
+    if (!options.once) {
+      const observing = startObserving(all);
+      if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
+      await untilStopped();
+      return observing.stop();
+    }
+    const from = systemClock.now();
+    const stop = new AbortController();
+    const quiet = onStopSignal(() => stop.abort(new Error("stopped")));
+    const plan = await committedPlan(all, dayOf(from), stop.signal);
+    const done = await observer.observeShare(plan, dayStart(plan.day), from, Promise.resolve());
+    await observer.awaitSettlements();
+    quiet();
+    report(options, { day: plan.day, ...done }, "touchstone own --once");
   };
-  return withRoles(config, work, async ({ log, logger }) =>
-    shared ? openOwnership(config, log, "observers", logger) : undefined,
-  );
+  return withRoles(config, work, ({ log, logger }) => openOwnership(config, log, "observers", logger));
 };
 
 /** `touchstone ingest`: log to segments to lake. */
