@@ -18,7 +18,7 @@ export const OBSERVER_JOBS: readonly Job[] = [
   {
     // What others wrote has to be known here too: what is listed, what is asked for, what was settled.
     name: "follow",
-    cadence: "*/10 * * * * *",
+    cadence: "*/30 * * * * *",
     lane: "record",
     run: ({ pipeline }) => pipeline.ingest(),
   },

@@ -44,6 +44,7 @@ const MORE: readonly (readonly [string, string])[] = [
   ["/docs/evidence", "Evidence"],
   ["/docs/mirror", "Mirrors"],
   ["/docs/audit", "Audit"],
+  ["/docs/deploy", "Running it"],
 ];
 
 const links = (list: typeof NAV): unknown =>
