@@ -1,27 +1,15 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { sameHash } from "../../infra/tree/hash.ts";
-import type { TreeState } from "../../infra/tree/state.ts";
 import type { Leaf } from "../record/leaf.ts";
-import { writeTree } from "./apply.ts";
 import { type ChainTime, compareWithChain, publicationTime } from "./clocks.ts";
 import { PublishedFold } from "./fold.ts";
-import {
-  BadPrivate,
-  type Generation,
-  highestGeneration,
-  mergePositions,
-  readGeneration,
-  stage,
-  staged,
-  winGeneration,
-} from "./generation.ts";
-import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./head.ts";
+import { type Generation, highestGeneration, mergePositions, stage, winGeneration } from "./generation.ts";
+import { type CheckpointKeys, publishCheckpoint } from "./head.ts";
 import { type Hinted, writeHints } from "./hints.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
-import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
-import { RecordReader, readCheckpoint } from "./read.ts";
+import { grow } from "./live.ts";
+import { finish, headOf, headText, type Live, MAX_LOST, recover } from "./recover.ts";
 
 export interface CommitterOptions {
   privateStore: Store;
@@ -61,11 +49,6 @@ export interface Committed {
   /** Groups that can never be published, with the reason. */
   refused: BadLeaf[];
 }
-
-type Live = LiveTree & { generation: Generation | null };
-
-/** Generations lost in a row before a publication gives up: others are publishing, so nothing stands still. */
-const MAX_LOST = 16;
 
 /**
  * The one place that extends the log, in the order of publication.md: stage, win the generation, tiles, checkpoint,
@@ -122,7 +105,8 @@ export class Committer {
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
       const { publicStore, keys } = this.options;
-      if (!(await publishCheckpoint(publicStore, this.#headOf(generation.new), keys, at, true))) this.#live = null;
+      if (!(await publishCheckpoint(publicStore, headOf(this.options, generation.new), keys, at, true)))
+        this.#live = null;
     });
   }
 
@@ -175,7 +159,7 @@ export class Committer {
     }
     this.#known = generation.n;
     for (const draft of kept.flat()) metrics.count("touchstone_leaves_published_total", { kind: draft.kind });
-    if (await this.#finish(generation, growth)) {
+    if (await finish(this.options, generation, growth)) {
       for (const entry of entries) this.#fold.apply(JSON.parse(entry.toString("utf8")) as Leaf);
       this.#live = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hinted);
@@ -187,63 +171,11 @@ export class Committer {
     return { leaves: entries.length, refused };
   }
 
-  /** Steps 3 and 4 for a generation that was won, by us just now or by a writer that died. */
-  async #finish(generation: Generation, growth: Growth): Promise<boolean> {
-    const { publicStore, keys, clock } = this.options;
-    await writeTree(publicStore, growth);
-    return publishCheckpoint(publicStore, this.#headOf(generation.new), keys, publicationTime({ clock }, generation));
-  }
-
   async #current(): Promise<Live> {
-    this.#live ??= await this.#recover();
+    if (!this.#live) {
+      this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hinted, known: this.#known });
+      this.#known = this.#live.generation?.n ?? -1;
+    }
     return this.#live;
   }
-
-  async #recover(): Promise<Live> {
-    const { privateStore, publicStore, keys } = this.options;
-    for (let attempt = 0; attempt < MAX_LOST; attempt++) {
-      const n = await highestGeneration(privateStore, this.#known);
-      const published = await readCheckpoint(publicStore, ownTrust(keys));
-      if (n < 0 && !published) return { ...EMPTY_LIVE, generation: null };
-      if (n < 0) {
-        // The very first generation may have been won, and published, between the two looks.
-        if ((await highestGeneration(privateStore, -1)) >= 0) continue;
-        throw new BadPrivate("generation/", "the public store holds a log that no generation knows");
-      }
-      const generation = await readGeneration(privateStore, n);
-      this.#known = n;
-      // A larger checkpoint belongs to a generation that was won since we looked.
-      if (published && published.size > generation.new.size) continue;
-      const head = this.#headOf(generation.new);
-      if (published?.size !== head.size) await this.#complete(generation);
-      else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
-      await this.#catchUp(head);
-      await writeHints(publicStore, this.#fold, this.#hinted);
-      return { ...(await loadLive(publicStore, head)), generation };
-    }
-    throw new BadPrivate("generation/", "the public checkpoint stays ahead of every generation");
-  }
-
-  async #complete(generation: Generation): Promise<void> {
-    const { privateStore, publicStore, logger } = this.options;
-    logger.warn({ generation: generation.n }, "finishing a generation that was not published whole");
-    const entries = await staged(privateStore, generation.staging);
-    const growth = grow(await loadLive(publicStore, this.#headOf(generation.old)), entries);
-    const got = headText(growth.live.tree);
-    if (got.size !== generation.new.size || got.root !== generation.new.root) {
-      throw new BadPrivate(generation.staging, `leads to ${got.root} at ${got.size}, not to ${generation.new.root}`);
-    }
-    await this.#finish(generation, growth);
-  }
-
-  async #catchUp(head: { size: number; root: Buffer }): Promise<void> {
-    const reader = await RecordReader.open(this.options.publicStore, head);
-    for await (const { leaf } of reader.leaves(this.#fold.size)) this.#fold.apply(leaf);
-  }
-
-  #headOf({ size, root }: Generation["new"]) {
-    return { origin: this.options.origin, size, root: Buffer.from(root, "hex") };
-  }
 }
-
-const headText = (tree: TreeState): Generation["new"] => ({ size: tree.size, root: tree.root().toString("hex") });

@@ -1,11 +1,9 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { RetiredKey } from "../../infra/keys/keys.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { witnessName } from "../../infra/tree/checkpoint.ts";
 import type { RunLine } from "../record/card.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
@@ -14,23 +12,24 @@ import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
 import type { ListingFacts, PublishedFold } from "./fold.ts";
 import { type Freeze, planFreezes } from "./freezes.ts";
-import type { CheckpointKeys } from "./head.ts";
 import { writeIndex } from "./index-build.ts";
-import { type KeysDocument, readKeys, writeKeys } from "./keys.ts";
+import { readKeys, writeKeys } from "./keys.ts";
 import { listingDrafts, unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
+import { checkpointKeys, type PublisherSigners, vouching } from "./signers.ts";
 import { sweepPartials } from "./sweep.ts";
 import type { CorrectionDraft } from "./take-lines.ts";
 import { type CorrectionsOf, type RunResult, RunTaker } from "./take-run.ts";
 import { nameHistory, readView, sweepLive, writeHistory, writeLive, writeView } from "./view.ts";
 import { putPacked } from "./writes.ts";
 
+export { checkpointKeys };
+
 export interface PublisherOptions {
   privateStore: Store;
   publicStore: Store;
-  /** Keys in use: cards signs cards and index lists, log and witness the checkpoint; and those that they replaced. */
-  signers: { cards: Signer; log: Signer; witness: Signer; retired?: readonly RetiredKey[] };
+  signers: PublisherSigners;
   clock: Clock;
   /** Name of the log: the base address without its scheme unless configured. */
   origin: string;
@@ -224,30 +223,6 @@ export class Publisher {
       return planned.groups.length && riding.length ? { ...planned, groups: [...planned.groups, riding] } : planned;
     });
   }
-}
-
-/** The cards key that the newest document names and that we hold: after a rotation that is the one it replaced. */
-function vouching(before: KeysDocument | null, { cards, retired = [] }: PublisherOptions["signers"]): Signer {
-  const held = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
-  return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
-}
-
-/** The checkpoint's keys under their names: the log's is the origin, the witness's stands below it. */
-export function checkpointKeys(
-  origin: string,
-  signers: { log: Signer; witness: Signer; retired?: readonly RetiredKey[] },
-): CheckpointKeys {
-  const named = (name: string, signer: Signer) => ({
-    name,
-    publicKey: signer.publicKey,
-    sign: (message: Uint8Array) => signer.sign(message),
-  });
-  const replaced = (signers.retired ?? []).flatMap(({ signer, until }) => {
-    const role = signer.purpose;
-    if (role !== "log" && role !== "witness") return [];
-    return [{ role, signer: named(role === "log" ? origin : witnessName(origin), signer), until }];
-  });
-  return { log: named(origin, signers.log), witness: named(witnessName(origin), signers.witness), replaced };
 }
 
 /** @see Publisher */
