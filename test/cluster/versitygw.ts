@@ -13,7 +13,7 @@ const CACHE = join(homedir(), ".cache", "touchstone", `versitygw-${VERSION}`);
 const CREDENTIALS = { accessKeyId: "touchstone", secretAccessKey: "touchstone-secret" };
 
 /** Build the server once into a cache folder; later runs find it there. @throws with the compiler's words */
-function built(): string {
+export function versitygw(): string {
   const binary = join(CACHE, "versitygw");
   if (existsSync(binary)) return binary;
   process.stderr.write(`building versitygw ${VERSION} into ${CACHE}: some minutes, once\n`);
@@ -33,7 +33,7 @@ export interface S3Server {
 
 /** A real S3 server (versitygw over a folder) on a free port. */
 export async function startS3Server(): Promise<S3Server> {
-  const binary = built();
+  const binary = versitygw();
   const dir = await mkdtemp(join(tmpdir(), "versitygw-"));
   await mkdir(join(dir, "data"));
   const port = await freePort();
@@ -65,7 +65,7 @@ export async function startS3Server(): Promise<S3Server> {
   };
 }
 
-async function untilUp(url: string, server: ChildProcess): Promise<void> {
+export async function untilUp(url: string, server: ChildProcess): Promise<void> {
   for (let tries = 0; tries < 200 && server.exitCode === null; tries++) {
     if (await fetch(url).catch(() => null)) return;
     await new Promise((resolve) => setTimeout(resolve, 50));

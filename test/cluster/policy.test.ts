@@ -1,0 +1,112 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { systemClock } from "../../infra/clock.ts";
+import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
+import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { HttpSource } from "../../pipelines/mirror/http-source.ts";
+import { freePort } from "./ports.ts";
+import { untilUp, versitygw } from "./versitygw.ts";
+
+/** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */
+const ROOT = { keyId: "root", key: "root-secret" };
+const USERS = { publisher: "publisher-secret", pipeline: "pipeline-secret" };
+const NAMES = { public: "ts-public", private: "ts-private", publisher: "publisher", pipeline: "pipeline" };
+
+let dir: string;
+let url: string;
+let server: ChildProcess;
+let missing: string[];
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "policy-"));
+  for (const name of ["data", "iam"]) mkdirSync(join(dir, name));
+  const port = await freePort();
+  url = `http://127.0.0.1:${port}`;
+  const env = { ...process.env, ROOT_ACCESS_KEY: ROOT.keyId, ROOT_SECRET_KEY: ROOT.key };
+  const args = ["--port", `127.0.0.1:${port}`, "--quiet", "--iam-dir", join(dir, "iam"), "posix", join(dir, "data")];
+  server = spawn(versitygw(), args, { env, stdio: ["ignore", "ignore", "inherit"] });
+  await untilUp(url, server);
+  for (const [user, secret] of Object.entries(USERS)) {
+    const admin = ["admin", "--access", ROOT.keyId, "--secret", ROOT.key, "--endpoint-url", url];
+    const made = spawnSync(versitygw(), [
+      ...admin,
+      "create-user",
+      "--access",
+      user,
+      "--secret",
+      secret,
+      "--role",
+      "user",
+    ]);
+    expect(made.status, String(made.stderr)).toBe(0);
+  }
+  const operator = { endpoint: url, region: "us-east-1", ...ROOT };
+  missing = await prepareBuckets(operator, NAMES);
+  // Twice is as good as once.
+  expect(await prepareBuckets(operator, NAMES)).toEqual(missing);
+});
+
+afterAll(async () => {
+  const gone = new Promise((resolve) => server.once("exit", resolve));
+  server.kill("SIGKILL");
+  await gone;
+  await rm(dir, { recursive: true, force: true });
+});
+
+const open = (user: keyof typeof USERS, bucket: string) =>
+  openS3Store({
+    ...{ bucket, prefix: "", region: "us-east-1", endpoint: url },
+    ...{ accessKeyId: user, secretAccessKey: USERS[user] },
+  });
+const anybody = async (bucket: string, key: string, method = "GET") =>
+  (await fetch(`${url}/${bucket}/${key}`, { method, ...(method === "PUT" ? { body: "x" } : {}) })).status;
+
+const SEGMENT = "segment/0.ndjson.zst";
+const PARTIAL = "tile/0/000.p/5";
+const RUN = "runs/00000000000000000001";
+
+it("the publisher passes the probe, writes what is public, and deletes only what expires", async () => {
+  const store = await open("publisher", NAMES.public);
+  for (const key of [SEGMENT, PARTIAL, "checkpoint", "live/0.1.arrow"]) {
+    expect(await store.create(key, Buffer.from(key))).toEqual({ result: "created" });
+  }
+  const head = (await store.head("checkpoint"))!;
+  expect(await store.swap("checkpoint", Buffer.from("next"), head.etag)).toMatchObject({ result: "swapped" });
+  expect((await store.list("tile/")).map(({ key }) => key)).toEqual([PARTIAL]);
+  await expect(store.create(RUN, Buffer.from("x"))).rejects.toThrow();
+  for (const key of [SEGMENT, "checkpoint"]) await expect(store.delete(key)).rejects.toThrow();
+  await store.delete(PARTIAL);
+  await store.delete("live/0.1.arrow");
+  expect(await store.head(PARTIAL)).toBeNull();
+  expect(await store.head(SEGMENT)).not.toBeNull();
+  await store.close();
+});
+
+it("anybody reads what is public, as a mirror does, and writes or lists nothing", async () => {
+  const source = new HttpSource(`${url}/${NAMES.public}`, { clock: systemClock });
+  expect(String(Buffer.from((await source.get(SEGMENT, 1_000))!))).toBe(SEGMENT);
+  await source.close();
+  expect(await anybody(NAMES.public, "checkpoint")).toBe(200);
+  for (const method of ["PUT", "DELETE"]) expect(await anybody(NAMES.public, SEGMENT, method)).toBe(403);
+  expect(await anybody(NAMES.public, "")).toBe(403);
+});
+
+it("the private bucket opens for the pipeline alone, and each has its own credentials only", async () => {
+  const store = await open("pipeline", NAMES.private);
+  expect(await store.create(RUN, Buffer.from("run"))).toEqual({ result: "created" });
+  expect(await store.create("lake/1/asks/0/data/a.parquet", Buffer.from("x"))).toEqual({ result: "created" });
+  await expect(store.delete(RUN)).rejects.toThrow();
+  await store.delete("lake/1/asks/0/data/a.parquet");
+  await store.close();
+  expect(await anybody(NAMES.private, RUN)).toBe(403);
+  await expect(open("publisher", NAMES.private)).rejects.toThrow();
+  await expect(open("pipeline", NAMES.public)).rejects.toThrow();
+});
+
+it("what this store does not have is told", () => {
+  for (const what of missing) expect(what).toMatch(/^(?:access block|lifecycle) of ts-(?:public|private)$/);
+});
