@@ -1,0 +1,28 @@
+import type { NewRecord } from "../../infra/log/log.ts";
+import { capId, partitionOf, plannedSlot, recordId } from "../../pipelines/record/ids.ts";
+
+/** Bytes of one row, as the figures of the design pages have them. */
+const ROW_BYTES = 514;
+const CAPS = 5_000;
+
+/** Handshakes as text in the form that we write, padded to one length: sealing a million records takes a minute. */
+export function* streamRows(rows: number, partitions: number): Generator<NewRecord> {
+  const caps = Array.from({ length: CAPS }, (_, i) => capId("GET", `https://seller-${i}.example/paid`));
+  const places = caps.map((cap) => partitionOf(cap, partitions));
+  for (let i = 0; i < rows; i++) {
+    const cap = caps[i % CAPS]!;
+    const [block, minute] = [80_000 + Math.floor(i / CAPS), i % 360];
+    const eventId = recordId("handshake", cap, plannedSlot(block, minute));
+    const body =
+      `"differs":[],"fault":null,"honest":true,"latency_ms":${80 + (i % 900)},"live":true,` +
+      `"pay_to":"0x${"11".repeat(20)}","planned":"free","price":"0.020000",` +
+      `"slot":{"block":${block},"minute":${minute}},"state":"asked","status":402,"terms":null,"wall":false`;
+    const rest =
+      `"cap":"${cap}","event_id":"${eventId}","key":"${cap}",` +
+      `"observed_at":"${new Date(block * 21_600_000 + minute * 60_000).toISOString()}","producer":"bench/1",` +
+      `"type":"handshake","v":1}`;
+    const padding = Math.max(0, ROW_BYTES - `{"body":{${body},"zz":""},${rest}`.length);
+    const value = Buffer.from(`{"body":{${body},"zz":"${"-".repeat(padding)}"},${rest}`);
+    yield { topic: "observations.free", partition: places[i % CAPS]!, eventId, key: cap, value };
+  }
+}

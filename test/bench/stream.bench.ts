@@ -1,0 +1,149 @@
+/**
+ * From a real Kafka broker to Parquet and DuckDB: rows of 514 bytes, produced once, then read by kafkajs alone, by the
+ * whole exactly-once ingest, and by peers that only write Parquet. Everybody shares the machine with the broker. Needs
+ * Java and Maven; says what is missing, and never fails because of a time.
+ * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions]
+ */
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "../../infra/clock.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { createKafka } from "../../infra/log/kafka/client.ts";
+import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { readRow } from "../../pipelines/2-ingest/row.ts";
+import { startKafka } from "../cluster/kafka.ts";
+import { isThere, TOOLS } from "../cluster/tools.ts";
+import { PEERS, runPeer } from "./peers/peers.ts";
+import { ratio, timed } from "./ratio.ts";
+import { streamRows } from "./stream-rows.ts";
+
+const ROWS = Number(process.argv[2] ?? 1_000_000);
+const PARTITIONS = Number(process.argv[3] ?? 4);
+const TOPIC = "observations.free";
+const PREFIX = "bench";
+const logger = createLogger("warn");
+
+/** Rows a second of one way, and what our own process spent on it. */
+async function said(what: string, work: () => Promise<number>): Promise<number> {
+  let seconds = 0;
+  const cost = await timed(async () => {
+    seconds = await work();
+  });
+  const own = cost.cpu > 0.2 * cost.wall ? `, ${((cost.cpu * 1e6) / ROWS).toFixed(1)} us CPU a row here` : "";
+  const speed = ROWS / seconds;
+  console.log(`${what}: ${Math.round(speed).toLocaleString("en")} rows/s (${seconds.toFixed(2)} s wall${own})`);
+  return speed;
+}
+
+const wall = async (work: () => Promise<unknown>): Promise<number> => (await timed(work)).wall;
+
+async function produce(log: Log): Promise<void> {
+  let batch: NewRecord[] = [];
+  for (const record of streamRows(ROWS, PARTITIONS)) {
+    batch.push(record);
+    if (batch.length < MAX_BATCH) continue;
+    await log.append(batch);
+    batch = [];
+  }
+  await log.append(batch);
+}
+
+/** kafkajs as it comes: every message counted and dropped. From the moment on when it has joined its group. */
+async function bare(broker: string): Promise<number> {
+  const consumer = createKafka({ brokers: [broker], prefix: PREFIX }, logger).consumer({
+    groupId: `bare-${process.pid}`,
+    maxBytesPerPartition: 8 * 1024 * 1024,
+  });
+  await consumer.connect();
+  await consumer.subscribe({ topic: `${PREFIX}.${TOPIC}`, fromBeginning: true });
+  let begun = 0;
+  let seen = 0;
+  const seconds = await new Promise<number>((resolve, reject) => {
+    consumer.on(consumer.events.GROUP_JOIN, () => {
+      begun = performance.now();
+    });
+    // It starts again by itself where trying again helps: a broker that has just come up still loads its groups.
+    consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error));
+    const eachBatch = async ({ batch }: { batch: { messages: { value: Buffer | null }[] } }) => {
+      for (const { value } of batch.messages) if (value) seen++;
+      if (seen >= ROWS) resolve((performance.now() - begun) / 1_000);
+    };
+    consumer.run({ autoCommit: false, eachBatch }).catch(reject);
+  });
+  await consumer.disconnect();
+  return seconds;
+}
+
+/** Our log's reads alone, with or without the judging that follows: where the time of the ingest goes. */
+async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => unknown): Promise<void> {
+  for (let partition = 0; partition < PARTITIONS; partition++) {
+    const { end } = await log.bounds(TOPIC, partition);
+    for (let from = 0; from < end; ) {
+      const records = await log.read(TOPIC, partition, from, { maxRecords: 1_000 });
+      for (const record of records) each(record);
+      from = records.at(-1)!.offset + 1;
+    }
+  }
+}
+
+async function ingested(log: Log, dir: string): Promise<number> {
+  const privateStore = await openDirectoryStore(join(dir, "private"));
+  const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
+  const parts = { log, privateStore, lake, clock: systemClock, logger, metrics: createMetrics() };
+  let rows = 0;
+  const seconds = await wall(async () => {
+    ({ rows } = await createIngest(parts).pass());
+  });
+  await lake.close();
+  await privateStore.close();
+  if (rows !== ROWS) throw new Error(`ingest: ${rows} rows instead of ${ROWS}`);
+  return seconds;
+}
+
+async function compare(broker: string, dir: string): Promise<void> {
+  const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
+  const log = await openKafkaLog({ brokers: [broker], prefix: PREFIX }, { logger, create });
+  await said("produced through our log", () => wall(() => produce(log)));
+  const kafkajs = await said("kafkajs, bare eachBatch", () => bare(broker));
+  await said("our log, read", () => wall(() => reads(log, () => 0)));
+  await said("our log, read and judged", () => wall(() => reads(log, readRow)));
+  const ours = await said("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
+  await log.close();
+  ratio("stream: ingest of bare kafkajs", (ours / kafkajs).toFixed(2), "0.60 or more");
+  for (const peer of PEERS) {
+    const missing = peer.missing();
+    if (missing) {
+      console.log(`${peer.name} is missing here: ${missing}`);
+      continue;
+    }
+    const out = join(dir, peer.name.replace(/\W+/g, "-"));
+    await mkdir(out);
+    const place = { broker, topic: `${PREFIX}.${TOPIC}`, rows: ROWS, partitions: PARTITIONS, out };
+    const speed = await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place));
+    ratio(
+      `stream: ingest of ${peer.name}`,
+      (ours / speed).toFixed(2),
+      peer.name.startsWith("Spark") ? "2 or more" : "above 1",
+    );
+  }
+}
+
+const lacking = [TOOLS.java, TOOLS.maven].filter((tool) => tool && !isThere(tool));
+if (lacking.length > 0) {
+  console.log(`no broker here; install ${lacking.map((tool) => tool!.install).join(" and ")}`);
+} else {
+  const dir = await mkdtemp(join(tmpdir(), "stream-bench-"));
+  const kafka = await startKafka();
+  try {
+    await compare(kafka.brokers[0]!, dir);
+  } finally {
+    await kafka.stop();
+    await rm(dir, { recursive: true, force: true });
+  }
+}
