@@ -1,4 +1,3 @@
-import type { DuckDBBlobValue } from "@duckdb/node-api";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
@@ -37,23 +36,29 @@ function digestOf(printed: Buffer): string | null {
   return sha256hex(sorted.subarray(0, length));
 }
 
+/** The rows of one endpoint as the engine printed them. */
+export interface Printed {
+  ep: number;
+  lines: Uint8Array;
+}
+
 /**
- * `inputs_digest` of some endpoints of the chunk, by their number in it. The engine prints about 350 bytes for each row of
- * theirs, so not of many at once. An endpoint without a row is not in the answer.
+ * Rows of some endpoints of the chunk, by their number in it: about 350 bytes for each, so not of many at once. An endpoint
+ * without a row is not in the answer. All of it is handed out before it resolves: another statement may follow at once.
  */
-export async function digestsOf(db: Statements, eps: readonly number[]): Promise<ReadonlyMap<number, string>> {
-  const digests = new Map<number, string>();
-  if (eps.length === 0) return digests;
+export async function print(db: Statements, eps: readonly number[]): Promise<Printed[]> {
+  if (eps.length === 0) return [];
   await db.run("SET VARIABLE eps = $eps", { eps: JSON.stringify(eps) });
-  await db.run(sql("38_json"));
-  const odd: number[] = [];
-  for await (const batch of db.batches(sql("39_digest")))
-    for (const [ep, lines] of batch.getRows() as [number, DuckDBBlobValue][]) {
-      const digest = digestOf(Buffer.from(lines.bytes.buffer, lines.bytes.byteOffset, lines.bytes.byteLength));
-      if (digest === null) odd.push(ep);
-      else digests.set(ep, digest);
-    }
-  for (const ep of odd) digests.set(ep, await slowDigest(db, ep));
+  return db.all<Printed>(sql("39_digest"));
+}
+
+/** `inputs_digest` of the endpoints that were printed. */
+export async function digestsOf(db: Statements, printed: readonly Printed[]): Promise<ReadonlyMap<number, string>> {
+  const digests = new Map<number, string>();
+  for (const { ep, lines } of printed) {
+    const bytes = Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength);
+    digests.set(ep, digestOf(bytes) ?? (await slowDigest(db, ep)));
+  }
   return digests;
 }
 
@@ -64,5 +69,9 @@ async function slowDigest(db: Statements, ep: number): Promise<string> {
   );
 }
 
-/** The digest of an endpoint that may have no row. */
-export const digestIn = (digests: ReadonlyMap<number, string>, ep: number): string => digests.get(ep) ?? EMPTY;
+/** The digest of one endpoint. @param rows how many it has @throws Error where it has rows and they were not printed */
+export function digestIn(digests: ReadonlyMap<number, string>, ep: number, rows: number): string {
+  const digest = rows === 0 ? EMPTY : digests.get(ep);
+  if (digest === undefined) throw new Error("grade: rows of an endpoint were read and not digested");
+  return digest;
+}

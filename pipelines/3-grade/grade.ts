@@ -3,7 +3,7 @@ import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
 import { type Undigested, undigestedOf } from "./cards.ts";
-import { digestIn, digestsOf } from "./digests.ts";
+import { digestIn, digestsOf, type Printed, print } from "./digests.ts";
 import { type EndpointRow, sumsOfRow } from "./endpoint-row.ts";
 import { Fold } from "./fold.ts";
 import { Kin, type Thief } from "./kin.ts";
@@ -18,6 +18,8 @@ export interface GradeOptions {
   caps: "all" | readonly string[];
   /** Rows that are gathered at once, about (default 16,000,000): bounds the memory. */
   chunkRows?: number;
+  /** Rows that are printed at once, about (default 900,000). */
+  batchRows?: number;
   /**
    * Lines that need not be in the run, since nothing of them would be published: they are graded all the same, but their
    * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
@@ -66,12 +68,12 @@ async function gather(db: Statements, chunk: number): Promise<{ places: Place[];
 }
 
 /** Ends of batches of the chunk: so many endpoints, or so many rows. */
-function* endsOf(places: readonly Place[]): Generator<number> {
+function* endsOf(places: readonly Place[], batchRows: number): Generator<number> {
   let first = 0;
   let n = 0;
   for (const [ep, place] of places.entries()) {
     n += place.n;
-    if (ep + 1 - first < BATCH_CAPS && n < BATCH_ROWS && ep + 1 < places.length) continue;
+    if (ep + 1 - first < BATCH_CAPS && n < batchRows && ep + 1 < places.length) continue;
     yield ep + 1;
     first = ep + 1;
     n = 0;
@@ -82,8 +84,9 @@ function* endsOf(places: readonly Place[]): Generator<number> {
 interface Batch {
   caps: number;
   rows: number;
-  lines: { ep: number; line: Undigested }[];
+  lines: { ep: number; rows: number; line: Undigested }[];
 }
+type Digested = Omit<Batch, "lines"> & { lines: RunLine[] };
 
 const readEndpoints = (db: Statements, first: number, end: number): Promise<{ row: string }[]> =>
   db.all("SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep", {
@@ -101,7 +104,7 @@ async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, 
     return sums;
   });
   if (tied.size === 0) return all;
-  await db.run("SET VARIABLE eps = $eps", { eps: JSON.stringify([...tied.keys()]) });
+  await db.run("SET VARIABLE tied = $tied", { tied: JSON.stringify([...tied.keys()]) });
   type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
   for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("37_newest")))
     Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
@@ -110,10 +113,10 @@ async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, 
 
 /** Cards of the chunk, batch by batch; each is made when it is asked for, from endpoints that were read before. */
 async function* batchesOf(db: Statements, chunk: number, kin: Kin, options: GradeOptions): AsyncGenerator<Batch> {
-  const { now, leaveOut = () => false } = options;
+  const { now, leaveOut = () => false, batchRows = BATCH_ROWS } = options;
   const { places, rows } = await gather(db, chunk);
   const fold = new Fold(now);
-  const ends = [...endsOf(places)];
+  const ends = [...endsOf(places, batchRows)];
   let found = await readEndpoints(db, 0, ends[0]!);
   for (const [i, end] of ends.entries()) {
     const batch: Batch = { caps: found.length, rows: 0, lines: [] };
@@ -123,7 +126,7 @@ async function* batchesOf(db: Statements, chunk: number, kin: Kin, options: Grad
         const { ep } = endpoints[at]!;
         const line = undigestedOf(sums, kin.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
         batch.rows += rows.read[ep]!;
-        if (!leaveOut(line)) batch.lines.push({ ep, line });
+        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
       }
     }
     if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
@@ -131,23 +134,29 @@ async function* batchesOf(db: Statements, chunk: number, kin: Kin, options: Grad
   }
 }
 
-/** Batches with their digests. While the engine makes those of one batch, the cards of the next are made here. */
-async function* digested(db: Statements, batches: AsyncGenerator<Batch>): AsyncGenerator<Batch & { digests: Digests }> {
+/** Begin to print the rows of a batch. */
+function printing(db: Statements, batch: Batch): Promise<Printed[]> {
+  const eps = batch.lines.map(({ ep }) => ep);
+  const coming = print(db, eps);
+  // It is awaited later; until then a failure must not count as unhandled.
+  coming.catch(() => {});
+  return coming;
+}
+
+/** Batches with their digests. While the engine prints one batch, the cards of the next and the hashes of the last are made. */
+async function* digested(db: Statements, batches: AsyncGenerator<Batch>): AsyncGenerator<Digested> {
   let batch: Batch | undefined = (await batches.next()).value;
-  while (batch) {
-    const coming = digestsOf(
-      db,
-      batch.lines.map(({ ep }) => ep),
-    );
-    // It is awaited below; until then a failure must not count as unhandled.
-    coming.catch(() => {});
+  let coming = batch && printing(db, batch);
+  while (batch && coming) {
     const following: Batch | undefined = (await batches.next()).value;
-    yield { ...batch, digests: await coming };
+    const printed = await coming;
+    coming = following && printing(db, following);
+    const digests = await digestsOf(db, printed);
+    const lines = batch.lines.map(({ ep, rows, line }) => ({ ...line, inputs_digest: digestIn(digests, ep, rows) }));
+    yield { ...batch, lines };
     batch = following;
   }
 }
-
-type Digests = Awaited<ReturnType<typeof digestsOf>>;
 
 /**
  * Grade endpoints batch by batch, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
@@ -164,6 +173,7 @@ export async function* gradeChunks(
   const db = "all" in conn ? conn : statementsOn(conn);
   await db.run(variablesOf(now, chunkRows));
   await db.run(sql("30_macros"));
+  await db.run(sql("38_json"));
   await fillDue(db, caps);
   await db.run(sql("31_due"));
   await db.run(sql("32_kin"));
@@ -174,7 +184,7 @@ export async function* gradeChunks(
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
     for await (const batch of digested(db, batchesOf(db, chunk, kin, options))) {
-      const lines = batch.lines.map(({ ep, line }) => ({ ...line, inputs_digest: digestIn(batch.digests, ep) }));
+      const { lines } = batch;
       read.caps += batch.caps;
       read.rows += batch.rows;
       read.leftOut += batch.caps - lines.length;

@@ -6,7 +6,7 @@ import { windowStart } from "./window.ts";
 export const CHUNK_ROWS = 16_000_000;
 /** Endpoints whose cards are in hand at once, and about how many rows: those to digest take 350 bytes each. */
 export const BATCH_CAPS = 8_192;
-export const BATCH_ROWS = 1_500_000;
+export const BATCH_ROWS = 900_000;
 /** Endpoints whose sums are in hand at once: what lives longer than a moment is copied by every collection of garbage. */
 export const SLICE_CAPS = 256;
 

@@ -91,11 +91,9 @@ describe("SQL and plain TypeScript", () => {
       const both = [...endpoints, ...again];
       await fill(lake, both);
       const pure = purely(both);
-      for (const chunkRows of [1, 500, undefined]) {
-        const { lines } = await gradeRun(
-          lake.conn,
-          chunkRows ? { now: NOW, caps: "all", chunkRows } : { now: NOW, caps: "all" },
-        );
+      const sizes = [{ chunkRows: 1 }, { chunkRows: 500 }, { batchRows: 1 }, { batchRows: 300 }, {}];
+      for (const size of sizes) {
+        const { lines } = await gradeRun(lake.conn, { now: NOW, caps: "all", ...size });
         expect(lines.map(({ cap }) => cap)).toEqual(pure.map(({ cap }) => cap));
         for (const [i, line] of lines.entries()) expect(line, line.cap).toEqual(pure[i]);
       }

@@ -60,7 +60,7 @@ describe("sql/3x", () => {
     const set = [...variablesOf(new Date("2026-11-15T12:00:00Z")).matchAll(/SET VARIABLE (\w+)/g)].map(
       ([, name]) => name!,
     );
-    const perChunk = ["chunk", "eps"];
+    const perChunk = ["chunk", "eps", "tied"];
     const asked = new Set([...code.matchAll(/param\('(\w+)'\)/g)].map(([, name]) => name!));
     expect([...asked].sort()).toEqual([...set, ...perChunk].sort());
   });
