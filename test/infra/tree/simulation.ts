@@ -75,9 +75,8 @@ export class Simulation {
   /** Every hash of a tile is a node of the second computation, eight levels up for each level of tiles. */
   #checkTile(level: number, n: number, width: number, bytes: Buffer): void {
     if (bytes.length !== width * 32) throw new Error(`${tilePath(level, n, width)} has ${bytes.length} bytes`);
-    for (let i = 0; i < width; i++) {
-      const want = this.levels.node(level * 8, n * TILE_WIDTH + i);
-      if (want.compare(bytes, i * 32, (i + 1) * 32) !== 0) throw new Error(`${tilePath(level, n, width)} hash ${i}`);
+    if (!this.levels.nodes(level * 8, n * TILE_WIDTH, width).equals(bytes)) {
+      throw new Error(`${tilePath(level, n, width)} is not its ${width} hashes`);
     }
   }
 }
@@ -109,9 +108,14 @@ export class Levels {
 
   /** Hash of leaves [index * 2^level, (index + 1) * 2^level). */
   node(level: number, index: number): Buffer {
-    const { bytes, count } = this.#levels[level] ?? { bytes: Buffer.alloc(0), count: 0 };
-    if (index >= count) throw new RangeError(`no node ${index} on level ${level}`);
-    return bytes.subarray(index * 32, (index + 1) * 32);
+    return this.nodes(level, index, 1);
+  }
+
+  /** `count` neighbours of one level. */
+  nodes(level: number, index: number, count: number): Buffer {
+    const held = this.#levels[level];
+    if (!held || index + count > held.count) throw new RangeError(`no node ${index + count - 1} on level ${level}`);
+    return held.bytes.subarray(index * 32, (index + count) * 32);
   }
 
   root(size: number): Buffer {
