@@ -15,6 +15,7 @@ const FOLDER = fileURLToPath(new URL(".", import.meta.url));
 const QUICK: Readonly<Record<string, readonly string[]>> = {
   "grade.bench.ts": ["--quick"],
   "ingest.bench.ts": ["250000", "2"],
+  "stream.bench.ts": ["200000"],
 };
 
 const args = process.argv.slice(2);
