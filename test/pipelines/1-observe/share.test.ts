@@ -1,69 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { planDay, reservedFor } from "../../../pipelines/1-observe/plan.ts";
+import { reservedFor } from "../../../pipelines/1-observe/plan.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
-import type { DayPlan } from "../../../pipelines/record/plan.ts";
-import { END, START, salt } from "./day.ts";
-import { AT_ONCE, type Process, SharedWorld } from "./shared-world.ts";
-import { CAPS, DAY, entry, honest, item, LogMemory, paying } from "./world.ts";
-
-const ALL = [0, 1, 2, 3];
-/** Sellers in every partition of the hosts. */
-const ORIGINS = Array.from({ length: 12 }, (_, i) => `https://s${i}.example`);
-
-/** A world with twelve sellers that are listed, and the day's plan for them. */
-async function listed(caps = CAPS, handler = (world: SharedWorld) => honest(world.rail)) {
-  const world = new SharedWorld(caps);
-  for (const origin of ORIGINS) world.egress.sellers.set(origin, handler(world));
-  const first = await world.process(ALL);
-  for (const origin of ORIGINS) await first.observer.intakeSeller(origin);
-  await first.hosts.close();
-  const plan = planDay({ day: DAY, salt, listed: await new LogMemory(world.log).listed(), caps, now: START });
-  expect(plan.lines.filter(({ covered }) => covered)).toHaveLength(ORIGINS.length);
-  world.atOnce = 0;
-  return { world, plan };
-}
-
-const planned = (plan: DayPlan) =>
-  plan.lines.flatMap(({ calls }) => calls.filter(({ kind }) => kind === "paid")).length;
-const until = async (met: () => boolean) => {
-  for (let n = 0; n < 20_000 && !met(); n++) await new Promise((resolve) => setTimeout(resolve, 1));
-  expect(met()).toBe(true);
-};
-
-/** All observe the plan until every paid call of it has a result in the log; `meanwhile` runs beside. */
-async function observeAll(world: SharedWorld, plan: DayPlan, processes: Process[], meanwhile: () => Promise<void>) {
-  let end: () => void = () => undefined;
-  const over = new Promise<void>((resolve) => {
-    end = resolve;
-  });
-  const spans = processes.map(({ observer }) => observer.observeShare(plan, START, END, over));
-  const moved = meanwhile();
-  await until(() => new Set(world.log.bodies("paid.result").map(({ intent }) => intent)).size === planned(plan));
-  await moved;
-  end();
-  return Promise.all(spans);
-}
-
-/** Every slot of the plan was paid once on the wire, with what the first intent in the log signed. */
-function prove(world: SharedWorld, plan: DayPlan): void {
-  const wire = new Map<string, Set<string>>();
-  for (const { url, payment } of world.egress.paid()) {
-    const host = new URL(url).host;
-    wire.set(host, (wire.get(host) ?? new Set()).add(payment!));
-  }
-  const intents = world.log.envelopes().filter(({ type }) => type === "paid.intent");
-  expect(intents).toHaveLength(planned(plan));
-  const signed = new Set(world.log.bodies("paid.intent").map((intent) => intent.signed_bytes));
-  for (const line of plan.lines) {
-    const calls = line.calls.filter(({ kind }) => kind === "paid").length;
-    expect(wire.get(line.host)?.size, line.host).toBe(calls);
-    for (const payment of wire.get(line.host)!) expect(signed.has(payment), line.host).toBe(true);
-  }
-  // What was settled is what was sent, each once, and nothing is booked twice.
-  expect(world.rail.settled.size).toBe(planned(plan));
-  expect(world.log.bodies("paid.result").every(({ watched, fault }) => watched && fault === null)).toBe(true);
-}
+import { END, START } from "./day.ts";
+import { ALL, AT_ONCE, listed, ORIGINS, observeAll, planned, prove, type SharedWorld, until } from "./shared-world.ts";
+import { CAPS, entry, honest, item, paying } from "./world.ts";
 
 const spentOf = (world: SharedWorld): bigint =>
   world.log.bodies("paid.intent").reduce((sum, { quote }) => sum + parseMoney(quote.price), 0n);

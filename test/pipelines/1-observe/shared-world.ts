@@ -1,12 +1,16 @@
+import { expect } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import type { LogRecord, NewRecord, ReadOptions } from "../../../infra/log/log.ts";
+import type { Log, LogRecord, NewRecord, ReadOptions } from "../../../infra/log/log.ts";
 import type { Ownership, OwnershipListener } from "../../../infra/log/ownership.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { FirstIntents } from "../../../pipelines/1-observe/first-intents.ts";
 import { HostShare } from "../../../pipelines/1-observe/hosts.ts";
 import { createObserver, type Observer } from "../../../pipelines/1-observe/observer.ts";
+import { planDay } from "../../../pipelines/1-observe/plan.ts";
 import type { Caps } from "../../../pipelines/1-observe/spend.ts";
-import { answer, CONTROL, DAY, FakeEgress, FakeLog, FakeRail, FakeWallets, LogMemory } from "./world.ts";
+import type { DayPlan } from "../../../pipelines/record/plan.ts";
+import { END, START, salt } from "./day.ts";
+import { answer, CAPS, CONTROL, DAY, FakeEgress, FakeLog, FakeRail, FakeWallets, honest, LogMemory } from "./world.ts";
 
 /** Hosts that one observer calls at once. */
 export const AT_ONCE = 8;
@@ -36,6 +40,29 @@ export class SharedLog extends FakeLog {
   }
 }
 
+/** The same over a real log; what was confirmed is kept here too, in the log's order. */
+export class RealSharedLog extends SharedLog {
+  constructor(private readonly real: Log) {
+    super();
+  }
+  override async append(records: readonly NewRecord[]) {
+    const places = await this.real.append(records);
+    for (const [i, { offset }] of places.entries()) {
+      this.records.push({ ...records[i]!, offset, appendedAt: new Date(0) });
+    }
+    this.records.sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
+    return places;
+  }
+  override read(topic = "", partition = 0, from = 0, options: ReadOptions = {}) {
+    return this.real.read(topic, partition, from, options);
+  }
+  override bounds(topic = "", partition = 0) {
+    return this.real.bounds(topic, partition);
+  }
+}
+const rank = ({ topic, partition, offset }: LogRecord): string =>
+  `${topic} ${partition} ${String(offset).padStart(16, "0")}`;
+
 /** A share that a test hands out; listeners are heard as those of the consumer group are. */
 export class HandedOut implements Ownership {
   #held = new Set<number>();
@@ -63,8 +90,8 @@ export class HandedOut implements Ownership {
 }
 
 /** One observer process: its memory knows what the log held when it last caught up, and nothing later. */
-export interface Process {
-  ownership: HandedOut;
+export interface Process<Own = Ownership> {
+  ownership: Own;
   hosts: HostShare;
   observer: Observer;
   memory: LogMemory;
@@ -72,14 +99,16 @@ export interface Process {
 }
 
 export class SharedWorld {
-  readonly log = new SharedLog();
   readonly rail = new FakeRail();
   readonly egress = new FakeEgress();
   /** What a clock-bound test sees of all of them: no two requests of one host at once. */
   readonly underWay = new Map<string, number>();
   atOnce = 0;
 
-  constructor(private readonly caps: Caps) {
+  constructor(
+    private readonly caps: Caps,
+    readonly log = new SharedLog(),
+  ) {
     this.egress.sellers.set(CONTROL, () => answer(200, { ok: true }));
     const fetch = this.egress.fetch.bind(this.egress);
     this.egress.fetch = async (request) => {
@@ -97,7 +126,13 @@ export class SharedWorld {
     };
   }
 
-  async process(held: readonly number[] = []): Promise<Process> {
+  async process(held: readonly number[] = []): Promise<Process<HandedOut>> {
+    const ownership = new HandedOut();
+    await ownership.change(held, []);
+    return this.processOf(ownership);
+  }
+
+  async processOf<Own extends Ownership>(ownership: Own): Promise<Process<Own>> {
     const { log, rail, egress } = this;
     const seen = new FakeLog();
     const memory = new LogMemory(seen);
@@ -107,8 +142,6 @@ export class SharedWorld {
       if (records.length > seen.records.length) seen.records.splice(0, seen.records.length, ...records);
     };
     const [logger, clock] = [createLogger("silent"), new FixedClock(`${DAY}T00:00:00.000Z`)];
-    const ownership = new HandedOut();
-    await ownership.change(held, []);
     const firsts = await FirstIntents.open(log);
     const hosts = await HostShare.open({ ownership, partitions: log.partitions, catchUp, logger });
     const observer = createObserver({
@@ -121,4 +154,67 @@ export class SharedWorld {
     });
     return { ownership, hosts, observer, memory, clock };
   }
+}
+
+export const ALL = [0, 1, 2, 3];
+/** Sellers in every partition of the hosts. */
+export const ORIGINS = Array.from({ length: 12 }, (_, i) => `https://s${i}.example`);
+
+/** A world with twelve sellers that are listed, and the day's plan for them. */
+export async function listed(caps = CAPS, handler = (world: SharedWorld) => honest(world.rail), log = new SharedLog()) {
+  const world = new SharedWorld(caps, log);
+  for (const origin of ORIGINS) world.egress.sellers.set(origin, handler(world));
+  const first = await world.process(ALL);
+  for (const origin of ORIGINS) await first.observer.intakeSeller(origin);
+  await first.hosts.close();
+  const plan = planDay({ day: DAY, salt, listed: await new LogMemory(world.log).listed(), caps, now: START });
+  expect(plan.lines.filter(({ covered }) => covered)).toHaveLength(ORIGINS.length);
+  world.atOnce = 0;
+  return { world, plan };
+}
+
+export const planned = (plan: DayPlan) =>
+  plan.lines.flatMap(({ calls }) => calls.filter(({ kind }) => kind === "paid")).length;
+export const until = async (met: () => boolean) => {
+  for (let n = 0; n < 100_000 && !met(); n++) await new Promise((resolve) => setTimeout(resolve, 1));
+  expect(met()).toBe(true);
+};
+
+/** All observe the plan until every paid call of it has a result in the log; `meanwhile` runs beside. */
+export async function observeAll(
+  world: SharedWorld,
+  plan: DayPlan,
+  processes: Process[],
+  meanwhile: () => Promise<void>,
+) {
+  let end: () => void = () => undefined;
+  const over = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  const spans = processes.map(({ observer }) => observer.observeShare(plan, START, END, over));
+  const moved = meanwhile();
+  await until(() => new Set(world.log.bodies("paid.result").map(({ intent }) => intent)).size === planned(plan));
+  await moved;
+  end();
+  return Promise.all(spans);
+}
+
+/** Every slot of the plan was paid once on the wire, with what the first intent in the log signed. */
+export function prove(world: SharedWorld, plan: DayPlan): void {
+  const wire = new Map<string, Set<string>>();
+  for (const { url, payment } of world.egress.paid()) {
+    const host = new URL(url).host;
+    wire.set(host, (wire.get(host) ?? new Set()).add(payment!));
+  }
+  const intents = world.log.envelopes().filter(({ type }) => type === "paid.intent");
+  expect(intents).toHaveLength(planned(plan));
+  const signed = new Set(world.log.bodies("paid.intent").map((intent) => intent.signed_bytes));
+  for (const line of plan.lines) {
+    const calls = line.calls.filter(({ kind }) => kind === "paid").length;
+    expect(wire.get(line.host)?.size, line.host).toBe(calls);
+    for (const payment of wire.get(line.host)!) expect(signed.has(payment), line.host).toBe(true);
+  }
+  // What was settled is what was sent, each once, and nothing is booked twice.
+  expect(world.rail.settled.size).toBe(planned(plan));
+  expect(world.log.bodies("paid.result").every(({ watched, fault }) => watched && fault === null)).toBe(true);
 }
