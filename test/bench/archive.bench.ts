@@ -1,0 +1,86 @@
+/**
+ * One day of free handshakes out of the lake and into the archive: exported, packed, put, read back, unpacked, counted,
+ * signed, published and deleted; against `zstd -3` and `sha256sum` of the same bytes, one after the other.
+ * Run: npx tsx test/bench/archive.bench.ts [rows]
+ */
+import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { decompress } from "zstd-napi";
+import { makeArchive } from "../../pipelines/5-archive/archive.ts";
+import { handshake } from "../pipelines/2-ingest/records.ts";
+import { ArchiveWorld, fileKeyOf } from "../pipelines/5-archive/world.ts";
+import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
+
+const ROWS = Number(process.argv[2] ?? 1_000_000);
+const DAY = "2026-11-10";
+const DUE = "2027-03-01T00:00:00.000Z";
+
+/** Rows of 5,000 endpoints as the lake has them, made in the engine: what is measured begins where they are. */
+const ROWS_SQL = `
+INSERT INTO event BY NAME
+WITH made AS (SELECT i, 'cap_' || substr(upper(sha256(((i % 5000)::VARCHAR))), 1, 26) AS cap,
+  'rec_' || substr(upper(sha256('r' || i)), 1, 26) AS id, TIMESTAMP '${DAY} 00:00:00' + to_milliseconds((i * 86400000 // ${ROWS})::BIGINT) AS t
+  FROM range(${ROWS}) r(i))
+SELECT id AS event_id, 'handshake' AS type, cap AS key, cap, 'observations.free' AS topic,
+  ((('0x' || sha256(cap)[1:2])::INTEGER >> 2) >> 5)::USMALLINT AS part, 0 AS log_offset, DATE '1970-01-01' AS scope,
+  t AS observed_at, t AS appended_at, 'bench/1' AS producer, 1 AS v, NULL AS extra,
+  '{"slot":{"block":80000,"minute":' || (i % 360) || '},"planned":"free","state":"asked","live":true,"honest":true,"wall":false,' ||
+  '"fault":null,"status":402,"latency_ms":' || (80 + i % 900) || '.25,"price":"0.020000","pay_to":"0x1111111111111111111111111111111111111111",' ||
+  '"terms":{"sha256":"' || sha256(cap) || '","protocols":["x402"],"x402_version":1,"offers":[{"scheme":"exact","network":"eip155:8453",' ||
+  '"network_raw":"base","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","pay_to":"0x1111111111111111111111111111111111111111",' ||
+  '"amount_atomic":"20000","decimals":6,"price":"0.020000","max_timeout_s":60,"payable":true}],"defects":[],"schema_sha256":null},"differs":[]}' AS body
+FROM made`;
+const SAMPLES_SQL = `
+INSERT INTO samples BY NAME SELECT cap, event_id AS obs_id, observed_at AS t, 0 AS kind, 1.0 AS w, TRUE AS live
+FROM event WHERE producer = 'bench/1'`;
+
+/** What the tools take of these bytes, children's CPU by the shell's own clock. */
+async function byTools(path: string): Promise<Cost> {
+  const script = `TIMEFORMAT='%R %U %S'; time { zstd -q -3 -c '${path}' > '${path}.zst'; sha256sum '${path}' > /dev/null; }`;
+  const { stderr } = await promisify(execFile)("bash", ["-c", script]);
+  const [wall = 0, user = 0, system = 0] = stderr.trim().split("\n").at(-1)!.split(" ").map(Number);
+  return { wall, cpu: user + system };
+}
+
+const world = await ArchiveWorld.open();
+try {
+  // One real row of every bucket: its evidence is frozen, so that the made ones, below it, are none of its business.
+  await world.ingest.append(...Array.from({ length: 400 }, (_, n) => handshake(`s${n}`, `${DAY}T00:00:00.000Z`)));
+  await world.freeze(DUE);
+  await world.ingest.lake.run(ROWS_SQL);
+  await world.ingest.lake.run(SAMPLES_SQL);
+  await world.ingest.lake.run("CHECKPOINT");
+  let last = performance.now();
+  const steps = new Map<string, number>();
+  const onStep = (step: string) => {
+    const now = performance.now();
+    steps.set(step, (steps.get(step) ?? 0) + now - last);
+    last = now;
+  };
+  const whole = await timed(() => makeArchive(world.archiveParts({ onStep }), new Date(DUE)));
+  for (const [step, ms] of steps) console.log(`until ${step.padEnd(14)} ${(ms / 1000).toFixed(2).padStart(7)} s`);
+  const leaves = (await world.filed()).filter(({ manifest }) => manifest.rows > 0);
+  const texts = await Promise.all(
+    leaves.map(async (leaf) => decompress((await world.publicStore.get(fileKeyOf(leaf)))!.bytes)),
+  );
+  const path = join(world.ingest.dir, "day.ndjson");
+  await writeFile(path, Buffer.concat(texts));
+  const bytes = texts.reduce((sum, text) => sum + text.length, 0);
+  const packed = leaves.reduce((sum, { manifest }) => sum + manifest.bytes, 0);
+  const tools = await byTools(path);
+  const rows = leaves.reduce((sum, { manifest }) => sum + manifest.rows, 0);
+  console.log(`${rows} rows, ${(bytes / 1e6).toFixed(1)} MB of lines, ${(packed / 1e6).toFixed(1)} MB packed`);
+  console.log(`archive, the whole way     ${shown(whole)}`);
+  console.log(`zstd -3, then sha256sum    ${shown(tools)}`);
+  ratio("archive a day: zstd -3 and sha256sum of it", against(whole, tools), "<= 1");
+  const part = (...names: string[]): Cost => ({
+    wall: names.reduce((sum, name) => sum + (steps.get(name) ?? 0) / 1000, 0),
+    cpu: Number.NaN,
+  });
+  const filing = part("packed", "put", "read back");
+  ratio("of it packing, putting, reading back", `${(filing.wall / tools.wall).toFixed(2)} wall`, "");
+} finally {
+  await world.close();
+}

@@ -1,0 +1,115 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { once } from "node:events";
+import { cp, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { addDays } from "../../../pipelines/record/time.ts";
+import { proveRecord } from "../../helpers/prove-record.ts";
+import { handshake } from "../2-ingest/records.ts";
+import { openTestLake } from "../2-ingest/world.ts";
+import { TRUST } from "../4-publish/world.ts";
+import { ArchiveWorld, fileKeyOf } from "./world.ts";
+
+const FIRST = "2026-11-10";
+const DAYS = 30;
+const NOW = `${addDays(FIRST, 110 + DAYS)}T00:00:00.000Z`;
+const KILLS = 3;
+const CHILD = fileURLToPath(new URL("./archive-child.ts", import.meta.url));
+
+/** The job over this folder, as the leader of a process group. Resolves when it has begun. */
+async function begin(dir: string): Promise<{ child: ChildProcess; output: () => string }> {
+  const argv = ["--import", "tsx", CHILD, dir, NOW];
+  const child = spawn(process.execPath, argv, { detached: true, stdio: ["ignore", "pipe", "pipe"] });
+  let output = "";
+  child.stdout!.setEncoding("utf8").on("data", (text: string) => {
+    output += text;
+  });
+  let errors = "";
+  child.stderr!.setEncoding("utf8").on("data", (text: string) => {
+    errors += text;
+  });
+  await new Promise<void>((resolve, reject) => {
+    child.stdout!.once("data", () => resolve());
+    child.once("close", () => reject(new Error(`the job ended before it had begun: ${errors}`)));
+  });
+  return { child, output: () => output };
+}
+
+/** It may have ended by then. */
+function killGroup({ pid }: ChildProcess): void {
+  try {
+    process.kill(-pid!, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+interface Where {
+  lake: string[];
+  files: string[];
+  manifests: number;
+}
+
+/** Rows of the lake, and of the files that the published log names. */
+async function where(dir: string): Promise<Where> {
+  const lake = await openTestLake(join(dir, "lake.duckdb"));
+  const store = await openDirectoryStore(join(dir, "public"));
+  try {
+    const rows = await lake.all<{ event_id: string }>("SELECT event_id FROM event WHERE type = 'handshake'");
+    const { leaves } = await proveRecord(store, { trust: TRUST });
+    const filed = leaves.filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
+    const files: string[] = [];
+    for (const leaf of filed) {
+      const text = decompress((await store.get(fileKeyOf(leaf)))!.bytes).toString("utf8");
+      for (const line of text.split("\n").filter(Boolean))
+        files.push((JSON.parse(line) as { record_id: string }).record_id);
+    }
+    return { lake: rows.map(({ event_id }) => event_id), files, manifests: filed.length };
+  } finally {
+    await lake.close();
+    await store.close();
+  }
+}
+
+test("killed from outside at any moment, no row is lost and none is in two files; the last run files the rest", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "archive-killed-"));
+  const world = await ArchiveWorld.open();
+  const records = Array.from({ length: DAYS }, (_, n) => addDays(FIRST, n)).flatMap((day) =>
+    ["a", "b", "c"].map((name) => handshake(name, `${day}T05:00:00.000Z`)),
+  );
+  const input = records.map(({ eventId }) => eventId).sort();
+  try {
+    await world.ingest.append(...records);
+    await world.freeze(`${addDays(FIRST, 109)}T00:00:00.000Z`);
+    await world.ingest.lake.close();
+    for (const name of ["private", "public", "lake.duckdb"]) {
+      await cp(join(world.ingest.dir, name), join(dir, name), { recursive: true });
+    }
+    for (let n = 0; n < KILLS; n++) {
+      const { child } = await begin(dir);
+      const ended = once(child, "close");
+      const afterMs = randomInt(1, 1_500);
+      console.log(`kill ${n} after ${afterMs} ms`);
+      await new Promise((resolve) => setTimeout(resolve, afterMs));
+      killGroup(child);
+      await ended;
+      const { lake, files } = await where(dir);
+      expect([...new Set([...lake, ...files])].sort()).toEqual(input);
+      expect(new Set(files).size).toBe(files.length);
+    }
+    const { child, output } = await begin(dir);
+    const [code] = (await once(child, "close")) as [number];
+    expect([code, output().includes('"files"')]).toEqual([0, true]);
+    const { lake, files, manifests } = await where(dir);
+    expect([lake, files.sort(), manifests]).toEqual([[], input, DAYS * 4]);
+  } finally {
+    await world.close();
+    await rm(dir, { recursive: true, force: true });
+  }
+}, 300_000);
