@@ -38,7 +38,7 @@ export function touchstone(args: readonly string[], settings: Record<string, str
     said,
     ended,
     async says(pattern) {
-      for (let i = 0; i < 1_200; i++) {
+      for (let i = 0; i < 6_000; i++) {
         const match = said.out.match(pattern);
         if (match) return match;
         if (child.exitCode !== null) break;
