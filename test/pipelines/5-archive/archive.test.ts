@@ -1,9 +1,11 @@
+import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
 import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
+import { Leaf } from "../../../pipelines/record/leaf.ts";
 import { ARCHIVE_SUBJECTS } from "../../../pipelines/record/vocabulary.ts";
 import { capOf, correction, handshake, intent, later, listing, result, TERMS } from "../2-ingest/records.ts";
 import { JWKS } from "../4-publish/world.ts";
@@ -97,6 +99,13 @@ describe("the archive of a day", () => {
       const object = (await world.publicStore.get(archiveManifestKey(manifest.id)))!;
       expect(Buffer.from(object.bytes).toString("utf8")).toBe(canonicalText(manifest));
     }
+  });
+
+  test("has leaves that read the same for good: the first one is the golden one, byte for byte", async () => {
+    const golden = readFileSync(new URL("./archive-leaf.golden.json", import.meta.url), "utf8");
+    const [first] = await world.filed();
+    expect(`${canonicalText(first)}\n`).toBe(golden);
+    expect(Leaf.parse(JSON.parse(golden))).toMatchObject({ kind: "archive", supersedes: null, reason: null });
   });
 
   test("has one RFC 8785 line a probe, ascending by capability and record", async () => {
