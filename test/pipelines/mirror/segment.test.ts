@@ -1,13 +1,16 @@
-import { expect, it } from "vitest";
-import { decompress } from "zstd-napi";
+import { randomInt } from "node:crypto";
+import { beforeAll, expect, it } from "vitest";
+import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Store, StoredObject } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
+import type { Source } from "../../../pipelines/mirror/source.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
+import { drawing, LIES, type Lie, LyingSource } from "./lies.ts";
 
 /** A store in memory: a thousand fsyncs would say nothing here and take seconds. */
 class MemoryStore implements Store {
@@ -35,47 +38,55 @@ class MemoryStore implements Store {
   async close() {}
 }
 
+const SIZE = 65_539;
+const entries = Array.from({ length: SIZE }, (_, i) =>
+  Buffer.from(`{"at":"${NOW}","capability_id":"c","index":${i},"kind":"delisting","seq":${i}}`),
+);
+const SEGMENT = "segment/0.ndjson.zst";
+const theirs = new MemoryStore();
+let given: { log: string; witness: string };
+
+beforeAll(async () => {
+  const record = await PublicRecord.open();
+  await record.close();
+  const { keys: signers, trust } = record;
+  given = keysOf(record);
+  const grown = grow(EMPTY_LIVE, entries);
+  await writeTree(theirs, grown);
+  const by = [
+    { ...trust.log, sign: signers.log.sign },
+    { ...trust.witness!, sign: signers.witness.sign },
+  ] as const;
+  const head = { origin: ORIGIN, size: SIZE, root: grown.live.tree.root() };
+  await theirs.create("checkpoint", signCheckpoint(head, ...by, new Date(NOW)));
+}, 120_000);
+
+const honest: Source = {
+  name: "memory",
+  get: async (key) => (await theirs.get(key))?.bytes ?? null,
+  close: async () => undefined,
+};
+const mirrored = async (source: Source) => {
+  const [publicStore, stateStore] = [new MemoryStore(), new MemoryStore()];
+  const run = mirrorOnce({ source, publicStore, stateStore, clock: new FixedClock(NOW), keys: given });
+  return { run, publicStore };
+};
+
 it.each([
   ["copies the segment of 65,536 leaves instead of its bundles, and makes those", true],
   ["makes the segment from the bundles that it proved where the source has none", false],
 ])(
   "%s",
-  async (_, given) => {
-    const {
-      keys: signers,
-      trust,
-      ...record
-    } = await PublicRecord.open().then(async (one) => {
-      await one.close();
-      return { keys: one.keys, trust: one.trust, given: keysOf(one) };
-    });
-    const size = 65_539;
-    const entries = Array.from({ length: size }, (_, i) =>
-      Buffer.from(`{"at":"${NOW}","capability_id":"c","index":${i},"kind":"delisting","seq":${i}}`),
-    );
-    const grown = grow(EMPTY_LIVE, entries);
-    const [theirs, publicStore, stateStore] = [new MemoryStore(), new MemoryStore(), new MemoryStore()];
-    await writeTree(theirs, grown);
-    const by = [
-      { ...trust.log, sign: signers.log.sign },
-      { ...trust.witness!, sign: signers.witness.sign },
-    ] as const;
-    const head = { origin: ORIGIN, size, root: grown.live.tree.root() };
-    await theirs.create("checkpoint", signCheckpoint(head, ...by, new Date(NOW)));
-
+  async (_, has) => {
     const asked: string[] = [];
-    const get = async (key: string) => {
+    const get: Source["get"] = async (key, maxBytes) => {
       asked.push(key);
-      return key === "segment/0.ndjson.zst" && !given ? null : ((await theirs.get(key))?.bytes ?? null);
+      return key === SEGMENT && !has ? null : honest.get(key, maxBytes);
     };
-    const source = { name: "memory", get, close: async () => undefined };
-    const done = await mirrorOnce({
-      ...{ source, publicStore, stateStore, clock: new FixedClock(NOW) },
-      keys: record.given,
-    });
-    expect(done).toMatchObject({ result: "synced", size, fetched: given ? 2 : 257 });
-    expect(asked.filter((key) => key.startsWith("tile/entries/"))).toHaveLength(given ? 1 : 257);
-    const segment = decompress((await publicStore.get("segment/0.ndjson.zst"))!.bytes);
+    const { run, publicStore } = await mirrored({ ...honest, get });
+    expect(await run).toMatchObject({ result: "synced", size: SIZE, fetched: has ? 2 : 257, owed: [] });
+    expect(asked.filter((key) => key.startsWith("tile/entries/"))).toHaveLength(has ? 1 : 257);
+    const segment = decompress((await publicStore.get(SEGMENT))!.bytes);
     const lines = entries.slice(0, 65_536).flatMap((entry) => [entry, Buffer.from("\n")]);
     expect(segment.equals(Buffer.concat(lines))).toBe(true);
     const ours = [...publicStore.objects.keys()].sort();
@@ -84,6 +95,62 @@ it.each([
       const [own, copy] = [theirs.objects.get(key)!, publicStore.objects.get(key)!].map(({ bytes }) => bytes);
       expect([key, Buffer.compare(own!, copy!)]).toEqual([key, 0]);
     }
+  },
+  120_000,
+);
+
+const SEED = randomInt(2 ** 31);
+const draw = drawing(SEED);
+const lies = (Object.keys(LIES) as Lie[]).filter((lie) => lie !== "missing");
+it.each(lies)(
+  `a segment, %s: nothing of it is exposed, and it is named (seed ${SEED})`,
+  async (lie) => {
+    const { run, publicStore } = await mirrored(new LyingSource(honest, SEGMENT, lie, draw()));
+    const done = await run.then(
+      () => null,
+      (error: Error) => error,
+    );
+    if (done === null) {
+      // A flipped bit that changes nothing of the leaves: they are proven all the same.
+      expect(lie).toBe("tampered");
+      return;
+    }
+    expect(done.message).toContain(SEGMENT);
+    expect([...publicStore.objects.keys()]).toEqual([]);
+  },
+  60_000,
+);
+
+const stack = (count: number, packedWith: (text: string) => Buffer) =>
+  packedWith(
+    entries
+      .slice(0, count)
+      .map((entry) => `${entry.toString()}\n`)
+      .join(""),
+  );
+it.each<[string, () => Buffer, RegExp]>([
+  ["a line less", () => stack(65_535, (text) => compress(Buffer.from(text))), /65535 lines/],
+  ["a line more", () => stack(65_537, (text) => compress(Buffer.from(text))), /more than 65536 lines/],
+  ["its last newline gone", () => stack(65_536, (text) => compress(Buffer.from(text.trimEnd()))), /within a line/],
+  [
+    "one leaf changed",
+    () => stack(65_536, (text) => compress(Buffer.from(text.replace('"seq":7}', '"seq":8}')))),
+    /got [0-9a-f]{64}/,
+  ],
+  ["zeros without end", () => compress(Buffer.alloc(300_000_000)), /a line of more than 65535 bytes/],
+  [
+    "two frames",
+    () => stack(65_536, (text) => Buffer.concat([compress(Buffer.from(text)), compress(Buffer.from(""))])),
+    /behind the end/,
+  ],
+])(
+  "a segment with %s is refused",
+  async (_, bytes, says) => {
+    const told = bytes();
+    const get: Source["get"] = async (key, maxBytes) => (key === SEGMENT ? told : honest.get(key, maxBytes));
+    const { run, publicStore } = await mirrored({ ...honest, get });
+    await expect(run).rejects.toThrow(says);
+    expect([...publicStore.objects.keys()]).toEqual([]);
   },
   60_000,
 );
