@@ -1,9 +1,11 @@
--- New endpoints as the caller worked them out (JSON array); they are touched, so that `site` knows their domain.
+-- New endpoints as the caller worked them out (JSON array); they are touched, so that `site` knows their domain. An url that
+-- was only asked about is not in the record yet, and its records may be in another's lake: the ask alone touches nothing.
 -- grain: one capability
--- reads: the variable `endpoints`
+-- reads: the variables `endpoints` and `endpoints_topic`, site
 -- writes: endpoint, temp touched
 CREATE OR REPLACE TEMP TABLE endpoint_new AS
 SELECT unnest(from_json(getvariable('endpoints'), '[{"cap": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR", "tool": "VARCHAR",
   "host": "VARCHAR", "domain": "VARCHAR", "ours": "BOOLEAN"}]'), recursive := true);
 INSERT INTO endpoint BY NAME FROM endpoint_new;
-INSERT INTO touched SELECT cap FROM endpoint_new ANTI JOIN touched USING (cap);
+INSERT INTO touched SELECT cap FROM endpoint_new ANTI JOIN touched USING (cap)
+WHERE getvariable('endpoints_topic') <> 'asks' OR cap IN (SELECT cap FROM site);

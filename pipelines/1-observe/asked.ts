@@ -3,6 +3,7 @@ import type { BodyOf, Claims } from "../record/bodies.ts";
 import { capId, plannedSlot } from "../record/ids.ts";
 import type { ListedCap } from "../record/memory.ts";
 import { blockOf, blockStart } from "../record/time.ts";
+import type { METHODS } from "../record/vocabulary.ts";
 import { HANDSHAKE_OF, requestOf, type Tools } from "./call.ts";
 import type { ListedClaim } from "./claims.ts";
 import { type Knock, type KnockTools, knock } from "./handshake.ts";
@@ -77,7 +78,8 @@ export async function knockAsked(tools: KnockOnce, one: ListedCap, clock: Clock)
       slot: plannedSlot(block, minute),
       attempt: HANDSHAKE_OF.asked,
       at,
-      body: { slot, planned: "asked", ...seen.body },
+      // Nothing else in the capability's partition may say where it lives: the ask lies in its host's.
+      body: { slot, planned: "asked", url: one.url, method: one.method as (typeof METHODS)[number], ...seen.body },
     }),
   ]);
   // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.

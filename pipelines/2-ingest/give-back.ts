@@ -14,13 +14,16 @@ export async function giveBack(lake: Lake, held: readonly number[], partitions: 
     await tx.run(
       "CREATE TABLE IF NOT EXISTS thefts (cap VARCHAR, pay_to VARCHAR, domain VARCHAR, blocks INTEGER, last TIMESTAMP)",
     );
-    const place = { given, shift: 6 - Math.log2(partitions) };
+    const place = { given, held, shift: 6 - Math.log2(partitions) };
     await tx.run("SET VARIABLE given = $place", { place: JSON.stringify(place) });
     await tx.run(sql("29_give_back"));
     // Asks lie where their host does, whatever capability they name: what is left of them says what is still known.
     await tx.run("CREATE OR REPLACE TEMP TABLE stage AS FROM event WHERE topic = 'asks'");
     await tx.run("DELETE FROM asked; DELETE FROM looked; DELETE FROM demand");
     await tx.run(sql("46_asks"));
-    await tx.run("DELETE FROM endpoint WHERE part_of(cap) IN (FROM given_back) AND cap NOT IN (SELECT cap FROM asked)");
+    // Also of a partition that was given back before, whose ask lay in one that is given back now.
+    await tx.run(
+      "DELETE FROM endpoint WHERE part_of(cap) NOT IN (FROM still_held) AND cap NOT IN (SELECT cap FROM asked)",
+    );
   });
 }

@@ -62,6 +62,9 @@ const Handshake = z.looseObject({
   /** Which plan it stood in: a free knock, or the first leg of a paid call that met no 402 to pay. */
   planned: z.enum(["free", "paid", "asked"]),
   state: z.enum(HANDSHAKE_STATES),
+  /** Of one that was asked for: where it was knocked, and with which verb. */
+  url: z.string().max(4096).optional(),
+  method: z.enum(METHODS).optional(),
   live: z.boolean(),
   /** null when nothing was answered that could be compared. */
   honest: z.boolean().nullable(),

@@ -15,17 +15,40 @@ export const TOOLS: Record<string, Tool> = {
   go: {
     command: ["go", "version"],
     install: "Go 1.26 or newer",
-    needs: ["go.test.ts", "s3.test.ts", "market.test.ts", "schedules-real.test.ts", "flow-faults.test.ts"],
+    needs: [
+      "go.test.ts",
+      "s3.test.ts",
+      "market.test.ts",
+      "schedules-real.test.ts",
+      "flow-faults.test.ts",
+      "owners.test.ts",
+    ],
   },
   java: {
     command: ["java", "-version"],
     install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",
-    needs: ["log.test.ts", "log-faults.test.ts", "market.test.ts", "schedules-real.test.ts", "flow-faults.test.ts"],
+    needs: [
+      "log.test.ts",
+      "log-faults.test.ts",
+      "market.test.ts",
+      "schedules-real.test.ts",
+      "flow-faults.test.ts",
+      "owners.test.ts",
+      "members.test.ts",
+    ],
   },
   maven: {
     command: ["mvn", "-version"],
     install: "apt-get install maven",
-    needs: ["log.test.ts", "log-faults.test.ts", "market.test.ts", "schedules-real.test.ts", "flow-faults.test.ts"],
+    needs: [
+      "log.test.ts",
+      "log-faults.test.ts",
+      "market.test.ts",
+      "schedules-real.test.ts",
+      "flow-faults.test.ts",
+      "owners.test.ts",
+      "members.test.ts",
+    ],
   },
 };
 
