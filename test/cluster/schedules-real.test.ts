@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => engines.stop());
 
 describe.concurrent("random schedules over a real broker and a real S3 server", () => {
-  test.each(SEEDS)("seed %i", async (seed) => {
+  test.each(SEEDS)("seed %i", { timeout: 600_000 }, async (seed) => {
     const bed = await realBed(engines, `seed-${seed}`);
     try {
       const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));

@@ -1,14 +1,15 @@
 import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest, type Ingest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
-import { openTestLake } from "../pipelines/2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { Lever } from "./lever.ts";
 import type { Job, Who } from "./schedule.ts";
@@ -49,13 +50,17 @@ export interface Process {
   close(): Promise<void>;
 }
 
-/** What is opened in bad weather is opened again. */
+const OPEN_TRIES = 60;
+const OPEN_PAUSE_MS = 300;
+
+/** What is opened in bad weather is opened again: some brokers take their time to notice that one of them died. */
 export async function stubborn<T>(open: () => Promise<T>): Promise<T> {
   for (let n = 1; ; n++) {
     try {
       return await open();
     } catch (error) {
-      if (n === 10) throw error;
+      if (n === OPEN_TRIES) throw error;
+      await new Promise((resolve) => setTimeout(resolve, OPEN_PAUSE_MS));
     }
   }
 }
@@ -66,7 +71,9 @@ export async function openProcess(bed: Bed, who: Who, clock: ProcessClock): Prom
   const log = lever.over(await stubborn(() => bed.openLog()));
   const stores = await stubborn(() => bed.openStores());
   const [privateStore, publicStore] = [lever.over(stores.privateStore), lever.over(stores.publicStore)];
-  const opened = await openTestLake(join(bed.dir, `lake-${who}.duckdb`));
+  // Small lakes: threads of the engine's own would only wait for each other.
+  const settings = { memoryLimit: "256MB", threads: 1, init: INGEST_TABLES, readers: 1 };
+  const opened = await openLake(join(bed.dir, `lake-${who}.duckdb`), settings);
   const lake = lever.overLake(opened);
   const { partitions } = log;
   const shared = { privateStore, clock, logger: createLogger("silent"), metrics: createMetrics() };

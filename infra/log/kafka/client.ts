@@ -33,9 +33,19 @@ const creator = (logger: Logger) => () => (entry: unknown) => {
   logger.debug({ kafka: namespace, ...log }, log.message);
 };
 
+/**
+ * In an order of its own: through all its tries a client stays with the first broker that takes its connection, and what
+ * stands in front of a dead one may take it and close it again. Whoever opens once more begins with another.
+ */
+const anyOrder = (brokers: readonly string[]): string[] =>
+  brokers
+    .map((broker) => ({ broker, lot: Math.random() }))
+    .sort((a, b) => a.lot - b.lot)
+    .map(({ broker }) => broker);
+
 const common = (place: KafkaPlace) => ({
   clientId: "touchstone",
-  brokers: [...place.brokers],
+  brokers: anyOrder(place.brokers),
   connectionTimeout: CONNECT_MS,
   requestTimeout: REQUEST_MS,
   ...(place.ssl ? { ssl: true } : {}),
