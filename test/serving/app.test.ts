@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLogger } from "../../infra/telemetry.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { EMPTY_DAY_ID, emptyDayDraft } from "../helpers/archive-draft.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -11,6 +12,7 @@ let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
+  await record.publish([emptyDayDraft(record.keys.cards)]);
   serving = await servingOver(record);
 });
 afterAll(() => record.close());
@@ -19,6 +21,7 @@ afterAll(() => record.close());
 const ADDRESS: Record<string, string> = {
   check: checkPath({ url: SUM.url }),
   trust: `/v1/trust/${capOf(SUM)}`,
+  archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
   endpointPage: `/endpoint/${capOf(SUM)}`,
   "object-tile": "/tile/0/000.p/2",
@@ -66,7 +69,7 @@ describe("addresses that are none", () => {
     "/docs/package",
     "/docs/check-before-you-pay.md",
     "/tile/0/000",
-    "/tile/0/000.p/3",
+    "/tile/0/000.p/4",
     "/tile/../generation/00000000000000000000",
     "/keys/../../keys/keyring.json",
     "/index/",
@@ -121,7 +124,7 @@ describe("readiness", () => {
     expect((await ready.get("/readyz")).status).toBe(503);
     expect((await ready.get("/livez")).status).toBe(200);
     await ready.follower.refresh();
-    expect(await (await ready.get("/readyz")).text()).toBe("ok, 2 leaves\n");
+    expect(await (await ready.get("/readyz")).text()).toBe("ok, 3 leaves\n");
   });
 });
 
