@@ -158,6 +158,21 @@ describe("the line of asks", () => {
     expect(await turn(line())).toEqual(["https://broken.example/1"]);
   });
 
+  test("where observers share the hosts each looks at its own; what changes hands is looked at once", async () => {
+    const [one, two] = [new Set(["one.example"]), new Set(["two.example:8443"])];
+    const owns = (hosts: Set<string>) => ({ hosts: { owns: (host: string) => hosts.has(host) } });
+    const [first, second] = [line(owns(one)), line(owns(two))];
+    await put(["https://one.example/a", T0 - 3_000], ["https://two.example:8443/b", T0 - 2_000]);
+    expect(await turn(first)).toEqual(["https://one.example/a"]);
+    expect(await turn(second)).toEqual(["https://two.example:8443/b"]);
+    await put(["https://one.example/c", T0 - 1_000], ["https://two.example:8443/d", T0 - 500]);
+    two.add("one.example");
+    one.clear();
+    expect(await turn(first)).toEqual([]);
+    expect((await turn(second)).sort()).toEqual(["https://one.example/c", "https://two.example:8443/d"]);
+    expect(await turn(first)).toEqual([]);
+  });
+
   test("an ask has had its time after thirty days", async () => {
     await put(
       ["https://late.example/1", T0 - 30 * 24 * HOUR - 1],
