@@ -69,7 +69,8 @@ export async function makeRecord(cards: number): Promise<BenchRecord> {
   };
 }
 
-function endpoint(i: number): Draft[] {
+/** Listing and card of endpoint i. */
+export function endpoint(i: number): Draft[] {
   const spec = specOf(i);
   const { components, ...plain } = cardOf(spec);
   const share = (at: number): number => Number(((hashOf(i * 7 + at).charCodeAt(at % 8) % 97) / 97).toFixed(6));
