@@ -125,12 +125,13 @@ async function compare(broker: string, dir: string): Promise<void> {
     const out = join(dir, peer.name.replace(/\W+/g, "-"));
     await mkdir(out);
     const place = { broker, topic: `${PREFIX}.${TOPIC}`, rows: ROWS, partitions: PARTITIONS, out };
-    const speed = await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place));
-    ratio(
-      `stream: ingest of ${peer.name}`,
-      (ours / speed).toFixed(2),
-      peer.name.startsWith("Spark") ? "2 or more" : "above 1",
-    );
+    try {
+      const speed = await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place));
+      ratio(`stream: ingest of ${peer.name}`, (ours / speed).toFixed(2), peer.aim);
+    } catch (error) {
+      // What others' software does here says nothing of ours.
+      console.log(`${peer.name} gave no figure: ${(error as Error).message}`);
+    }
   }
 }
 

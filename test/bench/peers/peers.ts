@@ -12,6 +12,8 @@ const file = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 /** Somebody else's way from a Kafka topic to Parquet files. */
 export interface Peer {
   name: string;
+  /** What our ingest is to be of its speed. */
+  aim: string;
   script: string;
   /** What it needs beyond the broker, with how to get it. */
   missing(): string | null;
@@ -26,12 +28,14 @@ const pip = (packages: string): string =>
 export const PEERS: readonly Peer[] = [
   {
     name: "librdkafka + polars",
+    aim: "above 1",
     script: file("polars_stream.py"),
     missing: () => (imports("confluent_kafka, polars") ? null : pip("confluent-kafka polars")),
     more: (partitions) => [String(partitions)],
   },
   {
     name: "Spark Structured Streaming local[2], warm",
+    aim: "2 or more",
     script: file("spark_stream.py"),
     missing() {
       if (!imports("pyspark")) return pip("pyspark==4.0.1");
