@@ -42,6 +42,7 @@ const MORE: readonly (readonly [string, string])[] = [
   ["/docs/schedule", "Who is called and paid"],
   ["/docs/corrections", "Corrections and disputes"],
   ["/docs/evidence", "Evidence"],
+  ["/docs/archive", "Archive"],
   ["/docs/mirror", "Mirrors"],
   ["/docs/audit", "Audit"],
   ["/docs/deploy", "Running it"],
