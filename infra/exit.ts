@@ -15,7 +15,7 @@ export const EXIT = {
   storage: 6,
   /** This is not our log, or records are lost: an operator has to look. */
   record: 7,
-  /** Another process holds the lake. */
+  /** Another process holds the lake, or the partitions. */
   busy: 8,
   /** A mirror's source shows fewer leaves than were proven before. */
   rollback: 9,
@@ -61,6 +61,8 @@ const BY_ERROR: Record<string, ExitName> = {
   NotOurLog: "record",
   RecordsLost: "record",
   LakeBusy: "busy",
+  Outrun: "busy",
+  HandsChanged: "busy",
   MirrorUsage: "usage",
   BadUrl: "usage",
   MirrorBusy: "busy",

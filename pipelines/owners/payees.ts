@@ -3,7 +3,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import type { Thief } from "../3-grade/kin.ts";
 import { partitionOf } from "../record/ids.ts";
-import { Outrun, PartitionObjects } from "./partition-objects.ts";
+import { PartitionObjects } from "./partition-objects.ts";
 
 /** What one partition adds to the table of payees and domains (`owners/payees/<partition>`). */
 const Part = z.object({
@@ -72,5 +72,3 @@ export const positionsOf = (positions: Positions, partition: number): Record<str
       return next === undefined ? [] : [[topic, next]];
     }),
   );
-
-export { Outrun };
