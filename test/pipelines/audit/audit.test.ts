@@ -19,7 +19,7 @@ import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { capOf, correction, handshake, listing } from "../2-ingest/records.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
-import { drawing } from "../mirror/lies.ts";
+import { drawing, LIES, type Lie, LyingSource } from "../mirror/lies.ts";
 
 const day = (n: number): string => new Date(Date.UTC(2026, 9, 5 + n)).toISOString().slice(0, 10);
 const onDay = (n: number, time: string): string => `${day(n)}T${time}.000Z`;
@@ -132,6 +132,40 @@ test("one flipped bit in any object that is read: not proven, and the object is 
   }
   await rm(copy, { recursive: true });
 }, 180_000);
+
+const KINDS: Record<string, RegExp> = {
+  bundle: /^tile\/entries\//,
+  tile: /^tile\/\d/,
+  "index list": /^index\/\d/,
+  shard: /^index\/shard\//,
+  evidence: /^evidence\//,
+  "key document": /^keys\//,
+};
+test.each(Object.keys(KINDS))(
+  "a source that lies about one %s, in every way: never proven, and the object is named",
+  async (kind) => {
+    const key = (await needed()).find((one) => KINDS[kind]!.test(one))!;
+    const honest = new DirectorySource(world.publicDir);
+    const head = await openSourceHead(honest, {}, () => undefined);
+    for (const lie of Object.keys(LIES) as Lie[]) {
+      const told = await audit({ source: new LyingSource(honest, key, lie, 0.5), head }).then(
+        ({ proven, findings }) => ({ proven, says: JSON.stringify(findings.flatMap(({ problems }) => problems)) }),
+        // A source that does not answer is no finding about the record.
+        (error: Error) => ({ proven: error.name, says: error.message }),
+      );
+      expect([lie, told.proven]).toEqual([lie, lie === "stalled" || lie === "5xx" ? "SourceDown" : false]);
+      expect([lie, told.says]).toEqual([lie, expect.stringContaining(key)]);
+    }
+  },
+  120_000,
+);
+
+test("mix and match: the checkpoint of another history over these objects is not proven", async () => {
+  const source = new DirectorySource(world.publicDir);
+  const head = await openSourceHead(source, {}, () => undefined);
+  const report = await audit({ source, head: { ...head, root: Buffer.alloc(32, 5) } });
+  expect([report.proven, report.findings.some(({ result }) => result === "not run")]).toEqual([false, true]);
+});
 
 test("no bit of a checkpoint can be flipped, the unneeded ones of its base64 neither", async () => {
   const note = await readFile(join(world.publicDir, "checkpoint"));
