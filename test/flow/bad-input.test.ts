@@ -68,7 +68,7 @@ describe("settings and words", () => {
     expect(ended.stderr).toContain("expected a whole number");
   });
 
-  test.each(["start", "keygen", "observe", "ingest", "grade", "publish", "serve", "redrive", "rebuild", "gap"])(
+  test.each(["start", "keygen", "observe", "ingest", "grade", "own", "publish", "serve", "redrive", "rebuild", "gap"])(
     "%s has its help",
     async (role) => {
       const ended = await touchstone([role, "--help"]);
