@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
+import { lots } from "../helpers/schedule.ts";
 import { DESERVED } from "./deserved.ts";
-import { fateOf, lots } from "./lots.ts";
+import { fateOf } from "./lots.ts";
 import { MODELS } from "./models.ts";
 
 /** Minutes of the UTC day at which the past ends: newly begun, in the leeway of a quarter of an hour, and nearly over. */

@@ -14,17 +14,6 @@ import type { Model } from "./models.ts";
 /** The lapse leaves the last quarter of an hour alone (pipelines/lapse.ts). */
 const LEEWAY_MS = 900_000;
 
-/** A source of lots: the same seed gives the same. mulberry32 of public-domain fame, 32 bits a call. */
-export function lots(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return (t ^ (t >>> 14)) >>> 0;
-  };
-}
-
 /** What a seller of the market ends with under one drawing of lots. */
 export interface Fate {
   band: Band;
