@@ -1,5 +1,6 @@
 import { Kin } from "../3-grade/kin.ts";
 import type { EvidenceLeaf, GradeLeaf } from "../record/leaf.ts";
+import { addDays } from "../record/time.ts";
 
 /** The payee and domain table of nobody: every run before the first theft. No file holds it. */
 export const EMPTY_KIN = new Kin([]).sha256;
@@ -14,10 +15,20 @@ export interface FrozenDay {
 /** What is published of the evidence, as a fold of the leaves: which days are closed, and how far each was read. */
 export class EvidenceFold {
   readonly days = new Map<string, FrozenDay>();
-  /** Newest day that has a freeze, "" before the first. Days are closed in order and without a gap. */
+  /** The day that was closed first, "" before it. From it on days are closed in order and without a gap. */
+  first = "";
+  /** Newest day that has a freeze, "" before the first. */
   newest = "";
   /** Tables that cards name and no file holds yet: day -> hash of the table -> first leaf that names it. */
   readonly kin = new Map<string, Map<string, number>>();
+
+  /**
+   * May this day be closed for the first time after `newest`? The next one, so that a missing one shows. A day before the first one has records all the same where a clock was
+   * wrong or a log older than the evidence was joined: were it refused, nothing after it could ever be published.
+   */
+  mayClose(day: string, newest = this.newest): boolean {
+    return newest === "" || day === addDays(newest, 1) || day < this.first;
+  }
 
   grade({ day, index, inputs }: Pick<GradeLeaf, "day" | "index" | "inputs">): void {
     if (inputs.kin === EMPTY_KIN) return;
@@ -31,6 +42,7 @@ export class EvidenceFold {
     day.freezes = leaf.freeze + 1;
     if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
     this.days.set(leaf.day, day);
+    this.first ||= leaf.day;
     if (leaf.day > this.newest) this.newest = leaf.day;
     if (leaf.holds === "kin") this.#heldBelow(leaf.day, leaf.below ?? 0);
   }

@@ -16,12 +16,11 @@ export interface Freeze {
  * its own files then, and ours would say the same rows twice.
  */
 export function planFreezes({ fold }: Before, freezes: readonly Freeze[]): Plan {
-  const { days, newest } = fold.evidence;
-  let last = newest;
+  const { evidence } = fold;
+  let last = evidence.newest;
   for (const { day, freeze } of freezes) {
-    const known = days.get(day)?.freezes ?? 0;
-    // Days close in order, so that a missing one shows.
-    if (known !== freeze || (freeze === 0 && day <= last)) return { groups: [] };
+    const known = evidence.days.get(day)?.freezes ?? 0;
+    if (known !== freeze || (freeze === 0 && !evidence.mayClose(day, last))) return { groups: [] };
     if (day > last) last = day;
   }
   return { groups: freezes.map(({ drafts }) => drafts) };

@@ -93,8 +93,8 @@ async function dueDays(
 ): Promise<Map<string, ArchiveSubject[]>> {
   const due = new Map<string, ArchiveSubject[]>();
   // The evidence closes days without a gap from the first recorded one on, and before anything leaves.
-  const [first] = [...evidence.days.keys()].sort();
-  if (first === undefined) return due;
+  const { first } = evidence;
+  if (first === "") return due;
   const [until = ""] = [archivedUntil(now), addDays(evidence.newest, 1)].sort();
   const rows = await lake.all<{ type: string; day: string }>(sql("62_archive_days"), { until });
   const here = new Set(rows.map(({ type, day }) => `${subjectOf(type)} ${day}`));

@@ -114,9 +114,8 @@ export class ArchiveAudit {
       .map(({ leaf }) => dayOfManifest(leaf.manifest))
       .sort()
       .at(-1);
-    const [first] = [...evidence.days.keys()].sort();
     if (newest === undefined) return;
-    for (let day = first ?? newest; day <= newest; day = addDays(day, 1)) {
+    for (let day = evidence.first || newest; day <= newest; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
         if (archive.standing(subject, day).length > 0) this.days.ok();
         else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });

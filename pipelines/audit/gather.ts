@@ -142,7 +142,7 @@ export class Gathering {
     const before = this.#open;
     const follows = before
       ? before.index === index - 1 && before.day === day && before.freeze === freeze && before.parts === parts
-      : (evidence.days.get(day)?.freezes ?? 0) === freeze && (freeze > 0 || day > evidence.newest);
+      : (evidence.days.get(day)?.freezes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
     if (!follows || part !== (before?.part ?? 0) + 1 || part > parts) {
       throw new Unproven(
         `leaf ${index}`,

@@ -35,7 +35,7 @@ export async function evidenceProblems(
 function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
   const problems: string[] = [];
   const freezes = new Map<string, number>();
-  let newest = "";
+  let [first, newest] = ["", ""];
   for (const [i, { index, day, freeze, part, parts, bucket }] of evidence.entries()) {
     const before = evidence[i - 1];
     const bad = (says: string) => problems.push(`leaf ${index}: evidence of ${day}: ${says}`);
@@ -47,9 +47,10 @@ function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
     }
     if (before && before.part !== before.parts) bad("the freeze before it is not whole");
     if (freeze !== (freezes.get(day) ?? 0)) bad(`freeze ${freeze} after ${freezes.get(day) ?? 0}`);
-    if (freeze === 0 && newest && day !== addDays(newest, 1)) bad(`follows ${newest}`);
+    first ||= day;
+    if (freeze === 0 && newest && day >= first && day !== addDays(newest, 1)) bad(`follows ${newest}`);
     freezes.set(day, freeze + 1);
-    if (freeze === 0) newest = day;
+    if (day > newest) newest = day;
   }
   const last = evidence.at(-1);
   if (last && last.part !== last.parts) problems.push(`the last freeze, of ${last.day}, is not whole`);

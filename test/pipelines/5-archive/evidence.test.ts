@@ -156,6 +156,20 @@ describe("the evidence of a day", () => {
     expect([days.length, days[0], days.at(-1)]).toEqual([36, "2026-11-15", "2026-12-20"]);
     await world.prove();
   });
+
+  test("is made for a day before the first one as well, and the days that follow go on", async () => {
+    await world.ingest.append(handshake("a", "2026-10-02T20:00:00.000Z"), handshake("b", "2026-12-21T20:00:00.000Z"));
+    expect((await world.freeze("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-02", "2026-12-21"]);
+    await world.ingest.append(handshake("c", "2026-10-02T21:00:00.000Z"), handshake("c", "2026-10-01T21:00:00.000Z"));
+    expect((await world.freeze("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-01", "2026-10-02"]);
+    await world.prove();
+    const early = (await filed(world)).filter(({ day }) => day < "2026-11-01");
+    expect(early.map(({ day, freeze, rows }) => [day, freeze, rows])).toEqual([
+      ["2026-10-02", 0, 1],
+      ["2026-10-01", 0, 1],
+      ["2026-10-02", 1, 1],
+    ]);
+  });
 });
 
 test("the same records make the same files, in whatever order they came and however they were ingested", async () => {
