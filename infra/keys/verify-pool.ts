@@ -103,7 +103,7 @@ function packed(jobs: readonly SignedBytes[]) {
     bytes.set(job.bytes, at + 64);
     at += 64 + job.bytes.length;
     ends[i] = at;
-    let key = keys.findIndex((known) => known === job.publicKey);
+    let key = keys.indexOf(job.publicKey);
     if (key < 0) key = keys.push(job.publicKey) - 1;
     keyOf[i] = key;
   }

@@ -94,8 +94,8 @@ interface Vouching {
 const judged = new WeakMap<Jwks, Map<string, Vouching | null>>();
 
 function vouching(jwks: Jwks, kid: string): Vouching | null {
-  let known = judged.get(jwks);
-  if (!known) judged.set(jwks, (known = new Map()));
+  const known = judged.get(jwks) ?? new Map<string, Vouching | null>();
+  judged.set(jwks, known);
   if (known.has(kid)) return known.get(kid)!;
   const named = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];
   const [key] = named;

@@ -78,8 +78,14 @@ async function mirrored(record: BenchRecord, url: string, cardSignatures: boolea
   const http = new HttpSource(url, { clock: systemClock });
   const source: Source = {
     name: url,
-    get: (key, maxBytes) => (gets++, http.get(key, maxBytes)),
-    into: (key, maxBytes, sink) => (gets++, http.into(key, maxBytes, sink)),
+    get: (key, maxBytes) => {
+      gets++;
+      return http.get(key, maxBytes);
+    },
+    into: (key, maxBytes, sink) => {
+      gets++;
+      return http.into(key, maxBytes, sink);
+    },
     close: () => http.close(),
   };
   const how = {
