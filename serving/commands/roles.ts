@@ -177,13 +177,19 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
     }),
   );
 
-/** `touchstone grade`: grade what is dirty or due; the run is published by the same pass. */
-export const grade = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, ({ roles }) =>
+/**
+ * `touchstone grade`: grade what is dirty or due; the run is published by the same pass. Not over a cluster's log: as it
+ * starts it books calls that nobody watched to their end, and there another process may be watching them.
+ */
+export async function grade(config: Config, options: RoleOptions): Promise<void> {
+  if (config.log !== null)
+    throw new ConfigError(["log: over a cluster `touchstone own` grades, and `touchstone publish` publishes"]);
+  await withRoles(config, ({ roles }) =>
     repeat(options, 10, async () => {
       report(options, { ...(await roles.pipeline.grade(systemClock.now())) }, "touchstone publish --once");
     }),
   );
+}
 
 /** `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers. */
 export async function serveRole(config: Config): Promise<void> {

@@ -82,6 +82,12 @@ describe("settings and words", () => {
     expect(ended.code).toBe(EXIT.usage);
     expect(ended.stderr).toContain("TOUCHSTONE_CHAIN_RPC_URL");
   });
+
+  test("grade is not for a cluster's log, and says what is", async () => {
+    const ended = await touchstone(["grade", "--once"], { TOUCHSTONE_LOG: "kafka://127.0.0.1:9/touchstone" });
+    expect(ended.code).toBe(EXIT.usage);
+    expect(ended.stderr).toContain("touchstone own");
+  });
 });
 
 describe("keys", () => {
