@@ -13,9 +13,15 @@ import { MARK } from "./ratio.ts";
 const FOLDER = fileURLToPath(new URL(".", import.meta.url));
 /** What a quick run gives a benchmark instead of its own sizes. */
 const QUICK: Readonly<Record<string, readonly string[]>> = {
+  "archive.bench.ts": ["100000"],
+  "audit.bench.ts": ["50", "2000"],
   "grade.bench.ts": ["--quick"],
   "ingest.bench.ts": ["250000", "2"],
+  "mirror.bench.ts": ["5000"],
+  "publish.bench.ts": ["20000"],
+  "sign.bench.ts": ["4000"],
   "stream.bench.ts": ["200000"],
+  "tree.bench.ts": ["300000"],
 };
 
 const args = process.argv.slice(2);
