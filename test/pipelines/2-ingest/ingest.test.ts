@@ -37,7 +37,8 @@ describe("rows in, rows out", () => {
     expect(rows).toBe(32);
     await proveIngest(world);
     expect(await world.lake.all("FROM samples")).toHaveLength(15);
-    expect(await world.lake.all("SELECT DISTINCT cap FROM dirty")).toHaveLength(6);
+    // What was only asked about is not in the record yet.
+    expect(await world.lake.all("SELECT DISTINCT cap FROM dirty")).toHaveLength(5);
     expect((await world.lake.all<{ cap: string }>("SELECT cap FROM site WHERE domain = 'a.example'"))[0]!.cap).toBe(
       capOf("a"),
     );
