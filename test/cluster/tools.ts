@@ -22,6 +22,7 @@ export const TOOLS: Record<string, Tool> = {
       "schedules-real.test.ts",
       "flow-faults.test.ts",
       "owners.test.ts",
+      "policy.test.ts",
     ],
   },
   java: {
@@ -35,6 +36,7 @@ export const TOOLS: Record<string, Tool> = {
       "flow-faults.test.ts",
       "owners.test.ts",
       "members.test.ts",
+      "observers.test.ts",
     ],
   },
   maven: {
@@ -48,6 +50,7 @@ export const TOOLS: Record<string, Tool> = {
       "flow-faults.test.ts",
       "owners.test.ts",
       "members.test.ts",
+      "observers.test.ts",
     ],
   },
 };
