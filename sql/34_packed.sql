@@ -1,6 +1,6 @@
 -- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts.
 -- grain: one observation
--- reads: grade_rows (a view); window_start, none, and the places of packed.ts
+-- reads: grade_rows (a view); window_start, none, and the places of facts.ts
 -- writes: nothing; `facts` holds the time since the start of the window in ms, times packed_scale, and what the row says;
 --   honest and schema_ok are 2 where they are unknown; a number that is missing is `none`
 SELECT ep,

@@ -1,7 +1,8 @@
+import { SAID } from "./facts.ts";
 import { Blocks } from "./fold-blocks.ts";
 import { Latencies } from "./fold-latency.ts";
 import { Prices } from "./fold-prices.ts";
-import { type PackedRows, SAID, SAID_SCALE } from "./packed.ts";
+import { type PackedRows, SAID_SCALE } from "./packed.ts";
 import { AFTER, BLOCK_MS, DAY_MS } from "./params.ts";
 import type { Sums } from "./sums.ts";
 import { windowStart } from "./window.ts";

@@ -1,4 +1,5 @@
-import { NONE, PACKED, PACKED_SCALE } from "./packed.ts";
+import { PACKED, PACKED_SCALE } from "./facts.ts";
+import { NONE } from "./packed.ts";
 import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params } from "./params.ts";
 import { windowStart } from "./window.ts";
 

@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
+import { statementsOn } from "../../../infra/lake/duckdb.ts";
 import { gradeChunks, gradeRun } from "../../../pipelines/3-grade/grade.ts";
+import { PackedRows } from "../../../pipelines/3-grade/packed.ts";
 import { inputsDigest, type Sample } from "../../../pipelines/3-grade/sample.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
 import { TestLake } from "./lake.ts";
@@ -179,6 +181,14 @@ describe("a run", () => {
     expect(Object.keys(sixteen)).toHaveLength(16);
     const text = `${canonicalText({ ...sixteen, t: first!.t.toISOString() })}\n`;
     expect(inputsDigest([first!])).toBe(createHash("sha256").update(text).digest("hex"));
+  });
+
+  it("stops where more rows come than were counted: they would be graded as a neighbour's", async () => {
+    const packed = new PackedRows([{ n: 0, paid: 0 }]);
+    const row = "SELECT 0::UINTEGER, 0.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 0.0::DOUBLE, 0.0::DOUBLE";
+    for await (const batch of statementsOn(lake.conn).batches(row))
+      expect(() => packed.take(batch)).toThrow(/samples changed/);
+    expect(packed.read[0]).toBe(1);
   });
 
   it("works inside a transaction of somebody else", async () => {
