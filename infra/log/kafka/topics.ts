@@ -37,6 +37,21 @@ export const identityTopic = (prefix: string): string => `${prefix}.log`;
 
 const config = (more: Record<string, string>) => Object.entries(more).map(([name, value]) => ({ name, value }));
 
+/** A client that finds none of its brokers at that moment answers nothing instead of trying again (its error is a TypeError). */
+const LIST_TRIES = 8;
+const LIST_PAUSE_MS = 500;
+
+async function listed(admin: Admin): Promise<Set<string>> {
+  for (let n = 1; ; n++) {
+    try {
+      return new Set(await admin.listTopics());
+    } catch (error) {
+      if (n === LIST_TRIES) throw error;
+    }
+    await systemClock.sleep(LIST_PAUSE_MS);
+  }
+}
+
 /** Create what is missing of a log's topics. Two that create at once end with the same topics. */
 export async function createTopics(admin: Admin, prefix: string, create: CreateLog): Promise<void> {
   const settings = { ...TOPIC_CONFIG, "min.insync.replicas": String(create.minInSync) };
@@ -46,7 +61,7 @@ export async function createTopics(admin: Admin, prefix: string, create: CreateL
     replicationFactor: create.replicas,
     configEntries: config({ ...settings, ...more }),
   });
-  const known = new Set(await admin.listTopics());
+  const known = await listed(admin);
   const topics = [
     topic(identityTopic(prefix), 1, { "retention.ms": "-1", "retention.bytes": "-1" }),
     ...TOPICS.map((name) => topic(topicOf(prefix, name), create.partitions)),
@@ -83,7 +98,7 @@ async function led(admin: Admin, names: string[]): Promise<void> {
  */
 export async function checkTopics(admin: Admin, prefix: string): Promise<number> {
   const names = [identityTopic(prefix), ...TOPICS.map((topic) => topicOf(prefix, topic))];
-  const known = new Set(await admin.listTopics());
+  const known = await listed(admin);
   const missing = names.filter((name) => !known.has(name));
   if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
   const { topics } = await admin.fetchTopicMetadata({ topics: names });
