@@ -102,9 +102,9 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const found = await liveFrom(real, clock, { roles, serving, world });
     const result: MarketLetters = { lapsed, took_s: Math.round((performance.now() - began) / 100) / 10, ...found };
     progress.end();
-    process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, config.base_url));
+    process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, serving.url));
     if (options.once) return;
-    process.stdout.write(`\nServing at ${config.base_url} (Ctrl-C stops the market and everything else).\n`);
+    process.stdout.write(`\nServing at ${serving.url} (Ctrl-C stops the market and everything else).\n`);
     const schedule = startSchedule({
       ...roles,
       clock,
