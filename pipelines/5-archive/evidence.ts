@@ -50,7 +50,9 @@ export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<Evi
     const due = await dueDays(parts, until);
     const freezes: Freeze[] = [];
     for (const day of due.days) {
-      const freeze = await freezeOf(parts, day, await bucketFiles(parts, day, due.ends));
+      // Asked before the files are read: what another publisher freezes meanwhile is not to be said again.
+      const n = freezesOf((await parts.publisher.current()).evidence, day);
+      const freeze = await freezeOf(parts, day, n, await bucketFiles(parts, day, due.ends));
       if (freeze) freezes.push(freeze);
     }
     if (freezes.length === 0) return report;
@@ -97,14 +99,23 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, closed
 export const daysOwingKin = (evidence: PublishedFold["evidence"]): string[] =>
   [...evidence.kin.keys()].filter((day) => day <= evidence.newest);
 
-/** The closing of one day: files of its buckets and of its tables. @returns null when a frozen day has nothing new */
+/** Freezes of a day that are published. The fold moves on while one waits: ask before the files are read. */
+export const freezesOf = (evidence: PublishedFold["evidence"], day: string): number =>
+  evidence.days.get(day)?.freezes ?? 0;
+
+/**
+ * The closing of one day: files of its buckets and of its tables.
+ * @param freeze which closing of the day the files were read for
+ * @returns null when a frozen day has nothing new, or another publisher was quicker: then the files say what his say
+ */
 export async function freezeOf(
   parts: FreezeParts,
   day: string,
+  freeze: number,
   buckets: readonly EvidenceDraft[],
 ): Promise<Freeze | null> {
   const { size, evidence } = await parts.publisher.current();
-  const freeze = evidence.days.get(day)?.freezes ?? 0;
+  if (freezesOf(evidence, day) !== freeze) return null;
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.kin.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
   const missing = (kin: string) =>

@@ -6,7 +6,7 @@ import type { Followed } from "../4-publish/followed.ts";
 import type { EvidenceDraft, Freeze } from "../4-publish/freezes.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { putPacked } from "../4-publish/writes.ts";
-import { bucketFiles, closedUntil, daysOwingKin, dueDays, freezeOf } from "../5-archive/evidence.ts";
+import { bucketFiles, closedUntil, daysOwingKin, dueDays, freezeOf, freezesOf } from "../5-archive/evidence.ts";
 import { partitionOfBucket } from "../record/ids.ts";
 import { addDays } from "../record/time.ts";
 import { PartitionObjects } from "./partition-objects.ts";
@@ -58,10 +58,12 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   const { evidence } = followed.fold;
   const last = due.days.at(-1);
   const until = due.more && last ? addDays(last, 1) : due.until;
-  const freezeNow = (day: string): number => evidence.days.get(day)?.freezes ?? 0;
+  // Drawn before the files are read: the fold moves on meanwhile, and files of the past under the number of a later
+  // closing would say the same rows twice.
+  const freezeAt = new Map(due.days.map((day) => [day, freezesOf(evidence, day)]));
   const wanted = {
     until,
-    days: Object.fromEntries(due.days.map((day) => [day, { freeze: freezeNow(day), drafts: [] }])),
+    days: Object.fromEntries(due.days.map((day) => [day, { freeze: freezeAt.get(day)!, drafts: [] }])),
   };
   const said = await objects.all();
   const stale = held.filter((partition) => {
@@ -76,7 +78,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   for (const partition of stale) {
     const own = (day: string): EvidenceDraft[] =>
       byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
-    const days = Object.fromEntries(due.days.map((day) => [day, { freeze: freezeNow(day), drafts: own(day) }]));
+    const days = Object.fromEntries(due.days.map((day) => [day, { freeze: freezeAt.get(day)!, drafts: own(day) }]));
     const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until, days };
     await objects.put(partition, part, () => true);
     made += Object.values(days).reduce((sum, { drafts }) => sum + drafts.length, 0);
@@ -103,7 +105,7 @@ export async function publishEvidence(
     said
       .flatMap(({ days }) => {
         const own = days[day];
-        return own && own.freeze === (evidence.days.get(day)?.freezes ?? 0) ? own.drafts : [];
+        return own && own.freeze === freezesOf(evidence, day) ? own.drafts : [];
       })
       .sort((a, b) => a.bucket! - b.bucket!);
   const withFiles = new Set(
@@ -114,7 +116,7 @@ export async function publishEvidence(
   ].sort();
   const freezes: Freeze[] = [];
   for (const day of [...late, ...closedDays(evidence.newest, withFiles, said, parts.partitions)]) {
-    const freeze = await freezeOf(parts, day, fitting(day));
+    const freeze = await freezeOf(parts, day, freezesOf(evidence, day), fitting(day));
     if (freeze) freezes.push(freeze);
   }
   if (freezes.length === 0) return { days: [], files: 0 };
