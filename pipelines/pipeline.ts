@@ -9,7 +9,7 @@ import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
-import { computedAt } from "./4-publish/fold.ts";
+import { standings } from "./4-publish/fold.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
@@ -221,7 +221,7 @@ export class Pipeline {
     // A correction counts from the moment it is in the log: it shows here before a run has found its consequence.
     await ingest.pass();
     const said = await unpublished(lake, publisher.published);
-    const rows = await volatileRows(lake, computedAt(publisher.published), said);
+    const rows = await volatileRows(lake, standings(publisher.published), said);
     const key = await publisher.writeLive(0, encodeVolatile(rows));
     await publisher.writeView({ live: [key], positions: await ingest.positions() });
   }

@@ -1,16 +1,20 @@
--- What changes faster than a card. `published` is a JSON array of {cap, at}: the moment of each headline card, unix ms.
+-- What changes faster than a card. `published` is a JSON array of {cap, at, read}: the moment of each headline card, unix ms,
+-- and {topic: next offset} of what its run had read.
 -- grain: one capability with a known address
--- reads: $published, endpoint, seen, quoted, listing, samples, withdrawal, correction, reinstated
+-- reads: $published, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated
 -- writes: nothing
 WITH card AS (
-  SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start
-  FROM (SELECT unnest(from_json($published, '[{"cap": "VARCHAR", "at": "BIGINT"}]')) AS p)),
+  SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start, p.read
+  FROM (SELECT unnest(from_json($published, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS p)),
  later AS (
   SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
  taken AS (          -- rows that the card stood on, withdrawn by a correction issued after it: not those that one before it
                      -- had withdrawn, which was taken back since
-  SELECT w.cap, count(*) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
+  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
+    LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
+    -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
+    JOIN event e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE w.issued_at > card.at_ AND s.t >= window_start AND s.t < card.at_
     AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
     AND NOT EXISTS (FROM correction c JOIN reinstated r ON r.cap = c.cap AND r.correction = c.id

@@ -17,16 +17,16 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects
 
 /**
  * The volatile table of everything whose address is known, ascending by capability.
- * @param published capability -> `computed_at` of its published headline card (RFC 3339); without one nothing is newer
- * than the card, and both counts are 0.
+ * @param published capability -> of its published headline card `computed_at` (RFC 3339) and {topic: next offset} of what
+ * its run had read; without one nothing is newer than the card, and both counts are 0.
  * @param said what was said against the record or taken back and is not in the tree yet, by capability
  */
 export async function volatileRows(
   lake: Lake,
-  published: ReadonlyMap<string, string>,
+  published: ReadonlyMap<string, { at: string; read: Readonly<Record<string, number>> }>,
   said: ReadonlyMap<string, readonly Saying[]> = new Map(),
 ): Promise<VolatileRow[]> {
-  const cards = [...published].map(([cap, at]) => ({ cap, at: Date.parse(at) }));
+  const cards = [...published].map(([cap, { at, read }]) => ({ cap, at: Date.parse(at), read }));
   const rows: VolatileRow[] = [];
   for await (const batch of lake.stream<Row>(sql("27_volatile"), { published: JSON.stringify(cards) })) {
     for (const row of batch) rows.push(volatileOf(row, said.get(row.capability_id) ?? []));

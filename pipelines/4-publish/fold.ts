@@ -222,6 +222,16 @@ export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards
 /** UTC day of the newest leaf of a fold, or "" for an empty one. */
 export const newestDay = (fold: PublishedFold): string => (fold.newest ? dayOf(new Date(fold.newest)) : "");
 
-/** Moments of all published headlines: capability -> `computed_at`. */
-export const computedAt = (fold: PublishedFold): Map<string, string> =>
-  new Map([...fold.caps.values()].flatMap((cap) => (headlineOf(cap) ? [[cap.cap, cap.computedAt] as const] : [])));
+/** What a published headline stood on: the moment of its run (RFC 3339), and {topic: next offset} of what that had read. */
+export interface Standing {
+  at: string;
+  read: Readonly<Record<string, number>>;
+}
+
+/** What all published headlines stood on, by capability. */
+export const standings = (fold: PublishedFold): Map<string, Standing> =>
+  new Map(
+    [...fold.caps.values()].flatMap((cap) =>
+      headlineOf(cap) ? [[cap.cap, { at: cap.computedAt, read: cap.positions }] as const] : [],
+    ),
+  );

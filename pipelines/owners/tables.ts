@@ -7,7 +7,7 @@ import { changedBuckets, historyOf } from "../2-ingest/history.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { volatileRows } from "../2-ingest/volatile.ts";
-import { computedAt } from "../4-publish/fold.ts";
+import { standings } from "../4-publish/fold.ts";
 import type { Followed } from "../4-publish/followed.ts";
 import { mergePositions } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
@@ -64,7 +64,7 @@ export async function writeOwnVolatile(parts: OwnTables, held: readonly number[]
   const positions = await ingest.positions();
   const fold = await followed.current();
   const byPartition = new Map<number, VolatileRow[]>(held.map((partition) => [partition, []]));
-  for (const row of await volatileRows(lake, computedAt(fold), await unpublished(lake, fold)))
+  for (const row of await volatileRows(lake, standings(fold), await unpublished(lake, fold)))
     byPartition.get(partitionOf(row.capability_id, log.partitions))?.push(row);
   let written = 0;
   const said = await tables.live.all();

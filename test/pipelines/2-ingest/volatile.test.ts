@@ -1,6 +1,8 @@
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { TOPICS } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
 import { BadVolatile, decodeVolatile, encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
 import {
@@ -18,7 +20,7 @@ import {
   TERMS,
   urlOf,
 } from "./records.ts";
-import { openTestWorld, type World } from "./world.ts";
+import { openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 let world: World;
 beforeAll(async () => {
@@ -26,8 +28,9 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-const rowOf = async (name: string, published: Record<string, string> = {}) => {
-  const cards = new Map(Object.entries(published).map(([key, value]) => [capOf(key), value]));
+const ALL = Object.fromEntries(TOPICS.map((topic) => [topic, 1e9]));
+const rowOf = async (name: string, published: Record<string, string> = {}, read: Record<string, number> = ALL) => {
+  const cards = new Map(Object.entries(published).map(([key, at]) => [capOf(key), { at, read }]));
   return (await volatileRows(world.lake, cards)).find((row) => row.capability_id === capOf(name));
 };
 
@@ -101,6 +104,23 @@ describe("volatile rows", () => {
     await world.append(reinstated("w", at("08:00:00"), "late"));
     await world.ingest.pass();
     expect(await since()).toBe(0);
+  });
+
+  test("a record told after the card's run is none that it stood on, whenever it was observed", async () => {
+    const early = handshake("told", at("02:00:00"));
+    const call = intent("told", at("02:30:00"));
+    await world.append(listing("told", at("00:00:00")), early, call);
+    await world.ingest.pass();
+    const positions = await world.ingest.positions();
+    const part = partitionOf(capOf("told"), PARTITIONS);
+    const read = Object.fromEntries(TOPICS.map((topic) => [topic, positions[topic]?.[part] ?? 0]));
+    const late = handshake("told", at("01:00:00"));
+    await world.append(late, result("told", call.eventId, at("02:30:05")));
+    await world.append(correction("told", at("06:00:00"), { id: "of both" }));
+    await world.ingest.pass();
+    expect((await rowOf("told", { told: at("05:00:00") }, read))?.withdrawn_since).toBe(1);
+    expect((await rowOf("told", { told: at("05:00:00") }))?.withdrawn_since).toBe(3);
+    expect((await rowOf("told", { told: at("05:00:00") }, {}))?.withdrawn_since).toBe(0);
   });
 
   test("an url that was only asked about is known once it was knocked on; ours and disputed ones are marked for grading", async () => {
