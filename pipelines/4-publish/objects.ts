@@ -9,7 +9,8 @@ export interface ObjectHeaders {
   contentEncoding?: "gzip";
 }
 
-const IMMUTABLE = "public, max-age=31536000, immutable";
+/** What never changes under its key (publication.md, Objects). */
+export const IMMUTABLE = "public, max-age=31536000, immutable";
 const OCTETS = "application/octet-stream";
 const JSON_TYPE = "application/json";
 /** Without Content-Encoding: Range, `bytes` and hashes speak of one byte string. */

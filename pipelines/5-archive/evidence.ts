@@ -51,8 +51,8 @@ export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<Evi
     const freezes: Freeze[] = [];
     for (const day of due.days) {
       // Asked before the files are read: what another publisher freezes meanwhile is not to be said again.
-      const n = freezesOf((await parts.publisher.current()).evidence, day);
-      const freeze = await freezeOf(parts, day, n, await bucketFiles(parts, day, due.ends));
+      const closing = freezesOf((await parts.publisher.current()).evidence, day);
+      const freeze = await freezeOf(parts, day, closing, await bucketFiles(parts, day, due.ends));
       if (freeze) freezes.push(freeze);
     }
     if (freezes.length === 0) return report;

@@ -60,10 +60,9 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   const until = due.more && last ? addDays(last, 1) : due.until;
   // Drawn before the files are read: the fold moves on meanwhile, and files of the past under the number of a later
   // closing would say the same rows twice.
-  const freezeAt = new Map(due.days.map((day) => [day, freezesOf(evidence, day)]));
   const wanted = {
     until,
-    days: Object.fromEntries(due.days.map((day) => [day, { freeze: freezeAt.get(day)!, drafts: [] }])),
+    days: Object.fromEntries(due.days.map((day) => [day, { freeze: freezesOf(evidence, day), drafts: [] }])),
   };
   const said = await objects.all();
   const stale = held.filter((partition) => {
@@ -78,7 +77,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   for (const partition of stale) {
     const own = (day: string): EvidenceDraft[] =>
       byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
-    const days = Object.fromEntries(due.days.map((day) => [day, { freeze: freezeAt.get(day)!, drafts: own(day) }]));
+    const days = Object.fromEntries(due.days.map((day) => [day, { ...wanted.days[day]!, drafts: own(day) }]));
     const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until, days };
     await objects.put(partition, part, () => true);
     made += Object.values(days).reduce((sum, { drafts }) => sum + drafts.length, 0);

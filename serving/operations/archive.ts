@@ -1,9 +1,10 @@
+import { IMMUTABLE } from "../../pipelines/4-publish/objects.ts";
 import { archiveList, archiveManifest } from "../answers/archive.ts";
-import { etagOfText } from "../answers/trust.ts";
 import { queryOf, validated } from "../http/problem.ts";
-import { JSON_TYPE, reply } from "../http/reply.ts";
+import { JSON_TYPE } from "../http/reply.ts";
 import type { Operation } from "../operations.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
+import { MINUTE, replyJson } from "./json-text.ts";
 
 const list: Operation = {
   id: "archive",
@@ -13,10 +14,9 @@ const list: Operation = {
   answer: ArchiveList,
   type: JSON_TYPE,
   limiter: (service) => service.readLimiter,
-  run({ service, request, query, limitHeaders }) {
-    const text = JSON.stringify(archiveList(service.follower.view, validated(ArchiveQuery, queryOf(query))));
-    const cache = "public, max-age=60";
-    return reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
+  run(call) {
+    const list = archiveList(call.service.follower.view, validated(ArchiveQuery, queryOf(call.query)));
+    return replyJson(call, JSON.stringify(list), MINUTE);
   },
 };
 
@@ -28,12 +28,10 @@ const byId: Operation = {
   answer: ArchiveManifest,
   type: JSON_TYPE,
   limiter: (service) => service.readLimiter,
-  run({ service, request, params, limitHeaders }) {
-    const { id } = validated(ArchiveParams, params);
-    const text = JSON.stringify(archiveManifest(service.follower.view, id));
+  run(call) {
+    const { id } = validated(ArchiveParams, call.params);
     // A manifest is never changed: a wrong file is replaced by another one, under another id.
-    const cache = "public, max-age=31536000, immutable";
-    return reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
+    return replyJson(call, JSON.stringify(archiveManifest(call.service.follower.view, id)), IMMUTABLE);
   },
 };
 

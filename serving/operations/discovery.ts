@@ -3,6 +3,7 @@ import { Problem } from "../http/problem.ts";
 import { HTML_TYPE, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import type { Operation } from "../operations.ts";
 import { PAGE_HEADERS } from "../pages/layout.ts";
+import { MINUTE, replyJson } from "./json-text.ts";
 
 const keys: Operation = {
   id: "keys",
@@ -10,14 +11,8 @@ const keys: Operation = {
   summary: "The published signing keys, retired ones too (JWKS)",
   type: JSON_TYPE,
   limiter: (service) => service.readLimiter,
-  run({ service, request, limitHeaders }) {
-    const text = JSON.stringify(service.jwks());
-    return reply(request, text, {
-      type: JSON_TYPE,
-      cache: "public, max-age=60",
-      etag: etagOfText(text),
-      headers: limitHeaders,
-    });
+  run(call) {
+    return replyJson(call, JSON.stringify(call.service.jwks()), MINUTE);
   },
 };
 

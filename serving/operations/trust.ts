@@ -3,7 +3,7 @@ import { logId } from "../../infra/tree/checkpoint.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { feedTag, gradeLines, nextLink, spanOf } from "../answers/feed.ts";
 import { indexLines } from "../answers/market.ts";
-import { etagOfText, trustOf } from "../answers/trust.ts";
+import { trustOf } from "../answers/trust.ts";
 import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
@@ -11,8 +11,7 @@ import type { Call, Operation } from "../operations.ts";
 import { FeedQuery } from "../schemas/feed.ts";
 import { TrustParams, TrustResponse } from "../schemas/trust.ts";
 import type { Snapshot } from "../tables/tree.ts";
-
-const MINUTE = "public, max-age=60";
+import { MINUTE, replyJson } from "./json-text.ts";
 
 function snapshotOf({ service }: Call): Snapshot {
   const { snapshot } = service.follower;
@@ -83,10 +82,9 @@ const byId: Operation = {
   answer: TrustResponse,
   type: JSON_TYPE,
   limiter: (service) => service.readLimiter,
-  run({ service, request, params, limitHeaders }) {
-    const { id } = validated(TrustParams, params);
-    const text = JSON.stringify(trustOf(service.follower.view, id));
-    return reply(request, text, { type: JSON_TYPE, cache: MINUTE, etag: etagOfText(text), headers: limitHeaders });
+  run(call) {
+    const { id } = validated(TrustParams, call.params);
+    return replyJson(call, JSON.stringify(trustOf(call.service.follower.view, id)), MINUTE);
   },
 };
 

@@ -19,16 +19,18 @@ const cards = Number(process.argv[2] ?? 100_000);
 const dir = await mkdtemp(join(process.argv[3] ?? tmpdir(), "publish-bench-"));
 const privateStore = await openDirectoryStore(join(dir, "private"));
 const publicStore = await openDirectoryStore(join(dir, "public"));
-const publisher = createPublisher({
-  privateStore,
-  publicStore,
-  signers: SIGNERS,
-  clock: systemClock,
-  origin: ORIGIN,
-  partitions: PARTITIONS,
-  logger: createLogger("silent"),
-  metrics: createMetrics(),
-});
+const open = () =>
+  createPublisher({
+    privateStore,
+    publicStore,
+    signers: SIGNERS,
+    clock: systemClock,
+    origin: ORIGIN,
+    partitions: PARTITIONS,
+    logger: createLogger("silent"),
+    metrics: createMetrics(),
+  });
+const publisher = open();
 
 let runs = 0;
 /** A run as a grader hands it over: `count` endpoints from number `first` on, all with this letter. */
@@ -87,18 +89,7 @@ clearInterval(ticking);
 console.log(
   `the index, nothing new   ${shown(again)}  longest stall ${late.toFixed(0)} ms, peak ${peakGb().toFixed(1)} GB`,
 );
-const recovered = await timed(() =>
-  createPublisher({
-    privateStore,
-    publicStore,
-    signers: SIGNERS,
-    clock: systemClock,
-    origin: ORIGIN,
-    partitions: PARTITIONS,
-    logger: createLogger("silent"),
-    metrics: createMetrics(),
-  }).start(),
-);
+const recovered = await timed(() => open().start());
 console.log(`a start, from the leaves ${shown(recovered)}`);
 ratio(`publish: 1 % of ${cards.toLocaleString("en")} cards changed against all`, against(few, all), "at most 0.03");
 await privateStore.close();

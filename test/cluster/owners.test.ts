@@ -12,6 +12,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/4-publish/read.ts";
 import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
+import { lots, SEED } from "../helpers/drawn.ts";
 import { proveWhole } from "../helpers/oracle.ts";
 import { later } from "../pipelines/2-ingest/records.ts";
 import { openTestLake } from "../pipelines/2-ingest/world.ts";
@@ -33,19 +34,7 @@ const DAYS = 5;
 const ROUNDS = [1, 2, 3, 4, 12];
 /** The shortest that a broker allows. */
 const SESSION_MS = 6_000;
-const SEED = Number(process.env.TOUCHSTONE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const logger = createLogger("silent");
-
-/** A small generator of our own, so that a seed says everything (mulberry32). */
-function lots(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) % below;
-  };
-}
 
 let kafka: KafkaCluster;
 let s3: S3Server;
@@ -64,7 +53,8 @@ const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 beforeAll(async () => {
   process.stderr.write(`owners: seed ${SEED}\n`);
-  const draw = lots(SEED);
+  const lot = lots(SEED);
+  const draw = (below: number) => lot() % below;
   [kafka, s3] = [await startKafka(), await startS3Server()];
   dir = await mkdtemp(join(tmpdir(), "cluster-owners-"));
   const address = `kafka://${kafka.brokers[0]}/owners`;

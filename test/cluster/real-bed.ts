@@ -8,8 +8,9 @@ import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { lots } from "../helpers/drawn.ts";
 import type { Bed } from "../helpers/role-process.ts";
-import { lots, oneOf } from "../helpers/schedule.ts";
+import { oneOf } from "../helpers/schedule.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
 

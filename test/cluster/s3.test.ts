@@ -9,6 +9,7 @@ import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { PART_BYTES } from "../../infra/store/s3/write.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { storeContract } from "../infra/store/contract.ts";
+import { S3_FAULTS } from "./real-bed.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
 
 let server: S3Server;
@@ -114,27 +115,14 @@ describe("faults on the way", () => {
     };
   };
 
-  const FAULTS: Fault[] = [
-    ...([
-      "500 before",
-      "500 after",
-      "503 before",
-      "409 before",
-      "cut before",
-      "cut after",
-      "half the answer",
-      "slow",
-    ] as const),
-  ];
-
-  it.each(FAULTS)("a creation met by '%s' is ours, once, with our bytes", async (fault) => {
+  it.each(S3_FAULTS)("a creation met by '%s' is ours, once, with our bytes", async (fault) => {
     const key = `create/${fault.replaceAll(" ", "-")}`;
     once("PUT", fault);
     expect(await store.create(key, Buffer.from("ours"))).toEqual({ result: "created" });
     expect(text((await store.get(key))!.bytes)).toBe("ours");
   });
 
-  it.each(FAULTS)(
+  it.each(S3_FAULTS)(
     "a creation met by '%s' that another has won is not ours, though the bytes are the same",
     async (fault) => {
       const key = `lost/${fault.replaceAll(" ", "-")}`;
@@ -144,7 +132,7 @@ describe("faults on the way", () => {
     },
   );
 
-  it.each(FAULTS)("a swap met by '%s' is done once, and its etag is the newest", async (fault) => {
+  it.each(S3_FAULTS)("a swap met by '%s' is done once, and its etag is the newest", async (fault) => {
     const key = `swap/${fault.replaceAll(" ", "-")}`;
     await store.create(key, Buffer.from("0"));
     const { etag } = (await store.head(key))!;
@@ -154,7 +142,7 @@ describe("faults on the way", () => {
     expect(await store.swap(key, Buffer.from("2"), etag)).toEqual({ result: "lost" });
   });
 
-  it.each(FAULTS)("a read met by '%s' gives the whole object or is tried again", async (fault) => {
+  it.each(S3_FAULTS)("a read met by '%s' gives the whole object or is tried again", async (fault) => {
     const bytes = randomBytes(100_000);
     const key = `read/${fault.replaceAll(" ", "-")}`;
     await store.create(key, bytes);

@@ -9,6 +9,18 @@ export interface Tool {
   needs: readonly string[];
 }
 
+/** What starts a Kafka broker: Java runs it, Maven brings its jars. */
+const BROKER = [
+  "log.test.ts",
+  "log-faults.test.ts",
+  "market.test.ts",
+  "schedules-real.test.ts",
+  "flow-faults.test.ts",
+  "owners.test.ts",
+  "members.test.ts",
+  "observers.test.ts",
+] as const;
+
 /** Tools of this suite beyond Node. */
 export const TOOLS: Record<string, Tool> = {
   nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: ["nginx.test.ts"] },
@@ -28,30 +40,12 @@ export const TOOLS: Record<string, Tool> = {
   java: {
     command: ["java", "-version"],
     install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",
-    needs: [
-      "log.test.ts",
-      "log-faults.test.ts",
-      "market.test.ts",
-      "schedules-real.test.ts",
-      "flow-faults.test.ts",
-      "owners.test.ts",
-      "members.test.ts",
-      "observers.test.ts",
-    ],
+    needs: BROKER,
   },
   maven: {
     command: ["mvn", "-version"],
     install: "apt-get install maven",
-    needs: [
-      "log.test.ts",
-      "log-faults.test.ts",
-      "market.test.ts",
-      "schedules-real.test.ts",
-      "flow-faults.test.ts",
-      "owners.test.ts",
-      "members.test.ts",
-      "observers.test.ts",
-    ],
+    needs: BROKER,
   },
 };
 

@@ -7,6 +7,7 @@ import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Flag } from "../../pipelines/record/vocabulary.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { type DemoRecord, readDemo } from "../helpers/demo-record.ts";
+import { drawn, SEED } from "../helpers/drawn.ts";
 import { runStart } from "../helpers/run-start.ts";
 
 /**
@@ -25,7 +26,8 @@ const acked: string[] = [];
 let survived = 0;
 
 /** Moments are spread over a start: boot, recovery, observing, ingest, publication. Real milliseconds. */
-const moment = (i: number): number => 600 + ((i * 7919) % 3400) + Math.random() * 400;
+const lot = drawn(SEED);
+const moment = (i: number): number => 600 + ((i * 7919) % 3400) + lot() * 400;
 
 const environment = () => ({ TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_BASE_URL: BASE });
 const args = ["--market", "--once", "--json", "--days", String(DAYS)];

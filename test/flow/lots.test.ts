@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
-import { lots } from "../helpers/schedule.ts";
+import { lots } from "../helpers/drawn.ts";
 import { DESERVED } from "./deserved.ts";
 import { fateOf } from "./lots.ts";
 import { MODELS } from "./models.ts";

@@ -18,9 +18,10 @@ import {
   settlement,
 } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
+import { lots } from "./drawn.ts";
 import { proveWhole } from "./oracle.ts";
 import { type Bed, jobOf, openProcess, type Process, ProcessClock, stubborn } from "./role-process.ts";
-import { type Job, type Kind, lots, oneOf, type Step, type Who } from "./schedule.ts";
+import { type Job, type Kind, oneOf, type Step, type Who } from "./schedule.ts";
 
 const START = Date.parse("2026-11-10T00:30:00.000Z");
 const MINUTE = 60_000;

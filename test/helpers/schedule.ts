@@ -1,3 +1,5 @@
+import { lots } from "./drawn.ts";
+
 /**
  * Random schedules of what happens to a running service, drawn from a seed: the same seed is the same schedule. Steps
  * name one of two processes that do everything (`who`), each with a lake of its own, over one log and two stores.
@@ -32,17 +34,6 @@ export type Step =
 export type Who = 0 | 1;
 export type Kind = "knock" | "pay" | "list" | "correct" | "garbage";
 export type Job = "ingest" | "grade" | "evidence" | "tidy";
-
-/** mulberry32: a source of 32-bit lots that a seed decides. */
-export function lots(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return (t ^ (t >>> 14)) >>> 0;
-  };
-}
 
 /** One of these, by lot. */
 export const oneOf = <T>(draw: () => number, these: readonly T[]): T => these[draw() % these.length]!;

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { canonicalBytes, canonicalText, MAX_DEPTH, sha256hex } from "../../infra/canonical.ts";
+import { fc } from "../helpers/histories.ts";
 
 const vectors = new URL("../../fixtures/vectors/rfc8785/", import.meta.url);
 const names = readdirSync(new URL("input/", vectors)).map((file) => file.replace(/\.json$/, ""));

@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canonicalText } from "../../infra/canonical.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
@@ -7,6 +6,7 @@ import { readEnvelope } from "../../pipelines/record/envelope.ts";
 import { isId } from "../../pipelines/record/ids.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
 

@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import type { ReadLeaf } from "../../pipelines/4-publish/read.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { linesToChunks, packed } from "../../serving/http/encoding.ts";
 import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { fc } from "../helpers/histories.ts";
 import { cardOf, listingDraft, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
 

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { shellWord } from "../../serving/answers/observed.ts";
 import { AnswerCache } from "../../serving/http/answer-cache.ts";
@@ -6,6 +5,7 @@ import { negotiate } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
 import { renderMarkdown } from "../../serving/pages/markdown.ts";
 import { Layered } from "../../serving/tables/layered.ts";
+import { fc } from "../helpers/histories.ts";
 
 describe("client key", () => {
   const proxies = ["10.0.0.0/8", "2001:db8:ffff::/48", "192.0.2.1"];

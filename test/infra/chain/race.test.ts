@@ -1,7 +1,7 @@
-import fc from "fast-check";
 import { expect, it } from "vitest";
 import { type Chain, openChain } from "../../../infra/chain/commits.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { fc } from "../../helpers/histories.ts";
 import { AT, bytesOf, compact, FOLDER, historyOf, memoryStore, PLACE, put } from "./make.ts";
 
 /** Holds every call back for as many turns of the loop as the schedule says, so that fast-check picks the interleaving. */

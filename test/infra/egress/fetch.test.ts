@@ -1,10 +1,10 @@
 import type { Socket } from "node:net";
 import { brotliCompressSync, constants, deflateSync, gzipSync } from "node:zlib";
-import fc from "fast-check";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import { LIMITS, type Limits, limitsFor } from "../../../infra/egress/limits.ts";
+import { fc } from "../../helpers/histories.ts";
 import { type Behaviour, type Stranger, say, stranger } from "./stranger.ts";
 
 const MIB = 1024 * 1024;

@@ -1,9 +1,9 @@
 import { networkInterfaces } from "node:os";
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { judgeAddress, ownRanges, parseAddress, sameAddress } from "../../../infra/egress/address.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { RefusalReason } from "../../../infra/egress/egress.ts";
+import { fc } from "../../helpers/histories.ts";
 
 const production = createEgress({ allowLoopback: false, userAgent: "test" });
 const judge = (url: string, options?: Partial<EgressOptions>): RefusalReason | "ok" => {

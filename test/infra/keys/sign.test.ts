@@ -1,6 +1,5 @@
 import { readFileSync } from "node:fs";
 import * as noble from "@noble/ed25519";
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { VerifyFault } from "../../../infra/keys/examine.ts";
@@ -9,6 +8,7 @@ import * as portable from "../../../infra/keys/portable.ts";
 import { signObject } from "../../../infra/keys/sign.ts";
 import { thumbprint } from "../../../infra/keys/signer.ts";
 import { verifyBytes, verifyObject } from "../../../infra/keys/verify.ts";
+import { fc } from "../../helpers/histories.ts";
 import { AT, FROM, jwkOf, jwksOf, RFC8037_SEED, signerOfSeed, UNTIL } from "./fixed.ts";
 
 const cards = signerOfSeed(RFC8037_SEED, "cards");

@@ -2,13 +2,13 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { LogBusy, LogClosed, LogFull, LogRefused } from "../../../infra/log/errors.ts";
 import { OffsetGone } from "../../../infra/log/log.ts";
 import { assertSqlite } from "../../../infra/log/log-file.ts";
+import { fc } from "../../helpers/histories.ts";
 import { logContract, record } from "./contract.ts";
 
 logContract("embedded", async () => {

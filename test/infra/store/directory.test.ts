@@ -3,12 +3,12 @@ import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promise
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { KeyConflict } from "../../../infra/store/errors.ts";
 import { nodeFs } from "../../../infra/store/fs.ts";
 import { BadKey, type Store } from "../../../infra/store/store.ts";
+import { fc } from "../../helpers/histories.ts";
 import { storeContract } from "./contract.ts";
 import { RecordingFs } from "./recording-fs.ts";
 

@@ -1,8 +1,8 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { StoreFull } from "../../../infra/store/errors.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { fc } from "../../helpers/histories.ts";
 import { PowerLoss, RecordingFs, type Step } from "./recording-fs.ts";
 
 const OLD = new TextEncoder().encode("old bytes of the object");

@@ -1,6 +1,5 @@
 import { createPrivateKey, createPublicKey, sign } from "node:crypto";
 import { gzipSync } from "node:zlib";
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { verifyBytes } from "../../../infra/keys/verify.ts";
 import { BadBundle, decodeEntries, encodeEntries, packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
@@ -16,6 +15,7 @@ import {
   parseVkey,
 } from "../../../infra/tree/note.ts";
 import { edgeOf, entriesPath, levelsOf, tilePath } from "../../../infra/tree/path.ts";
+import { fc } from "../../helpers/histories.ts";
 import { naiveLeaf } from "./naive.ts";
 
 /** A fixed key per seed byte: signatures of Ed25519 are deterministic, so files made with it never change. */

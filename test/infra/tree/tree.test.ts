@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { EMPTY_ROOT, leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
@@ -12,6 +11,7 @@ import {
 } from "../../../infra/tree/proof.ts";
 import { TreeState } from "../../../infra/tree/state.ts";
 import { MissingObject, Tampered, TileReader } from "../../../infra/tree/tiles.ts";
+import { fc } from "../../helpers/histories.ts";
 import { naiveConsistency, naiveLeaf, naiveLeaves, naivePath, naiveRoot } from "./naive.ts";
 
 const LEAVES = naiveLeaves(70_000);

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { type Expectation, isErrorBody, judge } from "../../../pipelines/1-observe/checks.ts";
@@ -7,6 +6,7 @@ import { Schemas } from "../../../pipelines/1-observe/schema.ts";
 import { sample } from "../../../pipelines/1-observe/synthetic.ts";
 import { OutOfTime, timed } from "../../../pipelines/1-observe/timed.ts";
 import { checkerOf } from "../../../pipelines/record/classes/index.ts";
+import { fc } from "../../helpers/histories.ts";
 import { answer, OUTPUT_SCHEMA, timeout, transport } from "./world.ts";
 
 const arithmetic = checkerOf("arithmetic");

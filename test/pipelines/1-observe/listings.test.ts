@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
@@ -12,6 +11,7 @@ import { readTerms } from "../../../pipelines/1-observe/terms.ts";
 import { itemsOf } from "../../../pipelines/1-observe/wellknown.ts";
 import { BODIES } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
+import { fc } from "../../helpers/histories.ts";
 import {
   type Asked,
   answer,

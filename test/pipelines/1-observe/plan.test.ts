@@ -1,5 +1,4 @@
 import { createHash, createHmac } from "node:crypto";
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../pipelines/1-observe/call.ts";
 import { claimOf } from "../../../pipelines/1-observe/claims.ts";
@@ -11,6 +10,7 @@ import { capId } from "../../../pipelines/record/ids.ts";
 import type { ListedCap } from "../../../pipelines/record/memory.ts";
 import { DayPlan } from "../../../pipelines/record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
+import { fc } from "../../helpers/histories.ts";
 import { CAPS, DAY, entry, FakeRail, item } from "./world.ts";
 
 const rail = new FakeRail();

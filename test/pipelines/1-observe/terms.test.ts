@@ -1,7 +1,7 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { readTerms } from "../../../pipelines/1-observe/terms.ts";
 import { Terms } from "../../../pipelines/record/bodies.ts";
+import { fc } from "../../helpers/histories.ts";
 import { ASSET, entry, FakeRail, NETWORK, PAY_TO } from "./world.ts";
 
 const rail = new FakeRail();

@@ -1,6 +1,6 @@
-import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
+import { fc } from "../../helpers/histories.ts";
 import {
   at,
   CAME,

@@ -1,9 +1,9 @@
-import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { changedBuckets, historyOf } from "../../../pipelines/2-ingest/history.ts";
 import type { HistoryDay } from "../../../pipelines/record/history.ts";
 import { BadHistory, encodeHistory, HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
+import { fc } from "../../helpers/histories.ts";
 import { at, capOf, correction, handshake, intent, later, listing, NOTHING, result } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 

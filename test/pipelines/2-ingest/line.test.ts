@@ -1,6 +1,6 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Line, type Made } from "../../../pipelines/2-ingest/line.ts";
+import { fc } from "../../helpers/histories.ts";
 
 type Fault = "make" | "finish" | null;
 

@@ -1,6 +1,6 @@
-import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Lines } from "../../../pipelines/2-ingest/lines.ts";
+import { fc } from "../../helpers/histories.ts";
 
 test("lines come out as the bytes of their text, page after page, however long they are", () => {
   const line = fc.oneof(fc.string({ unit: "grapheme" }), fc.string({ unit: "binary" }), fc.constant("x".repeat(300)));

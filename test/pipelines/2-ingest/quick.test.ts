@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { canonicalText } from "../../../infra/canonical.ts";
@@ -9,6 +8,7 @@ import { compileQuick, isQuickEnvelope, QUICK_TYPES } from "../../../pipelines/2
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readEnvelope } from "../../../pipelines/record/envelope.ts";
+import { fc } from "../../helpers/histories.ts";
 import { at, correction, handshake, intent, listing, result, settlement } from "./records.ts";
 
 const GOLDEN = new URL("../record/records-v1.golden.json", import.meta.url);

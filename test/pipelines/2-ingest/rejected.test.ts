@@ -1,5 +1,4 @@
 import { readFile, writeFile } from "node:fs/promises";
-import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { LogRecord, NewRecord } from "../../../infra/log/log.ts";
@@ -7,6 +6,7 @@ import { readRejected, rejectedBytes } from "../../../pipelines/2-ingest/batch.t
 import { scanMember } from "../../../pipelines/2-ingest/json-text.ts";
 import { Place } from "../../../pipelines/2-ingest/place.ts";
 import { type Rejected, readRow } from "../../../pipelines/2-ingest/row.ts";
+import { fc } from "../../helpers/histories.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
 import { at, handshake } from "./records.ts";

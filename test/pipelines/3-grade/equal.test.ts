@@ -1,9 +1,9 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { Kin } from "../../../pipelines/3-grade/kin.ts";
 import { type Endpoint, gradeRows, sumsOf } from "../../../pipelines/3-grade/pure.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
+import { fc } from "../../helpers/histories.ts";
 import { TestLake } from "./lake.ts";
 import { endpointOf, NOW, profile } from "./random.ts";
 import { at, DAY, good, HOUR, PAID, theft } from "./seller.ts";

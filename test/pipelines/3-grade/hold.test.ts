@@ -1,8 +1,8 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { BANDS, type Band } from "../../../pipelines/record/vocabulary.ts";
+import { fc } from "../../helpers/histories.ts";
 
 const TODAY = "2026-11-15";
 const ago = (days: number, band: Band): DayLetter => ({ day: addDays(TODAY, -days), band });

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { round6 } from "../../../pipelines/3-grade/bounds.ts";
 import { withBuyers, worstOf } from "../../../pipelines/3-grade/buyers.ts";
@@ -8,6 +7,7 @@ import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import { COMPONENTS } from "../../../pipelines/record/vocabulary.ts";
+import { fc } from "../../helpers/histories.ts";
 import { TestLake } from "./lake.ts";
 import { dice, NOW, type Profile, profile, rowsOf } from "./random.ts";
 

@@ -1,7 +1,7 @@
-import fc from "fast-check";
 import type { Endpoint } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import { windowStart } from "../../../pipelines/3-grade/window.ts";
+import { fc } from "../../helpers/histories.ts";
 
 export const NOW = new Date("2026-11-15T12:00:00.000Z");
 const DAY = 86_400_000;

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { DueDays, heldUntil } from "../../../pipelines/4-publish/due.ts";
 import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
@@ -6,6 +5,7 @@ import { Moments } from "../../../pipelines/4-publish/moments.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
+import { fc } from "../../helpers/histories.ts";
 
 const DAY = "2026-11-01";
 const capOf = (n: number): string => `cap_${String(n).padStart(26, "0")}`;

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import type { NewRecord } from "../../../infra/log/log.ts";
@@ -6,6 +5,7 @@ import { inputLine, type Sample } from "../../../pipelines/3-grade/sample.ts";
 import { EndpointEvidence } from "../../../pipelines/audit/as-of.ts";
 import type { EvidenceLine } from "../../../pipelines/record/evidence.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
+import { fc } from "../../helpers/histories.ts";
 import {
   at,
   CAME,

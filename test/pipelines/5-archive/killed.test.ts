@@ -1,5 +1,4 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -10,6 +9,7 @@ import { decompress } from "zstd-napi";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
+import { lots, SEED } from "../../helpers/drawn.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -91,10 +91,11 @@ test("killed from outside at any moment, no row is lost and none is in two files
     for (const name of ["private", "public", "lake.duckdb"]) {
       await cp(join(world.ingest.dir, name), join(dir, name), { recursive: true });
     }
+    const lot = lots(SEED);
     for (let n = 0; n < KILLS; n++) {
       const { child } = await begin(dir);
       const ended = once(child, "close");
-      const afterMs = randomInt(1, 1_500);
+      const afterMs = 1 + (lot() % 1_500);
       console.log(`kill ${n} after ${afterMs} ms`);
       await new Promise((resolve) => setTimeout(resolve, afterMs));
       killGroup(child);

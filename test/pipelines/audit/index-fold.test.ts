@@ -1,9 +1,9 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
 import { shardsOf } from "../../../pipelines/4-publish/index-lines.ts";
 import { IndexFold } from "../../../pipelines/audit/index-fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import { fc } from "../../helpers/histories.ts";
 
 type Draft = Record<string, unknown> & { kind: string };
 

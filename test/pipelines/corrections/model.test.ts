@@ -1,7 +1,7 @@
-import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import { fc } from "../../helpers/histories.ts";
 import { capOf, handshake, listing } from "../2-ingest/records.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
 import { openWorld, paidCall, type World } from "./world.ts";

@@ -49,14 +49,3 @@ export class LyingSource implements Source {
 
   async close(): Promise<void> {}
 }
-
-/** Pseudo-random numbers below 1 (mulberry32), so that a run can be had again. */
-export function drawing(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}

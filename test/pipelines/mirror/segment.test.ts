@@ -1,4 +1,3 @@
-import { randomInt } from "node:crypto";
 import { beforeAll, expect, it } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
@@ -8,9 +7,10 @@ import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../../pipelines/mirror/source.ts";
+import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
-import { drawing, LIES, type Lie, LyingSource } from "./lies.ts";
+import { LIES, type Lie, LyingSource } from "./lies.ts";
 
 /** A store in memory: a thousand fsyncs would say nothing here and take seconds. */
 class MemoryStore implements Store {
@@ -99,8 +99,7 @@ it.each([
   120_000,
 );
 
-const SEED = randomInt(2 ** 31);
-const draw = drawing(SEED);
+const draw = drawn(SEED);
 const lies = (Object.keys(LIES) as Lie[]).filter((lie) => lie !== "missing");
 it.each(lies)(
   `a segment, %s: nothing of it is exposed, and it is named (seed ${SEED})`,

@@ -1,4 +1,3 @@
-import { randomInt } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
@@ -7,17 +6,17 @@ import type { EvidenceDraft } from "../../../pipelines/4-publish/freezes.ts";
 import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
 import { archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../../../pipelines/record/archive.ts";
 import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
+import { drawn, SEED } from "../../helpers/drawn.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
-import { drawing, LIES, type Lie, LyingSource } from "./lies.ts";
+import { LIES, type Lie, LyingSource } from "./lies.ts";
 
 /**
  * Every lie about every kind of object against a mirror that was there before: about the tree and its keys it keeps the
  * old snapshot and names the key; about what lies beside the tree it goes on and owes the key. After each the folder is
  * proven again. Lies about history are in faults.test.ts, about segments in segment.test.ts.
  */
-const SEED = randomInt(2 ** 31);
-const draw = drawing(SEED);
+const draw = drawn(SEED);
 const DAY = "2026-11-10";
 const CAP = capOf(specOf("a0"));
 let record: PublicRecord;

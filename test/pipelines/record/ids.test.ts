@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import fc from "fast-check";
 import { expect, test } from "vitest";
 import {
   bucketOf,
@@ -11,6 +10,7 @@ import {
   plannedSlot,
   recordId,
 } from "../../../pipelines/record/ids.ts";
+import { fc } from "../../helpers/histories.ts";
 
 /** Another way to the same text: the digest as one big number, cut in fives. */
 function slowCrockford(digest: Buffer): string {

@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   atomicToMicro,
@@ -8,6 +7,7 @@ import {
   parseAtomic,
   parseMoney,
 } from "../../../pipelines/record/money.ts";
+import { fc } from "../../helpers/histories.ts";
 
 const micro = fc.bigInt({ min: 0n, max: 10n ** 18n - 1n });
 

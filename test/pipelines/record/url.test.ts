@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   BadUrl,
@@ -9,6 +8,7 @@ import {
   pathKey,
   registrableDomain,
 } from "../../../pipelines/record/url.ts";
+import { fc } from "../../helpers/histories.ts";
 
 describe("normalised url", () => {
   test.each([

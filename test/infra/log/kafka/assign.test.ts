@@ -1,7 +1,7 @@
-import fc from "fast-check";
 import { expect, test } from "vitest";
 import { assignPartitions, type Member } from "../../../../infra/log/kafka/assign.ts";
 import { allPartitions, fixedPartitions } from "../../../../infra/log/ownership.ts";
+import { fc } from "../../../helpers/histories.ts";
 
 const partitionCount = fc.constantFrom(1, 2, 4, 8, 16, 32, 64);
 /** Members with claims as they may come: of nothing, of the same, of partitions that there are not. */

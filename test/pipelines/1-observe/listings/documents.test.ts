@@ -1,4 +1,3 @@
-import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
@@ -10,6 +9,7 @@ import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/se
 import { Intake } from "../../../../pipelines/1-observe/listings.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
+import { fc } from "../../../helpers/histories.ts";
 import {
   ASSET,
   answer,
