@@ -1,7 +1,7 @@
 -- What changes faster than a card. `published` is a JSON array of {cap, at, read}: the moment of each headline card, unix ms,
 -- and {topic: next offset} of what its run had read.
 -- grain: one capability with a known address
--- reads: $published, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated
+-- reads: $published, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, said
 -- writes: nothing
 WITH card AS (
   SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start, p.read
@@ -9,22 +9,24 @@ WITH card AS (
  later AS (
   SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
- taken AS (          -- rows that the card stood on, withdrawn by a correction issued after it: not those that one before it
-                     -- had withdrawn, which was taken back since
+ -- What the card's run had read of what was said: by offset, since clocks of two machines differ.
+ heard AS (SELECT event_id, cap FROM said s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
+ minded AS (FROM correction c SEMI JOIN heard USING (event_id, cap)
+  ANTI JOIN (FROM reinstated SEMI JOIN heard USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
+ taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
+                     -- withdrawn, also if that one was taken back since
   SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
     -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
     JOIN event e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
-  WHERE w.issued_at > card.at_ AND s.t >= window_start AND s.t < card.at_
+  WHERE s.t >= window_start AND s.t < card.at_
     AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
-    AND NOT EXISTS (FROM correction c JOIN reinstated r ON r.cap = c.cap AND r.correction = c.id
-      WHERE c.cap = w.cap AND c.issued_at <= card.at_ AND r.t > card.at_
-        AND (c.record_id = w.obs_id OR (c.record_id IS NULL AND s.t < c.issued_at)))
+    AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND (m.record_id = w.obs_id OR (m.record_id IS NULL AND s.t < m.issued_at)))
   GROUP BY w.cap),
- said AS (
+ offered AS (
   SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
     max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
-      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS offered FROM listing WHERE NOT gone GROUP BY cap),
+      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed FROM listing WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted GROUP BY cap)
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
@@ -32,11 +34,11 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(list_distinct(list_transform(s.offers, lambda o: o.network)), []) AS networks, s.pay_to,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
-  coalesce(list_distinct(said.offered.networks), []) AS networks_listed,
-  said.newest.defects AS listing_defects, epoch_ms(said.newest.t)::DOUBLE AS listing_t,
+  coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
+  offered.newest.defects AS listing_defects, epoch_ms(offered.newest.t)::DOUBLE AS listing_t,
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM endpoint e LEFT JOIN seen s USING (cap) LEFT JOIN later l USING (cap) LEFT JOIN taken w USING (cap)
-  LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
+  LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
 -- An url that is only in line is not in the record yet: it is answered as unknown and queued until it was knocked on.
-WHERE s.cap IS NOT NULL OR said.cap IS NOT NULL
+WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

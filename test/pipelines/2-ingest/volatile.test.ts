@@ -29,6 +29,12 @@ beforeAll(async () => {
 afterAll(() => world.close());
 
 const ALL = Object.fromEntries(TOPICS.map((topic) => [topic, 1e9]));
+/** {topic: next offset} of what a run would read now of one endpoint. */
+const readNow = async (name: string): Promise<Record<string, number>> => {
+  const positions = await world.ingest.positions();
+  const part = partitionOf(capOf(name), PARTITIONS);
+  return Object.fromEntries(TOPICS.map((topic) => [topic, positions[topic]?.[part] ?? 0]));
+};
 const rowOf = async (name: string, published: Record<string, string> = {}, read: Record<string, number> = ALL) => {
   const cards = new Map(Object.entries(published).map(([key, at]) => [capOf(key), { at, read }]));
   return (await volatileRows(world.lake, cards)).find((row) => row.capability_id === capOf(name));
@@ -90,20 +96,54 @@ describe("volatile rows", () => {
       handshake("w", at("03:00:00"), { fault: "ours" }),
     ];
     await world.append(listing("w", at("00:00:00")), one!, two!, bad!, handshake("w", at("01:00:00", "2026-07-01")));
-    await world.append(correction("w", at("04:00:00"), { id: "early", record_id: one!.eventId }));
-    await world.append(correction("w", at("06:00:00"), { id: "late" }));
+    const read = [];
+    for (const said of [
+      correction("w", at("04:00:00"), { id: "early", record_id: one!.eventId }),
+      correction("w", at("06:00:00"), { id: "late" }),
+    ]) {
+      await world.ingest.pass();
+      read.push(await readNow("w"));
+      await world.append(said);
+    }
     await world.ingest.pass();
-    const since = async () => (await rowOf("w", { w: at("05:00:00") }))?.withdrawn_since;
+    const since = async () => (await rowOf("w", { w: at("05:00:00") }, read[1]))?.withdrawn_since;
     expect(await since()).toBe(1);
     // Taken back after the card, which had been made without its record: that one it never stood on.
     await world.append(reinstated("w", at("07:00:00"), "early"));
     await world.ingest.pass();
     expect(await since()).toBe(1);
-    expect((await rowOf("w", { w: at("07:30:00") }))?.withdrawn_since).toBe(0);
-    expect((await rowOf("w", { w: at("03:30:00") }))?.withdrawn_since).toBe(2);
+    expect((await rowOf("w", { w: at("07:30:00") }, await readNow("w")))?.withdrawn_since).toBe(0);
+    expect((await rowOf("w", { w: at("03:30:00") }, read[0]))?.withdrawn_since).toBe(2);
     await world.append(reinstated("w", at("08:00:00"), "late"));
     await world.ingest.pass();
     expect(await since()).toBe(0);
+  });
+
+  test("what a card's run had read of corrections decides, not the clock of the machine that issued them", async () => {
+    const since = async (read: Record<string, number>) =>
+      (await rowOf("skew", { skew: at("05:00:00") }, read))?.withdrawn_since;
+    const own = handshake("skew", at("01:00:00"));
+    await world.append(listing("skew", at("00:00:00")), own, handshake("skew", at("02:00:00")));
+    await world.ingest.pass();
+    const before = await readNow("skew");
+    // Issued by a clock that was slow: before the card by its time, after its run by the log.
+    await world.append(correction("skew", at("04:00:00"), { id: "slow", record_id: own.eventId }));
+    await world.ingest.pass();
+    const between = await readNow("skew");
+    expect([await since(before), await since(between)]).toEqual([1, 0]);
+    // And by one that was fast: after the card by its time, read by its run.
+    await world.append(correction("skew", at("06:00:00"), { id: "fast" }));
+    await world.ingest.pass();
+    const after = await readNow("skew");
+    expect([await since(before), await since(between), await since(after)]).toEqual([2, 1, 0]);
+    // Taken back: the record of the one is withdrawn by the other still.
+    await world.append(reinstated("skew", at("06:30:00"), "slow"));
+    await world.ingest.pass();
+    const last = await readNow("skew");
+    expect([await since(before), await since(between), await since(last)]).toEqual([2, 1, 0]);
+    await world.append(reinstated("skew", at("04:30:00"), "fast"));
+    await world.ingest.pass();
+    expect([await since(before), await since(between), await since(last)]).toEqual([0, 0, 0]);
   });
 
   test("a record told after the card's run is none that it stood on, whenever it was observed", async () => {
@@ -111,15 +151,14 @@ describe("volatile rows", () => {
     const call = intent("told", at("02:30:00"));
     await world.append(listing("told", at("00:00:00")), early, call);
     await world.ingest.pass();
-    const positions = await world.ingest.positions();
-    const part = partitionOf(capOf("told"), PARTITIONS);
-    const read = Object.fromEntries(TOPICS.map((topic) => [topic, positions[topic]?.[part] ?? 0]));
+    const read = await readNow("told");
     const late = handshake("told", at("01:00:00"));
     await world.append(late, result("told", call.eventId, at("02:30:05")));
     await world.append(correction("told", at("06:00:00"), { id: "of both" }));
     await world.ingest.pass();
     expect((await rowOf("told", { told: at("05:00:00") }, read))?.withdrawn_since).toBe(1);
-    expect((await rowOf("told", { told: at("05:00:00") }))?.withdrawn_since).toBe(3);
+    const all = { ...ALL, corrections: read.corrections! };
+    expect((await rowOf("told", { told: at("05:00:00") }, all))?.withdrawn_since).toBe(3);
     expect((await rowOf("told", { told: at("05:00:00") }, {}))?.withdrawn_since).toBe(0);
   });
 
