@@ -6,7 +6,8 @@ import { join } from "node:path";
 /**
  * `npm run test:drawn [-- ROUNDS [FILTER]]`: every test whose histories are drawn, round by round with another seed. `npm
  * test` draws the same ones each time, so that a commit is right or wrong wherever it is tested; this looks for what they
- * miss. The seed of a round that failed is printed: `SEED=n npx vitest run FILE` has it again.
+ * miss. The seed of a round that failed is printed: `SEED=n npx vitest run FILE` has it again. RUNS=n draws n times as many
+ * histories of each property: the time that a test may take stays, so not of slow ones.
  */
 const rounds = Number(process.argv[2] ?? 5);
 const filter = process.argv[3] ?? "";
