@@ -47,6 +47,9 @@ export class StoreUnfit extends Error {
   }
 }
 
+/** We may not read that key, or there is none and we may not be told so (unlisted.ts). */
+export class StoreRefused extends StoreUnfit {}
+
 /** The store did not answer, or not as a store does, after every try. Whether the last write holds is not known. */
 export class StoreDown extends Error {
   constructor(doing: string, tries: number, cause?: unknown) {

@@ -1,6 +1,8 @@
 import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../../infra/clock.ts";
 import { checkKey } from "../../infra/store/store.ts";
+import { type Said, Unlisted } from "../../infra/store/unlisted.ts";
+import { CHECKPOINT } from "../4-publish/objects.ts";
 import { MirrorUsage, Oversized, SourceDown } from "./errors.ts";
 import { MemorySink, type Sink } from "./sink.ts";
 import type { Source } from "./source.ts";
@@ -41,6 +43,7 @@ class Again extends Error {
 export class HttpSource implements Source {
   readonly #agent: Agent;
   readonly #base: string;
+  readonly #unlisted = new Unlisted({ ask: (key) => this.#ask(key), known: CHECKPOINT });
 
   /** @throws MirrorUsage unless `name` is an http or https address without query */
   constructor(
@@ -90,6 +93,7 @@ export class HttpSource implements Source {
     try {
       answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
       if (answer.statusCode === 404 || answer.statusCode === 410) return false;
+      if (answer.statusCode === 403 && (await this.#unlisted.hides(key))) return false;
       await this.#begin(key, answer, sink);
       await bounded(answer, key, maxBytes, sink);
       return true;
@@ -104,11 +108,23 @@ export class HttpSource implements Source {
     }
   }
 
+  /** What it says of a key, without taking the bytes. @throws Again and what the network throws */
+  async #ask(key: string): Promise<Said> {
+    const signal = AbortSignal.timeout(this.options.silenceMs ?? 30_000);
+    const headers = { "accept-encoding": "identity" };
+    const answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
+    try {
+      return await saidBy(answer);
+    } finally {
+      if (!answer.body.readableEnded) answer.body.on("error", () => undefined).destroy();
+    }
+  }
+
   /** Judge status and headers; the sink stands where the body begins then. */
   async #begin(key: string, { statusCode: status, headers }: Dispatcher.ResponseData, sink: Sink): Promise<void> {
     const says = `it answered ${status}`;
     const down = (why: string) => new SourceDown(this.name, key, why);
-    if (status === 429 || status >= 500) throw new Again(says, Number(headers["retry-after"] ?? 0) * 1000 || 0);
+    if (isBusy(status)) throw busy(status, headers);
     if (status >= 300 && status < 400) throw down(`${says}: a redirect is not followed`);
     if (status === 206 || status === 416) {
       const part = new RegExp(`^bytes ${sink.at}-`).test(String(headers["content-range"]));
@@ -125,6 +141,27 @@ export class HttpSource implements Source {
     return this.#agent.destroy();
   }
 }
+
+/** Bytes of a refusal that are read: S3's are some hundred. */
+const MAX_REFUSAL = 4_096;
+
+/** @throws Again for a server that is busy */
+async function saidBy({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<Said> {
+  if (isBusy(status)) throw busy(status, headers);
+  if (status === 200) return "there";
+  if (status === 404 || status === 410) return "missing";
+  if (status !== 403) return "other";
+  let text = "";
+  for await (const chunk of body as AsyncIterable<Uint8Array>) {
+    text += Buffer.from(chunk).toString("latin1");
+    if (text.length > MAX_REFUSAL) return "other";
+  }
+  return text.includes("<Code>AccessDenied</Code>") ? "refused" : "other";
+}
+
+const isBusy = (status: number): boolean => status === 429 || status >= 500;
+const busy = (status: number, headers: Headers): Again =>
+  new Again(`it answered ${status}`, Number(headers["retry-after"] ?? 0) * 1000 || 0);
 
 type Headers = Dispatcher.ResponseData["headers"];
 

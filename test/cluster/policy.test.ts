@@ -7,7 +7,9 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { systemClock } from "../../infra/clock.ts";
 import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { SourceDown } from "../../pipelines/mirror/errors.ts";
 import { HttpSource } from "../../pipelines/mirror/http-source.ts";
+import { StoreSource } from "../../pipelines/mirror/store-source.ts";
 import { freePort } from "./ports.ts";
 import { untilUp, versitygw } from "./versitygw.ts";
 
@@ -57,11 +59,14 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-const open = (user: keyof typeof USERS, bucket: string) =>
-  openS3Store({
-    ...{ bucket, prefix: "", region: "us-east-1", endpoint: url },
-    ...{ accessKeyId: user, secretAccessKey: USERS[user] },
-  });
+const open = (user: keyof typeof USERS, bucket: string, probe = true) =>
+  openS3Store(
+    {
+      ...{ bucket, prefix: "", region: "us-east-1", endpoint: url },
+      ...{ accessKeyId: user, secretAccessKey: USERS[user] },
+    },
+    { probe },
+  );
 const anybody = async (bucket: string, key: string, method = "GET") =>
   (await fetch(`${url}/${bucket}/${key}`, { method, ...(method === "PUT" ? { body: "x" } : {}) })).status;
 
@@ -93,6 +98,25 @@ it("anybody reads what is public, as a mirror does, and writes or lists nothing"
   expect(await anybody(NAMES.public, "checkpoint")).toBe(200);
   for (const method of ["PUT", "DELETE"]) expect(await anybody(NAMES.public, SEGMENT, method)).toBe(403);
   expect(await anybody(NAMES.public, "")).toBe(403);
+});
+
+it("what is missing is missing to whoever reads and may not list, and a bucket that is closed is not empty", async () => {
+  // Amazon refuses both; this store has 404 for what is missing where anybody may read, and 403 where nobody may.
+  expect([403, 404]).toContain(await anybody(NAMES.public, "index/9.json"));
+  expect(await anybody(NAMES.public, RUN)).toBe(403);
+  const missing = ["index/9.json", "tile/1/007", "segment/9.ndjson.zst", RUN];
+  const source = new HttpSource(`${url}/${NAMES.public}`, { clock: systemClock });
+  for (const key of missing) expect(await source.get(key, 100), key).toBeNull();
+  expect(String(Buffer.from((await source.get(SEGMENT, 100))!))).toBe(SEGMENT);
+  await source.close();
+  // Credentials that nothing was given to are anybody's.
+  const other = new StoreSource("s3://public", await open("pipeline", NAMES.public, false));
+  for (const key of missing) expect(await other.get(key, 100), key).toBeNull();
+  expect(String(Buffer.from((await other.get(SEGMENT, 100))!))).toBe(SEGMENT);
+  await other.close();
+  const closed = new HttpSource(`${url}/${NAMES.private}`, { clock: systemClock });
+  for (const key of ["checkpoint", RUN]) await expect(closed.get(key, 100)).rejects.toThrow(SourceDown);
+  await closed.close();
 });
 
 it("the private bucket opens for the pipeline alone, and each has its own credentials only", async () => {

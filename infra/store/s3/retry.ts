@@ -1,6 +1,6 @@
 import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
-import { ObjectTooLarge, StoreDown, StoreFull, StoreUnfit } from "../errors.ts";
+import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../errors.ts";
 
 /** Tries of one request, and the longest pause before the next, ms (full jitter, doubling from the first). */
 const TRIES = 6;
@@ -39,7 +39,8 @@ export async function retrying<T>(doing: string, work: (attempt: Attempt) => Pro
     } catch (error) {
       const status = statusOf(error);
       if (status === 401 || status === 403) {
-        throw new StoreUnfit(`${doing}: the store refuses us (${(error as Error).name})`, error);
+        const Refusal = status === 403 ? StoreRefused : StoreUnfit;
+        throw new Refusal(`${doing}: the store refuses us (${(error as Error).name})`, error);
       }
       if (status === 507 || (error as Error).name === "QuotaExceeded") throw new StoreFull(doing, error);
       if (status !== undefined && !AGAIN.has(status)) throw error;

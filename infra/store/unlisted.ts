@@ -1,0 +1,43 @@
+import { randomBytes } from "node:crypto";
+
+/** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
+export type Said = "there" | "missing" | "refused" | "other";
+
+export interface UnlistedParts {
+  /** Asks for one key, without its bytes. */
+  ask: (key: string) => Promise<Said>;
+  /** Is there whenever anything is; what it says tells whether the store can be read at all. */
+  known: string;
+}
+
+/**
+ * S3 says AccessDenied of an object that is not there to whoever may read the bucket and not list it (GetObject of the
+ * S3 API: 403 without s3:ListBucket, 404 with it), and so does every bucket whose policy lets anybody read and nobody
+ * list. Such a refusal counts as missing only where nothing else can be told from it: the same store refuses, in the same
+ * folder, a key that cannot exist, and gives the known object at this moment. A store that has 404 for what it has not
+ * means its refusals; one that refuses everything (credentials, a firewall, a policy that was taken back) is down.
+ * A policy that leaves a folder out cannot be told from a folder that is empty, by nobody.
+ */
+export class Unlisted {
+  /** Folders in which a key that cannot exist was refused. */
+  readonly #folders = new Set<string>();
+
+  constructor(private readonly parts: UnlistedParts) {}
+
+  /** A key was refused: is it because there is no such object? What `ask` throws is thrown. */
+  async hides(key: string): Promise<boolean> {
+    const { ask, known } = this.parts;
+    if (key === known) return false;
+    const folder = key.slice(0, key.lastIndexOf("/") + 1);
+    // A first-level name bounds the set: a log has as many folders of tiles as it likes.
+    const name = folder.slice(0, folder.indexOf("/") + 1);
+    if (!this.#folders.has(name)) {
+      // 128 random bits: nobody has made that object.
+      if ((await ask(`${folder}${randomBytes(16).toString("hex")}`)) !== "refused") return false;
+      this.#folders.add(name);
+    }
+    if ((await ask(known)) !== "there") return false;
+    // Asked once more, now that the store is known to give what it has: a refusal that passed was no answer about the key.
+    return (await ask(key)) === "refused";
+  }
+}
