@@ -103,9 +103,9 @@ export async function startKafka(
   for (const node of nodes) {
     const file = join(node.dir, "server.properties");
     await writeFile(file, properties(node, nodes));
-    const format = spawnSync("java", java(["kafka.tools.StorageTool", "format", "-t", clusterId, "-c", file]), {
-      encoding: "utf8",
-    });
+    // In one word: one id of 64 begins with a dash, and would be taken for an option.
+    const words = ["kafka.tools.StorageTool", "format", `--cluster-id=${clusterId}`, "-c", file];
+    const format = spawnSync("java", java(words), { encoding: "utf8" });
     if (format.status !== 0) throw new Error(`formatting a Kafka folder failed: ${format.stdout}${format.stderr}`);
   }
   const begin = (node: Node): void => {
