@@ -4,9 +4,11 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     exclude: ["test/bench/**", "test/browser/**", "test/cluster/**"],
-    // Real parts (a chain, sellers, DuckDB, SQLite) share two cores: slow is not wrong.
-    testTimeout: 120_000,
-    hookTimeout: 240_000,
+    // Real parts (a chain, sellers, DuckDB, SQLite) share two cores: slow is not wrong. What took 40 s alone took more
+    // than 120 on a machine with ten times as much to do.
+    testTimeout: 600_000,
+    hookTimeout: 900_000,
+    expect: { poll: { timeout: 120_000 } },
     pool: "forks",
   },
 });

@@ -164,5 +164,5 @@ describe("start", () => {
     const record = await readDemo(dir, "http://dies.test");
     const lost = first.acked.filter((id) => record.lakeEvents.get(id) !== 1);
     expect(lost).toEqual([]);
-  }, 240_000);
+  });
 });

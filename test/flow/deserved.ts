@@ -126,3 +126,14 @@ export const DESERVED: Record<string, Deserved> = {
     ]),
   ),
 };
+
+/**
+ * What a seller's behaviour allows on no day of its life, whatever the lots: a letter better than this. Among its first
+ * thirty calls the lots may draw few blind ones: until more have come regulars-only may do better than what it ends with.
+ */
+export const BEST: Record<string, string> = {
+  "free-for-all": "B",
+  "schema-breaker": "B",
+  "pay-to-changer": "C",
+  "regulars-only": "B",
+};

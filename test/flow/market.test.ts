@@ -8,11 +8,10 @@ import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { MarketLetters } from "../../serving/commands/letters.ts";
-import { freePort } from "../cluster/ports.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
-import { DESERVED } from "./deserved.ts";
+import { BEST, DESERVED } from "./deserved.ts";
 
 const BASE = "http://touchstone.test";
 let dir: string;
@@ -32,7 +31,7 @@ beforeAll(async () => {
   expect(ended, ended.stderr).toMatchObject({ code: 0 });
   result = JSON.parse(ended.stdout) as MarketLetters;
   record = await readDemo(dir, BASE);
-}, 600_000);
+});
 
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
@@ -63,9 +62,7 @@ describe("the demo market", () => {
   });
 
   test("nobody ever had a better letter than its behaviour allows, on no day", () => {
-    // Among its first thirty calls the lots may draw few blind ones: until more have come regulars-only may do better.
-    const best = { "free-for-all": "B", "schema-breaker": "B", "pay-to-changer": "C", "regulars-only": "B" };
-    for (const [seller, band] of Object.entries(best)) {
+    for (const [seller, band] of Object.entries(BEST)) {
       const better = headlines(seller).filter(({ card }) => card.band !== "UNRATED" && card.band < band);
       expect([seller, better.map(({ card }) => card.band)]).toEqual([seller, []]);
     }
@@ -191,15 +188,14 @@ test("every card of every endpoint is made again from public files alone, once i
   const cards = await recomputeDemo(dir, BASE);
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
   expect(cards).toHaveLength(grades);
-}, 300_000);
+});
 
 test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
   // The same data folder again, live: the past is lived through already.
-  const port = String(await freePort());
-  const run = runStart(["--market"], { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: port, TOUCHSTONE_BASE_URL: BASE });
+  const run = runStart(["--market"], { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_BASE_URL: BASE });
   try {
     const url = result.market[0]!.url;
-    const at = `http://127.0.0.1:${port}`;
+    const at = await run.serving();
     let answer: Response | undefined;
     for (let i = 0; i < 2_000 && !answer?.ok; i++) {
       answer = await fetch(`${at}/readyz`).catch(() => undefined);
@@ -224,4 +220,4 @@ test("an answer of the running service verifies offline with a script that uses 
     run.child.kill("SIGTERM");
     await run.ended;
   }
-}, 300_000);
+});

@@ -10,6 +10,8 @@ export interface StartRun {
   acked: string[];
   /** Resolves when the process is gone and its pipes are read to the end. */
   ended: Promise<{ code: number | null; signal: NodeJS.Signals | null; stdout: string; stderr: string }>;
+  /** Where it listens, as it prints it. @throws when it ends before that */
+  serving(): Promise<string>;
   /** SIGKILL of the whole process group, from outside. */
   kill(): void;
 }
@@ -26,6 +28,7 @@ export function runStart(args: string[], env: Record<string, string> = {}): Star
   createInterface({ input: child.stdio[3] as NodeJS.ReadableStream }).on("line", (line) => acked.push(line));
   let stdout = "";
   let stderr = "";
+  const listens = /^Serving at (http:\S+) /m;
   child.stdout!.on("data", (chunk: Buffer) => {
     stdout += chunk.toString();
   });
@@ -41,6 +44,16 @@ export function runStart(args: string[], env: Record<string, string> = {}): Star
     child,
     acked,
     ended,
+    serving: () =>
+      new Promise((found, failed) => {
+        const look = () => {
+          const at = listens.exec(stdout)?.[1];
+          if (at) found(at);
+        };
+        child.stdout!.on("data", look);
+        look();
+        void ended.then(({ stderr }) => failed(new Error(`ended before it served: ${stderr}`)));
+      }),
     kill: () => {
       if (child.pid !== undefined && child.exitCode === null && child.signalCode === null)
         process.kill(-child.pid, "SIGKILL");

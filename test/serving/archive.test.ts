@@ -41,7 +41,7 @@ beforeAll(async () => {
   await world.ingest.append(...many, handshake("a", later(D1, (DAYS - 1) * DAY_MS)));
   await world.archive(later(D1, (DAYS + 110) * DAY_MS), { baseUrl: base });
   await follower.refresh();
-}, 120_000);
+});
 afterAll(async () => {
   await server?.close();
   await world?.close();

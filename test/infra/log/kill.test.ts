@@ -56,4 +56,4 @@ it("keeps every acknowledged record, once and at its offset, through a dozen kil
   }
   expect(acknowledged.length).toBeGreaterThan(100);
   await rm(dir, { recursive: true });
-}, 60_000);
+});

@@ -39,4 +39,4 @@ test("a keeper that is killed with SIGKILL is one no more", async () => {
   } finally {
     child.kill("SIGKILL");
   }
-}, 300_000);
+});

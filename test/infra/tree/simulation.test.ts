@@ -13,7 +13,7 @@ describe.each([11])("a log of 200,000 leaves, grown step by step (seed %i)", (se
     for (const step of steps(LEAVES, draw)) tree.grow(step);
     expect(tree.state.size).toBe(LEAVES);
     for (const path of tree.wantedTiles()) expect(tree.tiles.has(path), path).toBe(true);
-  }, 120_000);
+  });
 
   it("is left with exactly the tiles of the specification once old partial ones are deleted", () => {
     expect(tree.sweep()).toBeGreaterThan(50);
@@ -34,5 +34,5 @@ describe.each([11])("a log of 200,000 leaves, grown step by step (seed %i)", (se
     const newest = tree.heads.at(-1)!;
     const reader = await tree.reader(newest.size, newest.root);
     for (const older of tree.heads) await tree.prove(reader, Math.floor(draw() * newest.size), older);
-  }, 120_000);
+  });
 });

@@ -54,7 +54,7 @@ beforeAll(async () => {
   const origins = new Set(sellers.filter((one) => TONGUES.includes(one.name)).map((one) => one.origin));
   const listed = (await memory.listed()).filter((one) => origins.has(new URL(one.url).origin));
   await observer.observeSpan(planDay({ day: DAY, salt, listed, caps: CAPS, now: START }), START, END);
-}, 120_000);
+});
 
 afterAll(async () => {
   await egress?.close();

@@ -96,7 +96,7 @@ describe("volatile rows", () => {
       handshake("w", at("03:00:00"), { fault: "ours" }),
     ];
     await world.append(listing("w", at("00:00:00")), one!, two!, bad!, handshake("w", at("01:00:00", "2026-07-01")));
-    const read = [];
+    const read: Record<string, number>[] = [];
     for (const said of [
       correction("w", at("04:00:00"), { id: "early", record_id: one!.eventId }),
       correction("w", at("06:00:00"), { id: "late" }),

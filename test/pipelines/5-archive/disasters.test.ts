@@ -31,7 +31,7 @@ beforeAll(async () => {
   await world.ingest.append(...[...input.values()].flat());
   // The evidence of all days is closed by then; none is old enough for the archive.
   await world.archive(momentOf(-1));
-}, 120_000);
+});
 afterAll(() => world.close());
 
 /** From this moment on the n-th day is old enough, and no later one. */

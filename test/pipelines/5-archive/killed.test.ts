@@ -113,4 +113,4 @@ test("killed from outside at any moment, no row is lost and none is in two files
     await world.close();
     await rm(dir, { recursive: true, force: true });
   }
-}, 300_000);
+});

@@ -75,7 +75,7 @@ describe("a wrong file", () => {
     await world.ingest.ingest.rebuild();
     expect([await rowsInLake(), await world.ingest.lake.all("FROM late")]).toEqual([0, []]);
     expect(await world.ingest.lake.all("SELECT sum(probes)::INTEGER AS n FROM seen")).toEqual([{ n: 6 }]);
-  }, 60_000);
+  });
 
   test("that lacked rows: they stayed in the lake, and leave it with the file that replaces it", async () => {
     const lacking = probes[2]!.eventId;
@@ -86,5 +86,5 @@ describe("a wrong file", () => {
     expect((await idsOf(now!)).sort()).toEqual(probes.map(({ eventId }) => eventId).sort());
     expect(await rowsInLake()).toBe(0);
     await world.prove();
-  }, 60_000);
+  });
 });

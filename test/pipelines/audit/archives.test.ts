@@ -37,7 +37,7 @@ async function sound(): Promise<ArchiveWorld> {
 beforeAll(async () => {
   world = await sound();
   await world.archive(BOTH);
-}, 60_000);
+});
 afterAll(() => world.close());
 
 const auditOf = async (publicDir: string): Promise<AuditReport> => {
@@ -119,7 +119,7 @@ describe("a publisher who lies", () => {
     texts = new Map();
     for (const leaf of files) texts.set(`${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`, await textOf(leaf));
     probes = texts.get(`liveness_probes ${D1}`)!;
-  }, 60_000);
+  });
 
   /** The first day whole, but for what `change` does to its probes. */
   const firstDay = (change: (text: string) => string, more: Partial<Lie> = {}): Lie[] => [
@@ -166,27 +166,23 @@ describe("a publisher who lies", () => {
     ["gives it another id", () => firstDay((text) => text, { manifest: { id: `arc_${"0".repeat(26)}` } }), [FILES]],
     ["gives another command", () => firstDay((text) => text, { manifest: { reproduce: "true" } }), [FILES]],
     ["replaces what never was", () => firstDay((text) => text, { supersedes: `arc_${"1".repeat(26)}` }), [FILES]],
-  ])(
-    "%s",
-    async (_, lies, want) => {
-      const dir = await mkdtemp(join(tmpdir(), "archive-lies-"));
-      const stores: Store[] = [];
-      try {
-        for (const name of ["private", "public"]) {
-          await cp(join(other.ingest.dir, name), join(dir, name), { recursive: true });
-          stores.push(await openDirectoryStore(join(dir, name)));
-        }
-        const [privateStore, publicStore] = stores as [Store, Store];
-        await publishLies(
-          { publicStore, publisher: other.archiveParts({ privateStore, publicStore }).publisher },
-          lies(),
-        );
-        expect(brokenIn(await auditOf(join(dir, "public")))).toEqual(want);
-      } finally {
-        for (const store of stores) await store.close();
-        await rm(dir, { recursive: true, force: true });
+  ])("%s", async (_, lies, want) => {
+    const dir = await mkdtemp(join(tmpdir(), "archive-lies-"));
+    const stores: Store[] = [];
+    try {
+      for (const name of ["private", "public"]) {
+        await cp(join(other.ingest.dir, name), join(dir, name), { recursive: true });
+        stores.push(await openDirectoryStore(join(dir, name)));
       }
-    },
-    60_000,
-  );
+      const [privateStore, publicStore] = stores as [Store, Store];
+      await publishLies(
+        { publicStore, publisher: other.archiveParts({ privateStore, publicStore }).publisher },
+        lies(),
+      );
+      expect(brokenIn(await auditOf(join(dir, "public")))).toEqual(want);
+    } finally {
+      for (const store of stores) await store.close();
+      await rm(dir, { recursive: true, force: true });
+    }
+  });
 });

@@ -18,7 +18,7 @@ beforeAll(async () => {
   await world.freeze("2026-11-11T06:00:00.000Z");
   await world.ingest.append(listing("new", "2026-11-11T07:00:00.000Z"), knock("new", "2026-11-11"));
   await world.grade("2026-11-11T23:00:00.000Z");
-}, 60_000);
+});
 afterAll(() => world.close());
 
 const keys = () => [
@@ -47,7 +47,7 @@ test("says of every card what came of it, and where to look next", async () => {
     /\d+ ok, \d+ pending, 0 differ; \d+ leaves of record.example\/tree, evidence up to 2026-11-10/,
   );
   expect(stdout).toContain("next: touchstone mirror");
-}, 60_000);
+});
 
 test("prints a line of JSON a card and one of the sum, believing only the keys given", async () => {
   const { code, stdout, stderr } = await run("all", "--from", world.publicDir, "--json", ...keys());
@@ -58,7 +58,7 @@ test("prints a line of JSON a card and one of the sum, believing only the keys g
   expect([code, stderr]).toEqual([EXIT.ok, ""]);
   expect(lines.at(-1)).toMatchObject({ endpoints: 2, differs: 0, closed_to: "2026-11-10" });
   expect(lines.slice(0, -1).map(({ verdict }) => verdict)).toContain("ok");
-}, 60_000);
+});
 
 test.each<[string, () => string[], keyof typeof EXIT]>([
   ["words that name no endpoint", () => ["seller", "--from", world.publicDir], "usage"],
@@ -67,11 +67,7 @@ test.each<[string, () => string[], keyof typeof EXIT]>([
   ["an endpoint whose first day is not closed", () => [urlOf("new"), "--from", world.publicDir], "nothing"],
   ["a key that is none", () => ["all", "--from", world.publicDir, "--log-key", "record.example/tree"], "usage"],
   ["another key under the same name", () => ["all", "--from", world.publicDir, "--log-key", stranger()], "tampered"],
-])(
-  "%s",
-  async (_, args, exit) => {
-    const { code, stderr } = await run(...args());
-    expect([code, stderr]).toEqual([EXIT[exit], expect.stringContaining("touchstone: ")]);
-  },
-  60_000,
-);
+])("%s", async (_, args, exit) => {
+  const { code, stderr } = await run(...args());
+  expect([code, stderr]).toEqual([EXIT[exit], expect.stringContaining("touchstone: ")]);
+});

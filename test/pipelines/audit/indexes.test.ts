@@ -20,7 +20,7 @@ beforeAll(async () => {
     await grow(record, `${name}-more`, 3);
     await record.publish([draft!]);
   }
-}, 60_000);
+});
 afterAll(() => record.close());
 
 async function reading(source: Source, maxHeld?: number) {

@@ -89,7 +89,7 @@ beforeAll(async () => {
   world = await ArchiveWorld.open();
   await world.ingest.append(...SELLERS.map((name) => listing(name, onDay(0, "00:00:00"), { seller_controlled: true })));
   for (let n = 0; n < DAYS; n++) await live(n);
-}, 180_000);
+});
 afterAll(() => world.close());
 
 const summary = (cards: readonly CardVerdict[]) =>
@@ -229,7 +229,7 @@ test("the tool loads no database", async () => {
   };
   expect(await loaded("serving/commands/recompute.ts")).toEqual([]);
   expect((await loaded("infra/lake/duckdb.ts")).length).toBeGreaterThan(0);
-}, 60_000);
+});
 
 test("a kin file that leads to another table than it says is refused", async () => {
   const { leaves } = await world.prove();

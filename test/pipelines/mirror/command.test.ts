@@ -15,7 +15,7 @@ beforeAll(async () => {
   record = await PublicRecord.open();
   await publishAll(record, "a", 10);
   dir = await mkdtemp(join(tmpdir(), "mirror-command-"));
-}, 60_000);
+});
 afterAll(async () => {
   await record.close();
   await rm(dir, { recursive: true, force: true });
@@ -41,4 +41,4 @@ it("ends with a code of its own while something is owed, and says what; with 0 o
     expect(said).toMatchObject({ size, owed: [{ key, expected: "an object", got: "none", tries }] });
   }
   expect(mirror(sourceDir(record))).toMatchObject({ status: EXIT.ok, said: { result: "idle", size, owed: [] } });
-}, 120_000);
+});

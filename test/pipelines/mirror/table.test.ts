@@ -92,7 +92,7 @@ beforeAll(async () => {
     shard: `index/shard/${list.shards[0]!.sha256}.ndjson.zst`,
     "key document": fold.keys!.key,
   });
-}, 60_000);
+});
 afterEach(async () => {
   for (const one of opened.splice(0)) await one.close();
 });
@@ -131,7 +131,6 @@ describe(`what the snapshot stands on (seed ${SEED})`, () => {
       expect(await own.run(honest())).toMatchObject({ result: "synced", size, owed: [] });
       expect(await own.proven(record, true)).toBe(size);
     },
-    60_000,
   );
 });
 
@@ -165,7 +164,6 @@ describe(`what lies beside it (seed ${SEED})`, () => {
       await own.run(idle);
       expect(idle.asked).toEqual(["checkpoint"]);
     },
-    60_000,
   );
 
   it("a source that answers for nothing beside the tree is not asked for everything", async () => {

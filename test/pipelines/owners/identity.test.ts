@@ -78,7 +78,7 @@ beforeAll(async () => {
   told.four = await four.leaves();
   for (const [name, at] of Object.entries({ start, one, four }))
     kept[name] = (await at.privateStore.list("kin/")).map(({ key }) => key);
-}, 300_000);
+});
 
 afterAll(async () => {
   for (const one of deployments) await one.close();
@@ -169,5 +169,5 @@ describe("one owner or four", () => {
 
   test("each record is proven from its first leaf", async () => {
     for (const one of deployments) await proveRecord(one.publicStore, { trust: TRUST });
-  }, 120_000);
+  });
 });

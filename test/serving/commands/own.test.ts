@@ -52,4 +52,4 @@ test("an owner without a key writes a run, a publisher without a lake takes it; 
   expect(published.cards).toBeGreaterThanOrEqual(SELLERS.length);
   expect(await printed(own(config, once))).toMatchObject({ lines: 0, run: null });
   expect(await printed(publish(config, once))).toMatchObject({ runs: 0, cards: 0 });
-}, 120_000);
+});

@@ -40,7 +40,7 @@ beforeAll(async () => {
     url = at!;
     pids.push(Number(pid));
   }
-}, 400_000);
+});
 
 afterAll(async () => {
   await running?.end();
@@ -98,7 +98,7 @@ test("killed one after the other while they are asked: every question is answere
   over = true;
   await asking;
   expect(asked).toBeGreaterThan(2);
-}, 400_000);
+});
 
 test("a replica of the replica answers the same", async () => {
   const second = touchstone(["serve", "--from", url, "--mirror", join(dir, "second")], settings());
@@ -125,7 +125,7 @@ test("a replica of the replica answers the same", async () => {
   } finally {
     await second.end();
   }
-}, 400_000);
+});
 
 test("without a log nothing is taken in, and it says so", async () => {
   const response = await ask(`/v1/check?url=${encodeURIComponent("https://nobody-knew.example/x")}`);
@@ -137,7 +137,7 @@ test("without a log nothing is taken in, and it says so", async () => {
 test("SIGTERM: all end by themselves, with code 0", async () => {
   process.kill(running.child.pid!, "SIGTERM");
   expect(await running.ended).toEqual({ code: 0, signal: null });
-}, 400_000);
+});
 
 test("what keeps one from starting ends them all with its code", async () => {
   const fresh = ["--mirror", join(dir, "fresh")];
@@ -149,4 +149,4 @@ test("what keeps one from starting ends them all with its code", async () => {
   } finally {
     await failing.end();
   }
-}, 400_000);
+});

@@ -60,7 +60,7 @@ const proveSame: Proof = async (machine, putIn) => {
 };
 
 describe("where a segment is completed", () => {
-  it("the clean record is whole", () => proveWhole(clean, scene.putIn), 120_000);
+  it("the clean record is whole", () => proveWhole(clean, scene.putIn));
 
   const writes = calls.made.filter((call) => isWrite(call) && call.key.startsWith("segment/")).map(idOf);
   it("the segment is written", () => expect(writes).toEqual(["public create segment/0.ndjson.zst"]));
@@ -68,21 +68,17 @@ describe("where a segment is completed", () => {
   const rows = writes.flatMap((write) =>
     Object.entries(DISASTERS).map(([disaster, play]) => ({ write, disaster, play })),
   );
-  it.each(rows)(
-    "$disaster: $write",
-    async ({ write, play }) => {
-      const machine = await Machine.open(
-        {
-          private: base.disks.private.afterPowerLoss(() => true),
-          public: base.disks.public.afterPowerLoss(() => true),
-        },
-        base.served,
-        proveSame,
-      );
-      const left = await play({ machine, scene, write, seed: 7 });
-      await scene.work(left.publisher("fresh").publisher);
-      await left.prove(scene.putIn);
-    },
-    120_000,
-  );
+  it.each(rows)("$disaster: $write", async ({ write, play }) => {
+    const machine = await Machine.open(
+      {
+        private: base.disks.private.afterPowerLoss(() => true),
+        public: base.disks.public.afterPowerLoss(() => true),
+      },
+      base.served,
+      proveSame,
+    );
+    const left = await play({ machine, scene, write, seed: 7 });
+    await scene.work(left.publisher("fresh").publisher);
+    await left.prove(scene.putIn);
+  });
 });
