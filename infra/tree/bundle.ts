@@ -41,6 +41,12 @@ export function decodeEntries(bytes: Uint8Array): Buffer[] {
   return entries;
 }
 
+/**
+ * A partial bundle is replaced within minutes on a busy log, so it is packed fast. A full one stays for good; 3 and not
+ * 6 costs a sixth more bytes and takes half of the time, which every mirror spends again.
+ */
+export const bundleLevel = (entries: number): number => (entries < TILE_WIDTH ? 1 : 3);
+
 const gzipAsync = promisify(gzip);
 const gunzipAsync = promisify(gunzip);
 
@@ -49,8 +55,7 @@ const gunzipAsync = promisify(gunzip);
  * C2SP tlog-tiles allows. Runs on the thread pool. Packed bytes may differ between zlib versions; unpacked ones never.
  */
 export const packBundle = (entries: readonly Uint8Array[]): Promise<Buffer> =>
-  // A partial bundle is replaced within minutes on a busy log, so it is packed fast; a full one stays for good.
-  gzipAsync(encodeEntries(entries), { level: entries.length < TILE_WIDTH ? 1 : 6 });
+  gzipAsync(encodeEntries(entries), { level: bundleLevel(entries.length) });
 
 /** @throws BadBundle when it is no gzip, is longer than any bundle can be, or does not hold exactly `count` entries. */
 export async function unpackBundle(packed: Uint8Array, count: number): Promise<Buffer[]> {

@@ -1,98 +1,164 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { canonicalBytes, canonicalText } from "../../infra/canonical.ts";
+import { compress } from "zstd-napi";
+import { canonicalBytes, canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
+import type { Store } from "../../infra/store/store.ts";
 import { signCheckpoint } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
 import { writeTree } from "../../pipelines/4-publish/apply.ts";
 import { PublishedFold } from "../../pipelines/4-publish/fold.ts";
-import { writeIndex } from "../../pipelines/4-publish/index-build.ts";
+import { lineText, shardBits, shardOf } from "../../pipelines/4-publish/index-lines.ts";
 import { writeKeys } from "../../pipelines/4-publish/keys.ts";
 import type { Draft } from "../../pipelines/4-publish/leaves.ts";
 import { EMPTY_LIVE, grow } from "../../pipelines/4-publish/live.ts";
+import { indexKey, shardKey } from "../../pipelines/4-publish/objects.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/publisher.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
-import { capOf, cardOf } from "../helpers/public-record.ts";
 import { JWKS, SIGNERS } from "../pipelines/4-publish/world.ts";
+import { AT, endpointText, signedCard } from "./record-text.ts";
 
 const ORIGIN = "bench.example/tree";
-const AT = "2026-11-21T12:00:00.000Z";
-const specOf = (i: number) => ({ url: `https://seller${i % 9_973}.example/api/v1/resource/${i}` });
-/** Says nothing; as long as a digest. */
-const hashOf = (i: number): string => (Math.imul(i + 1, 2_654_435_761) >>> 0).toString(16).padStart(8, "0").repeat(8);
 
 /** A signed record in a folder: keys, a listing and a card of every endpoint, an index of them all. */
 export interface BenchRecord {
   dir: string;
   keys: { log: string; witness: string };
   leaves: number;
+  cards: number;
   remove: () => Promise<void>;
 }
 
-/** Cards differ in what real ones differ in, so that they pack as those do; every signature is a real one. */
+/** The log of a record in the making. */
+class Growing {
+  #live = EMPTY_LIVE;
+  #entries: Buffer[] = [];
+  size = 0;
+
+  constructor(readonly store: Store) {}
+
+  async put(text: string): Promise<void> {
+    this.size++;
+    if (this.#entries.push(Buffer.from(text)) === SEGMENT_LEAVES) await this.flush();
+  }
+
+  async flush(): Promise<Buffer> {
+    const growth = grow(this.#live, this.#entries);
+    await writeTree(this.store, growth);
+    this.#live = growth.live;
+    this.#entries = [];
+    return this.#live.tree.root();
+  }
+}
+
+/**
+ * Cards differ in what real ones differ in, so that they pack as those do; every signature is a real one.
+
+ */
 export async function makeRecord(cards: number): Promise<BenchRecord> {
+  compare();
   const dir = await mkdtemp(join(tmpdir(), "record-bench-"));
   const store = await openDirectoryStore(join(dir, "public"));
+  const log = new Growing(store);
   const fold = new PublishedFold();
-  let live = EMPTY_LIVE;
-  let entries: Buffer[] = [];
-  const flush = async () => {
-    const growth = grow(live, entries);
-    await writeTree(store, growth);
-    live = growth.live;
-    entries = [];
-  };
   const put = async (draft: Draft) => {
-    const leaf = { ...draft, index: fold.size, seq: fold.nextSeq.get(draft.kind) ?? 0, at: AT } as Leaf;
-    fold.apply(leaf);
-    entries.push(Buffer.from(canonicalText(leaf)));
-    if (entries.length === SEGMENT_LEAVES) await flush();
+    const leaf = { ...draft, index: log.size, seq: 0, at: AT } as Leaf;
+    await log.put(canonicalText(leaf));
+    return leaf;
   };
-  await put((await writeKeys(store, fold, JWKS, SIGNERS.cards, new Date(AT)))!);
-  for (let i = 0; i < cards; i++) for (const draft of endpoint(i)) await put(draft);
-  await put((await writeIndex(store, fold, SIGNERS.cards))!);
-  await flush();
+  const keysLeaf = (await put((await writeKeys(store, fold, JWKS, SIGNERS.cards, new Date(AT)))!)) as Leaf & KeysNamed;
+  const bits = shardBits(cards);
+  const shards: { url: string; text: string }[][] = Array.from({ length: 2 ** bits }, () => []);
+  for (let i = 0; i < cards; i++) {
+    const one = endpointText(i);
+    await log.put(one.listing(log.size, i));
+    const leaf = log.size;
+    await log.put(one.grade(leaf, i));
+    shards[shardOf(one.url, bits)]!.push({ url: one.url, text: one.line(leaf) });
+  }
+  const index = await writeIndexOf(store, shards, cards, log.size);
+  const { index: indexLeaf } = await put(index);
+  const root = await log.flush();
   const keys = checkpointKeys(ORIGIN, SIGNERS);
-  const head = { origin: ORIGIN, size: fold.size, root: live.tree.root() };
-  await store.create("checkpoint", signCheckpoint(head, keys.log, keys.witness, new Date(AT)));
-  await store.create("hint/keys.json", canonicalBytes(fold.keys));
-  await store.create("hint/index.json", canonicalBytes(fold.index));
+  await store.create(
+    "checkpoint",
+    signCheckpoint({ origin: ORIGIN, size: log.size, root }, keys.log, keys.witness, new Date(AT)),
+  );
+  const { n, key, sha256 } = keysLeaf;
+  await store.create("hint/keys.json", canonicalBytes({ n, key, sha256, leaf: 0 }));
+  await store.create(
+    "hint/index.json",
+    canonicalBytes({ tree_size: index.tree_size, key: index.key, leaf: indexLeaf }),
+  );
   await store.close();
-  return {
-    dir,
-    keys: { log: formatVkey(keys.log, ED25519), witness: formatVkey(keys.witness, COSIGNATURE) },
-    leaves: fold.size,
-    remove: () => rm(dir, { recursive: true, force: true }),
-  };
+  const vkeys = { log: formatVkey(keys.log, ED25519), witness: formatVkey(keys.witness, COSIGNATURE) };
+  const made = { dir, keys: vkeys, leaves: log.size, cards };
+  await writeFile(join(dir, "record.json"), JSON.stringify(made));
+  return { ...made, remove: () => rm(dir, { recursive: true, force: true }) };
+}
+
+type KeysNamed = { n: number; key: string; sha256: string };
+
+/** A record that {@link makeRecord} left in this folder; it stays. */
+export async function openRecord(dir: string): Promise<BenchRecord> {
+  const made = JSON.parse(await readFile(join(dir, "record.json"), "utf8")) as BenchRecord;
+  return { ...made, dir, remove: async () => undefined };
+}
+
+/** Shards and their signed list, as pipelines/4-publish/index-build.ts writes them from a fold. */
+async function writeIndexOf(
+  store: Store,
+  members: { url: string; text: string }[][],
+  lines: number,
+  tree_size: number,
+) {
+  const bits = Math.log2(members.length);
+  const shards: { sha256: string; lines: number; bytes: number }[] = [];
+  for (const of of members) {
+    const text = Buffer.from(
+      of
+        .sort((a, b) => (a.url < b.url ? -1 : 1))
+        .map((one) => `${one.text}\n`)
+        .join(""),
+    );
+    of.length = 0;
+    const sha256 = sha256hex(text);
+    shards.push({ sha256, lines: text.toString("latin1").split("\n").length - 1, bytes: text.length });
+    await store.create(shardKey(sha256), compress(text, { compressionLevel: 3 }));
+  }
+  const list = { schema: "svc.index.v1", tree_size, computed_at: AT, lines, bits, shards };
+  const bytes = canonicalBytes(signObject(SIGNERS.cards, list), { published: true });
+  const key = indexKey(tree_size);
+  await store.create(key, bytes);
+  return { kind: "index" as const, key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size };
 }
 
 /** Listing and card of endpoint i. */
 export function endpoint(i: number): Draft[] {
-  const spec = specOf(i);
-  const { components, ...plain } = cardOf(spec);
-  const share = (at: number): number => Number(((hashOf(i * 7 + at).charCodeAt(at % 8) % 97) / 97).toFixed(6));
-  const own = Object.fromEntries(
-    Object.entries(components!).map(([name, one], at) => [
-      name,
-      { ...one, point: share(at), n_eff: 30 + share(at + 9) },
-    ]),
-  );
-  const card = signObject(SIGNERS.cards, {
-    ...{ ...plain, components: own, composite: share(20), sample_count: 30 + (i % 400) },
-    evidence_sample: [hashOf(i), hashOf(i + 1), hashOf(i + 2)],
+  const one = endpointText(i);
+  return [one.listing(0, 0), one.grade(0, 0)].map((text) => {
+    const { index: _, seq: __, at: ___, ...draft } = JSON.parse(text) as Leaf;
+    return draft as Draft;
   });
-  return [
-    {
-      ...{ kind: "listing", capability_id: capOf(spec), url: spec.url, method: "GET", tool: null, class: "any" },
-      ...{ description: `resource ${i} of a seller`, seller_controlled: true, defects: [] },
-    } as Draft,
-    {
-      ...{ kind: "grade", day: "2026-11-21", raw_band: "B", headline: true, why: `B: ${30 + (i % 400)} paid calls.` },
-      inputs: { positions: { "observations.free": i, "observations.paid": i }, digest: hashOf(i), kin: hashOf(1) },
-      card,
-    } as unknown as Draft,
-  ];
+}
+
+/** The quick texts are those that the record itself would print. */
+function compare(): void {
+  for (const i of [0, 1, 2, 9_973, 123_456]) {
+    const one = endpointText(i);
+    const fold = new PublishedFold();
+    const texts = [one.listing(0, 0), one.grade(1, 0)];
+    for (const text of texts) {
+      if (canonicalText(JSON.parse(text)) !== text) throw new Error(`not RFC 8785: ${text}`);
+      fold.apply(JSON.parse(text) as Leaf);
+    }
+    const { card } = JSON.parse(texts[1]!) as { card: object };
+    if (canonicalText(card) !== canonicalText(signedCard(i))) throw new Error(`card ${i} is another`);
+    const cap = fold.caps.get(one.capability_id)!;
+    const line = lineText({ listing: cap.listing!, headline: cap.cards[0]! });
+    if (line !== one.line(1)) throw new Error(`index line ${i}: ${one.line(1)} instead of ${line}`);
+  }
 }
