@@ -114,8 +114,6 @@ export async function startKafka(
     args.sort((a, b) => Number(b.startsWith("-X")) - Number(a.startsWith("-X")));
     node.process = spawn("java", args, { stdio: ["ignore", "ignore", "ignore"] });
   };
-  for (const node of nodes) begin(node);
-  for (const node of nodes) await untilUp(node);
   const kill = async (node: Node) => {
     const running = node.process;
     node.process = null;
@@ -124,6 +122,18 @@ export async function startKafka(
     running.kill("SIGKILL");
     await gone;
   };
+  const stop = async () => {
+    for (const node of nodes) await kill(node);
+    await rm(dir, { recursive: true, force: true });
+  };
+  try {
+    for (const node of nodes) begin(node);
+    for (const node of nodes) await untilUp(node);
+  } catch (error) {
+    // Nobody else knows of them.
+    await stop();
+    throw error;
+  }
   return {
     brokers: nodes.map(({ advertised }) => `127.0.0.1:${advertised}`),
     kill: (node) => kill(nodes[node]!),
@@ -131,15 +141,13 @@ export async function startKafka(
       begin(nodes[node]!);
       await untilUp(nodes[node]!);
     },
-    async stop() {
-      for (const node of nodes) await kill(node);
-      await rm(dir, { recursive: true, force: true });
-    },
+    stop,
   };
 }
 
+/** Three seconds where nothing else runs; a crowded machine may take minutes, and only a hang reaches the bound. */
 async function untilUp(node: Node): Promise<void> {
-  for (let tries = 0; tries < 600 && node.process?.exitCode === null; tries++) {
+  for (let tries = 0; tries < 2_500 && node.process?.exitCode === null; tries++) {
     const up = await new Promise<boolean>((resolve) => {
       const socket = connect(node.port, "127.0.0.1", () => {
         socket.destroy();
@@ -150,5 +158,5 @@ async function untilUp(node: Node): Promise<void> {
     if (up) return;
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  throw new Error(`Kafka's node ${node.id} did not come up`);
+  throw new Error(`Kafka's node ${node.id} did not come up (exit code ${node.process?.exitCode ?? "none"})`);
 }
