@@ -241,6 +241,8 @@ program
   .option("--witness-key <vkey>", "the witness's verifier key")
   .option("--also <source>", "another copy that has to show the same history; may be repeated", repeated, [])
   .option("--endpoint <cap|url>", "light: the cards of one endpoint only")
+  .option("--open <file>", "prove that the log commits to these bytes of a call that was not published; with --salt")
+  .option("--salt <hex>", "the salt that came with them: 32 bytes, 64 hex digits")
   .addOption(
     new Option("--packing <mode>", "judge packed bytes that no leaf names too, or their contents alone")
       .choices(["strict", "content"])

@@ -75,6 +75,7 @@ const BY_ERROR: Record<string, ExitName> = {
   Stale: "stale",
   BadCorrection: "usage",
   NotInRecord: "unknown",
+  NotCommitted: "unknown",
   AlreadySaid: "already",
   NotThePayee: "signature",
   InvalidArgumentError: "usage",

@@ -9,6 +9,7 @@ import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { volatileRows } from "./2-ingest/volatile.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
+import { openCommitments } from "./4-publish/commitments.ts";
 import { standings } from "./4-publish/fold.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
@@ -168,6 +169,8 @@ export class Pipeline {
       onLine: (line) => this.#remember(line),
     });
     await publisher.publishListings(facts.listed, facts.unlisted);
+    const commitments = await openCommitments(lake, publisher.published, now);
+    if (commitments.length > 0) await publisher.publishLeaves(commitments);
     if (!run) return { caps: 0, rows: 0, cards: 0 };
     this.parts.metrics?.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     this.parts.metrics?.count("touchstone_grade_rows_read_total", {}, run.read.rows);

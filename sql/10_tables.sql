@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, listing, correction, reinstated, dispute, said
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, commitment_open, listing, correction, reinstated, dispute, said
 
 CREATE TABLE IF NOT EXISTS loaded (topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, PRIMARY KEY (topic, part, file));
 -- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS settlement (
 CREATE TABLE IF NOT EXISTS paid_followup (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+-- Commitments that the tree was not seen to hold yet: what it holds leaves this table, so that it stays short.
+CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VARCHAR);
 
 CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,

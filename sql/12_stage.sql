@@ -20,4 +20,5 @@ DELETE FROM stage WHERE log_offset IN (
   WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));
 
 INSERT INTO event BY NAME SELECT * FROM stage;
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks';
+-- A commitment says nothing of its endpoint: it touches none.
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';

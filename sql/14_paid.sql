@@ -1,7 +1,7 @@
 -- New records of paid calls with their columns, and the intents that they speak of.
 -- grain: one record; touched_intent = one intent, also one that is not here yet; seen_new = one capability
 -- reads: temp stage
--- writes: paid_intent, paid_result, settlement, paid_followup, temp touched_intent, temp seen_new, temp quoted_new
+-- writes: paid_intent, paid_result, settlement, paid_followup, commitment_open, temp touched_intent, temp seen_new, temp quoted_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   replace(b.quote.price, '.', '')::BIGINT AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg
@@ -28,6 +28,9 @@ SELECT event_id, cap, observed_at, b.of, b.kind, unnest(b.shown_again)
 FROM (SELECT *, from_json(body, '{"of": "VARCHAR", "kind": "VARCHAR", "shown_again": {"watched": "BOOLEAN",
   "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE", "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE",
   "response_sha256": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup');
+
+INSERT INTO commitment_open
+SELECT cap, observed_at, json_extract_string(body, '$.sha256') FROM stage WHERE type = 'paid.commitment';
 
 CREATE OR REPLACE TEMP TABLE touched_intent AS
 SELECT event_id AS intent FROM intent_new UNION

@@ -19,6 +19,7 @@ DELETE FROM paid_intent WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM paid_result WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM settlement WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM paid_followup WHERE part_of(cap) IN (FROM given_back);
+DELETE FROM commitment_open WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM listing WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM correction WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM reinstated WHERE part_of(cap) IN (FROM given_back);

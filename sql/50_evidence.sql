@@ -14,7 +14,8 @@ WITH ends AS (SELECT unnest(from_json($ends, '[{"topic": "VARCHAR", "part": "USM
       WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(e.body, '$.of')
       WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(e.body, '$.record_id'), e.cap) END, e.event_id) AS about
   FROM event e JOIN ends USING (topic, part)
-  WHERE e.observed_at >= $day::DATE AND e.observed_at < $day::DATE + INTERVAL 1 DAY AND e.log_offset < ends.next),
+  -- A commitment is no sample: its leaf says all that is public of it.
+  WHERE e.type <> 'paid.commitment' AND e.observed_at >= $day::DATE AND e.observed_at < $day::DATE + INTERVAL 1 DAY AND e.log_offset < ends.next),
  member AS (
   SELECT * EXCLUDE (until) FROM day_event d
   WHERE log_offset >= coalesce((SELECT max(next) FROM known k WHERE k.bucket = d.bucket AND k.topic = d.topic), 0)),

@@ -8,6 +8,6 @@ WITH ends AS (SELECT unnest(from_json($ends, '[{"topic": "VARCHAR", "part": "USM
  done AS (SELECT unnest(from_json($read, '[{"topic": "VARCHAR", "part": "USMALLINT", "next": "BIGINT"}]'), recursive := true))
 SELECT DISTINCT strftime(e.observed_at, '%Y-%m-%d') AS day
 FROM event e JOIN ends USING (topic, part) LEFT JOIN done USING (topic, part)
-WHERE e.observed_at < $until::DATE AND e.log_offset < ends.next
+WHERE e.type <> 'paid.commitment' AND e.observed_at < $until::DATE AND e.log_offset < ends.next
   AND (e.observed_at >= $newest::DATE + INTERVAL 1 DAY OR e.log_offset >= coalesce(done.next, 0))
 ORDER BY day

@@ -11,4 +11,4 @@ INSERT INTO late BY NAME FROM held ANTI JOIN late USING (event_id, key);
 DELETE FROM event WHERE observed_at BETWEEN getvariable('held_since') AND getvariable('held_until')
   AND (topic, part, log_offset) IN (SELECT (topic, part, log_offset) FROM held);
 DELETE FROM stage WHERE (topic, part, log_offset) IN (SELECT (topic, part, log_offset) FROM held);
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks';
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';

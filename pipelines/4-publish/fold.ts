@@ -4,6 +4,7 @@ import { addDays, dayOf } from "../record/time.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { ArchiveFold } from "./archive-fold.ts";
 import { lastCounted } from "./cadence.ts";
+import { CommitmentFold } from "./commitment-fold.ts";
 import { EvidenceFold } from "./evidence-fold.ts";
 
 /**
@@ -97,6 +98,7 @@ export class PublishedFold {
   index: { tree_size: number; key: string; leaf: number } | null = null;
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
+  readonly commitments = new CommitmentFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   /** Told of each endpoint that a leaf changes, before it does. */
@@ -144,6 +146,9 @@ export class PublishedFold {
         return;
       case "evidence":
         this.evidence.evidence(leaf);
+        return;
+      case "commitment":
+        this.commitments.add(leaf);
         return;
       case "archive":
         this.archive.archive(leaf);

@@ -35,6 +35,8 @@ function thingOf(draft: Draft): string | null {
       return `${draft.kind} ${draft.capability_id} ${correctionId(draft.body)}`;
     case "schedule":
       return `schedule ${draft.day}`;
+    case "commitment":
+      return `commitment ${draft.sha256}`;
     default:
       return null;
   }
@@ -61,6 +63,8 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
       refuseWrongSalt(fold, draft);
       // A day that was committed the evening before stands there already when the salt of its eve can be opened.
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
+    case "commitment":
+      return fold.commitments.has(draft.sha256);
     case "keys":
       return fold.keys !== null && fold.keys.n >= draft.n;
     case "index":

@@ -1,4 +1,5 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
+import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
 type Placed = "index" | "seq" | "at";
@@ -29,6 +30,9 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
       const issue = checked.error.issues[0]!;
       throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
     }
+    // Another machine's clock may be ahead of ours. Left out now, it is said again.
+    if (draft.kind === "commitment" && at < publishableAt(draft.moment).toISOString())
+      throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${at}`);
     bytes = canonicalBytes(leaf, { published: true });
   } catch (error) {
     throw new BadLeaf(draft, (error as Error).message);

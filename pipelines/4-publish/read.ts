@@ -1,5 +1,5 @@
 import type { Store } from "../../infra/store/store.ts";
-import { unpackBundle } from "../../infra/tree/bundle.ts";
+import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
 import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
@@ -61,7 +61,7 @@ export class RecordReader {
     return verifyConsistency(older.size, this.size, older.root, this.root, proof);
   }
 
-  /** Entries of bundle n, each proven. @throws MissingObject, BadBundle, Tampered naming the bundle */
+  /** Entries of bundle n, each proven. @throws MissingObject, Tampered naming the bundle */
   async entries(n: number): Promise<Buffer[]> {
     const edge = edgeOf(this.size, 0);
     const width = n < edge.full ? TILE_WIDTH : edge.width;
@@ -77,10 +77,10 @@ export class RecordReader {
   /** A partial bundle may have gone once the full one is there: then its first entries are the same. */
   async #bundle(n: number, width: number, path: string): Promise<Buffer[]> {
     const packed = await this.fetch(path);
-    if (packed) return unpackBundle(packed, width);
+    if (packed) return unpacked(path, packed, width);
     const full = width < TILE_WIDTH ? await this.fetch(entriesPath(n)) : null;
     if (!full) throw new MissingObject(path);
-    return (await unpackBundle(full, TILE_WIDTH)).slice(0, width);
+    return (await unpacked(entriesPath(n), full, TILE_WIDTH)).slice(0, width);
   }
 
   /** Leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
@@ -95,5 +95,15 @@ export class RecordReader {
         yield { index: at, bytes, leaf: JSON.parse(bytes.toString("utf8")) as Leaf };
       }
     }
+  }
+}
+
+/** A bundle that cannot be read is as good as changed, and whoever reads it has to be told which one it was. */
+async function unpacked(path: string, packed: Uint8Array, width: number): Promise<Buffer[]> {
+  try {
+    return await unpackBundle(packed, width);
+  } catch (error) {
+    if (error instanceof BadBundle) throw new Tampered(path, `${width} entries`, error.message);
+    throw error;
   }
 }

@@ -15,13 +15,13 @@ export interface Run {
 }
 
 const SaidDraft = z.looseObject({
-  kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting"]),
+  kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting", "commitment"]),
   capability_id: z.string(),
 });
 
 /**
- * What an owner's run says besides cards, for a publisher that has no lake: corrections below the run's positions, and
- * what is known of endpoints with news.
+ * What an owner's run says besides cards, for a publisher that has no lake: corrections below the run's positions, what is
+ * known of endpoints with news, and commitments.
  */
 export type RunSaid = readonly (Draft & { kind: z.infer<typeof SaidDraft>["kind"] })[];
 

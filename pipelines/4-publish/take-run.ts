@@ -66,9 +66,9 @@ export class RunTaker {
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { listings, said } = sortedSaid(run.said ?? []);
-    if (listings.length > 0)
-      await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, listings).map((draft) => [draft]) }));
+    const { alone, said } = sortedSaid(run.said ?? []);
+    if (alone.length > 0)
+      await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, alone).map((draft) => [draft]) }));
     const rest = new Set([...corrections, ...said]);
     for await (const { lines, last } of slices(run.lines)) {
       const caps = new Set(lines.map((line) => line.cap));
@@ -174,10 +174,11 @@ const untaken = (n: number, reason: string | null): RunResult => ({
 
 /** What stands alone, and what is published with the cards that follow from it. */
 function sortedSaid(all: RunSaid) {
-  const isListing = ({ kind }: RunSaid[number]): boolean => kind === "listing" || kind === "delisting";
+  const standsAlone = ({ kind }: RunSaid[number]): boolean =>
+    kind === "listing" || kind === "delisting" || kind === "commitment";
   return {
-    listings: all.filter(isListing),
-    said: all.filter((draft) => !isListing(draft)) as CorrectionDraft[],
+    alone: all.filter(standsAlone),
+    said: all.filter((draft) => !standsAlone(draft)) as CorrectionDraft[],
   };
 }
 

@@ -12,6 +12,7 @@ import type { Source } from "../mirror/source.ts";
 import { parseJson } from "../mirror/state.ts";
 import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
+import { CommitmentAudit } from "./commitments.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
 /**
@@ -22,6 +23,7 @@ export class LogAudit {
   readonly leaves = new Check("leaves");
   readonly keys = new Check("keys documents");
   readonly cards = new Check("card signatures");
+  readonly commitments = new CommitmentAudit();
   readonly fold = new PublishedFold();
   readonly evidence: EvidenceLeaf[] = [];
   readonly archive = new ArchiveAudit();
@@ -62,6 +64,7 @@ export class LogAudit {
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
+    if (leaf.kind === "commitment") this.commitments.add(leaf);
     this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
@@ -106,7 +109,7 @@ export class LogAudit {
   }
 
   get findings(): Finding[] {
-    return [this.leaves.finding, this.keys.finding, this.cards.finding];
+    return [this.leaves.finding, this.keys.finding, this.cards.finding, this.commitments.finding];
   }
 }
 

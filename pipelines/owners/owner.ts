@@ -9,6 +9,7 @@ import type { Ingest } from "../2-ingest/ingest.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { Kin, type Thief } from "../3-grade/kin.ts";
 import { PARAMS_SHA256 } from "../3-grade/params.ts";
+import { openCommitments } from "../4-publish/commitments.ts";
 import type { Followed } from "../4-publish/followed.ts";
 import { listingDrafts, unknownDrafts } from "../4-publish/known.ts";
 import { Moments } from "../4-publish/moments.ts";
@@ -184,7 +185,8 @@ export class Owner {
   async #write(now: Date, { facts, run, positions, thieves }: Graded, held: readonly number[]): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
     const corrections = await correctionsBelow(lake, positions);
-    const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections];
+    const commitments = await openCommitments(lake, followed.fold, now);
+    const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments];
     const said = unknownDrafts(followed.fold, drafts) as RunSaid;
     const lines = run?.lines ?? [];
     if (lines.length + said.length === 0) return null;

@@ -232,6 +232,12 @@ const McpProbe = Handshake.extend(McpSeen);
 /** Beside an intent of a tool's call: how the exchange began that the payment was made in. */
 const McpPaid = z.looseObject({ of: Id, ...McpSeen });
 
+/**
+ * Salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes (commitment.ts).
+ * Nothing else goes in, strictly: a member more could tell who bought.
+ */
+const PaidCommitment = z.strictObject({ sha256: Sha256 });
+
 const Ask = z.looseObject({
   url: z.string().max(4096),
   normalised_url: z.string().max(4096),
@@ -289,6 +295,7 @@ export const BODIES = {
   "paid.result": PaidResult,
   settlement: SettlementSeen,
   "paid.followup": Followup,
+  "paid.commitment": PaidCommitment,
   "mcp.probe": McpProbe,
   "mcp.paid": McpPaid,
   ask: Ask,
@@ -311,6 +318,7 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "paid.result": "observations.paid",
   settlement: "observations.paid",
   "paid.followup": "observations.paid",
+  "paid.commitment": "observations.paid",
   "mcp.probe": "observations.mcp",
   "mcp.paid": "observations.mcp",
   ask: "asks",

@@ -70,6 +70,21 @@ export const ScheduleLeaf = z.looseObject({
 });
 export type ScheduleLeaf = z.infer<typeof ScheduleLeaf>;
 
+/**
+ * Salted commitment to bytes of a bought call that its buyer did not publish (commitment.ts). Strict: a member more could
+ * tell the buyer.
+ */
+export const CommitmentLeaf = z.strictObject({
+  kind: z.literal("commitment"),
+  ...base,
+  capability_id: z.string().regex(/^cap_[0-9A-HJKMNP-TV-Z]{26}$/),
+  /** UTC hour in which the call ended. Finer, it would name the payment on the chain, and with it the buyer. */
+  moment: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:00:00\.000Z$/),
+  /** sha256 over 32 bytes of salt and then the bytes. */
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+});
+export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
+
 export const KeysLeaf = z.looseObject({
   kind: z.literal("keys"),
   ...base,
@@ -144,6 +159,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   IndexLeaf,
   EvidenceLeaf,
   ArchiveLeaf,
+  CommitmentLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];

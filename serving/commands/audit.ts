@@ -9,6 +9,7 @@ import type { AskLive } from "../../pipelines/audit/live.ts";
 import { openSourceHead } from "../../pipelines/audit/open-head.ts";
 import type { PackingMode } from "../../pipelines/audit/packing.ts";
 import { openSource } from "../../pipelines/mirror/open-source.ts";
+import { openCommand } from "./open-commitment.ts";
 import { recomputeCommand } from "./recompute.ts";
 
 export interface AuditCommandOptions {
@@ -18,6 +19,9 @@ export interface AuditCommandOptions {
   also: string[];
   /** Light mode: one endpoint's cards only. */
   endpoint?: string;
+  /** File with bytes that a commitment is to be opened with, and the salt (64 hex digits) that their buyer was given. */
+  open?: string;
+  salt?: string;
   /** `content`: packed bytes that no leaf names are judged by what they unpack to alone. */
   packing?: PackingMode;
   json?: boolean;
@@ -81,6 +85,7 @@ function conclude(report: AuditReport, tookS: number): string {
  */
 export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
   const { endpoint, logKey, witnessKey, json, also } = options;
+  if (options.open !== undefined || options.salt !== undefined) return openCommand(from, options);
   if (endpoint) return recomputeCommand(endpoint, { from, logKey, witnessKey, json });
   const began = performance.now();
   const say = (text: string) => process.stderr.write(`${text}\n`);

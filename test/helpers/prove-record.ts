@@ -70,6 +70,8 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
       return `evidence ${known.day} ${known.freeze} ${known.part}`;
     case "archive":
       return `archive ${known.manifest.id}`;
+    case "commitment":
+      return `commitment ${known.sha256}`;
   }
 }
 

@@ -1,0 +1,44 @@
+import { createHash } from "node:crypto";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import type { Envelope } from "./envelope.ts";
+import { recordId } from "./ids.ts";
+import { rfc3339 } from "./time.ts";
+
+/**
+ * Salted commitments (orders.md, Publish): of a bought call that its buyer does not publish only the hash of salt and
+ * bytes is kept, and only the buyer has the salt. Without it the hash says nothing, also not to somebody who guesses the
+ * bytes; with it anyone can be shown that these bytes were what the record was given, in that hour.
+ */
+
+/** Of a fixed length, so that no byte of the answer can pass for one of the salt. */
+export const SALT_BYTES = 32;
+
+const HOUR_MS = 3_600_000;
+
+/** sha256 over salt and bytes, hex. @param salt drawn anew for every commitment. @throws RangeError for another length */
+export function commitTo(salt: Uint8Array, bytes: Uint8Array): string {
+  if (salt.length !== SALT_BYTES) throw new RangeError(`a salt is ${SALT_BYTES} bytes, not ${salt.length}`);
+  return createHash("sha256").update(salt).update(bytes).digest("hex");
+}
+
+/** UTC hour of a moment, as a leaf names it. */
+export const momentOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
+
+/** First moment at which a commitment of this hour may be published: then a leaf's own time tells no more than the hour. */
+export const publishableAt = (moment: string): Date => new Date(Date.parse(moment) + HOUR_MS);
+
+/**
+ * The record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). The same commitment has the same id.
+ * @param sha256 of {@link commitTo}; salt and bytes are the caller's to forget
+ * @param observedAt when the call ended
+ */
+export function commitmentRecord(
+  cap: string,
+  sha256: string,
+  observedAt: Date,
+  producer: string,
+): Envelope<"paid.commitment"> {
+  const body = { sha256 };
+  const event_id = recordId("paid.commitment", cap, sha256hex(canonicalText(body)));
+  return { v: 1, type: "paid.commitment", event_id, cap, key: cap, observed_at: rfc3339(observedAt), producer, body };
+}
