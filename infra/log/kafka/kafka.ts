@@ -28,6 +28,8 @@ import { KafkaWriter } from "./writer.ts";
 
 /** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
 const POLL_MS = 100;
+/** A busy broker may be named as the leader of a new topic for a while before it knows: rounds of tries of its first read. */
+const FIRST_TRIES = 4;
 
 export interface KafkaLogOptions {
   logger: Logger;
@@ -80,7 +82,15 @@ async function identityOf(
   partitions: number,
   create: boolean,
 ): Promise<string> {
-  const first = async () => (await reader.fetch("log", 0, 0, POLL_MS))?.[0];
+  const first = async () => {
+    for (let n = 1; ; n++) {
+      try {
+        return (await reader.read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: POLL_MS }))?.[0];
+      } catch (error) {
+        if (n === FIRST_TRIES || !create) throw error;
+      }
+    }
+  };
   let record = await first();
   if (!record && create) {
     const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
@@ -120,24 +130,14 @@ class KafkaLog implements Log {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
       const left = Math.max(0, deadline - performance.now());
-      const found = await this.reader.fetch(topic, partition, from, Math.min(POLL_MS, Math.ceil(left)));
+      const portion = { maxRecords, maxBytes, waitMs: Math.min(POLL_MS, Math.ceil(left)) };
+      const found = await this.reader.read(topic, partition, from, portion);
       if (found === null) await this.#refuseGone(topic, partition, from);
-      if (found && found.length > 0) return this.#portion(topic, partition, found, maxRecords, maxBytes);
+      if (found && found.length > 0) return found;
       if (left === 0) return [];
       // Past the end the broker answers at once.
       if (found === null) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
-  }
-
-  /** As much as was asked for, one record at least; the rest is kept for the read that follows. */
-  #portion(topic: string, partition: number, found: LogRecord[], maxRecords: number, maxBytes: number): LogRecord[] {
-    let n = 1;
-    for (let bytes = found[0]!.value.byteLength; n < found.length && n < maxRecords; n++) {
-      bytes += found[n]!.value.byteLength;
-      if (bytes > maxBytes) break;
-    }
-    this.reader.keep(topic, partition, found.slice(n));
-    return n === found.length ? found : found.slice(0, n);
   }
 
   async #refuseGone(topic: string, partition: number, from: number): Promise<void> {
@@ -157,6 +157,7 @@ class KafkaLog implements Log {
 
   async close(): Promise<void> {
     this.#closed = true;
+    this.reader.close();
     await this.writer.close();
     await this.cluster.disconnect();
   }

@@ -1,26 +1,26 @@
 /**
  * The inner part of kafkajs 2.2.4 (pinned exactly) that its public interface does not give: a fetch from any offset of
- * any partition without a consumer group, which is what a log is read by when positions come from the commit chain.
+ * any partition without a consumer group, which is what a log is read by when positions come from the commit chain, and
+ * what came of it as bytes.
  */
 declare module "kafkajs/src/cluster/index.js" {
-  interface FetchedMessage {
-    offset: string;
-    timestamp: string;
-    key: Buffer | null;
-    value: Buffer | null;
-    headers: Record<string, Buffer | string | undefined>;
-    isControlRecord?: boolean;
+  /** What a request to a broker consists of; the answer is `parse(decode(its bytes))`. */
+  interface ProtocolRequest {
+    request: unknown;
+    response: { decode(payload: Buffer): unknown; parse(decoded: unknown): Promise<unknown> };
+    requestTimeout?: number;
   }
-  interface Broker {
-    fetch(request: {
-      isolationLevel: 0 | 1;
-      maxWaitTime: number;
-      minBytes: number;
-      maxBytes: number;
-      topics: { topic: string; partitions: { partition: number; fetchOffset: string; maxBytes: number }[] }[];
-    }): Promise<{
-      responses: { topicName: string; partitions: { partition: number; messages: FetchedMessage[] }[] }[];
-    }>;
+  interface RequestForms {
+    versions: string[];
+    protocol(form: { version: number }): (options: object) => ProtocolRequest;
+  }
+  export interface FetchBroker {
+    /** The newest form that both sides have. */
+    lookupRequest(apiKey: number, forms: RequestForms): (options: object) => ProtocolRequest;
+    connectionPool: { send(request: ProtocolRequest): Promise<unknown> };
+    disconnect(): Promise<void>;
+  }
+  interface Broker extends FetchBroker {
     joinGroup(request: {
       groupId: string;
       sessionTimeout: number;
@@ -69,4 +69,38 @@ declare module "kafkajs/src/loggers/index.js" {
 declare module "kafkajs/src/network/socketFactory.js" {
   const create: () => unknown;
   export default create;
+}
+
+declare module "kafkajs/src/protocol/requests/apiKeys.js" {
+  const keys: { readonly Fetch: number };
+  export default keys;
+}
+
+declare module "kafkajs/src/protocol/requests/fetch/index.js" {
+  const forms: import("kafkajs/src/cluster/index.js").RequestForms;
+  export default forms;
+}
+
+declare module "kafkajs/src/protocol/decoder.js" {
+  export default class Decoder {
+    constructor(bytes: Buffer);
+    readInt16(): number;
+    readInt32(): number;
+    readString(): string | null;
+    readBytes(): Buffer | null;
+    readArray<T>(one: (decoder: Decoder) => T): T[];
+    forward(bytes: number): void;
+  }
+}
+
+declare module "kafkajs/src/protocol/recordBatch/crc32C/crc32C.js" {
+  const crc32C: (bytes: Uint8Array) => number;
+  export default crc32C;
+}
+
+declare module "kafkajs/src/protocol/message/compression/index.js" {
+  const compression: {
+    lookupCodecByAttributes(attributes: number): { decompress(bytes: Buffer): Promise<Buffer> } | null;
+  };
+  export default compression;
 }

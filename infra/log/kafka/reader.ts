@@ -1,92 +1,125 @@
 import type Cluster from "kafkajs/src/cluster/index.js";
-import { LogDown } from "../errors.ts";
+import type { FetchBroker } from "kafkajs/src/cluster/index.js";
+import { LogClosed, LogDown } from "../errors.ts";
 import type { LogRecord } from "../log.ts";
+import { Ahead } from "./ahead.ts";
+import { fetchRaw } from "./raw-fetch.ts";
+import { decodeBatch, type RawBatch, splitBatches } from "./record-batch.ts";
 import { topicOf } from "./topics.ts";
 
-/** Bytes that one fetch brings (a batch that is larger comes whole), and what a reader keeps of it for the next read. */
-const FETCH_BYTES = 8 * 1024 * 1024;
-const KEPT_BYTES = 64 * 1024 * 1024;
+/** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and what a reader holds of all of them. */
+const FETCH_BYTES = 4 * 1024 * 1024;
+const HELD_BYTES = 64 * 1024 * 1024;
 /** Tries of one fetch while leaders move, and the pause between them, ms. */
 const TRIES = 8;
 const PAUSE_MS = 250;
 
-/** Header that carries the event id. */
-export const EVENT_ID = "event_id";
-
-interface Kept {
-  records: LogRecord[];
-  bytes: number;
+/** At most so much of one partition, but one record where there is one. */
+export interface Portion {
+  maxRecords: number;
+  /** Bytes of values. */
+  maxBytes: number;
+  /** How long the broker may wait for a first record, ms. */
+  waitMs: number;
 }
 
 const errorType = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
 
-/** Reads by offset from the leaders of the partitions. What a fetch brought too much is kept for the next read. */
+/**
+ * Reads by offset from the leaders of the partitions. What a fetch brought too much is held as it came, compressed, for
+ * the reads that follow; where more must be there, it is fetched while the caller works on what he has.
+ */
 export class KafkaReader {
-  readonly #kept = new Map<string, Kept>();
-  #keptBytes = 0;
+  readonly #held = new Map<string, Ahead>();
+  #closed = false;
 
   constructor(
     private readonly cluster: Cluster,
     private readonly prefix: string,
   ) {}
 
-  /** Records from `from` on, any number; null when `from` lies outside of what the partition keeps. */
-  async fetch(topic: string, partition: number, from: number, waitMs: number): Promise<LogRecord[] | null> {
-    const kept = this.#takeKept(topic, partition, from);
-    if (kept) return kept;
+  /** Records from `from` on; null when `from` lies outside of what the partition keeps. @throws LogDown, LogClosed */
+  async read(topic: string, partition: number, from: number, portion: Portion): Promise<LogRecord[] | null> {
+    const ahead = this.#take(`${topic}/${partition}`, from);
+    const records: LogRecord[] = [];
+    let room = portion.maxBytes;
+    while (records.length < portion.maxRecords) {
+      const record = ahead.peek();
+      if (record) {
+        room -= record.value.byteLength;
+        if (room < 0 && records.length > 0) break;
+        records.push(record);
+        ahead.pass();
+        continue;
+      }
+      const batch = ahead.batch();
+      if (batch) {
+        ahead.open(await this.#decoded(topic, partition, batch));
+        continue;
+      }
+      if (records.length > 0) break;
+      const batches = (await ahead.coming) ?? (await this.#fetch(topic, partition, ahead.end, portion.waitMs));
+      ahead.coming = null;
+      if (batches === null) return null;
+      if (batches.length === 0) break;
+      ahead.add(batches);
+    }
+    this.#hold(topic, partition, ahead);
+    return records;
+  }
+
+  /** What is held is dropped, and so is what is under way. */
+  close(): void {
+    this.#closed = true;
+    this.#held.clear();
+  }
+
+  #take(place: string, from: number): Ahead {
+    const ahead = this.#held.get(place);
+    this.#held.delete(place);
+    return ahead?.from === from ? ahead : new Ahead(from);
+  }
+
+  /** For the next read. What was not asked for the longest gives way: it is fetched again. */
+  #hold(topic: string, partition: number, ahead: Ahead): void {
+    // A fetch that came full says that more is there.
+    if (!ahead.coming && ahead.fetched > FETCH_BYTES / 2 && ahead.closedBytes < FETCH_BYTES / 2) {
+      ahead.coming = this.#fetch(topic, partition, ahead.end, 0).then(
+        (batches) => (batches && batches.length > 0 ? batches : undefined),
+        // The read that needs it tries by itself, and hears why not.
+        () => undefined,
+      );
+    }
+    if (this.#closed || (ahead.bytes === 0 && !ahead.coming)) return;
+    this.#held.set(`${topic}/${partition}`, ahead);
+    let held = 0;
+    for (const one of this.#held.values()) held += one.bytes + (one.coming ? FETCH_BYTES : 0);
+    for (const [place, one] of this.#held) {
+      if (held <= HELD_BYTES || one === ahead) break;
+      held -= one.bytes + (one.coming ? FETCH_BYTES : 0);
+      this.#held.delete(place);
+    }
+  }
+
+  async #fetch(topic: string, partition: number, from: number, waitMs: number): Promise<RawBatch[] | null> {
+    const place = { topic: topicOf(this.prefix, topic), partition };
     try {
-      return await this.#leading(topic, partition, async (broker) => {
-        const { responses } = await broker.fetch({
-          isolationLevel: 0,
-          maxWaitTime: waitMs,
-          minBytes: 1,
-          maxBytes: FETCH_BYTES,
-          topics: [
-            {
-              topic: topicOf(this.prefix, topic),
-              partitions: [{ partition, fetchOffset: String(from), maxBytes: FETCH_BYTES }],
-            },
-          ],
-        });
-        const messages = responses.flatMap(({ partitions }) => partitions.flatMap((one) => one.messages));
-        // A batch comes whole: what lies before the offset is not ours to give.
-        return messages.flatMap((message) => {
-          const offset = Number(message.offset);
-          if (offset < from || message.isControlRecord) return [];
-          return [
-            {
-              topic,
-              partition,
-              offset,
-              eventId: message.headers[EVENT_ID]?.toString() ?? "",
-              key: message.key?.toString("utf8") ?? "",
-              value: message.value ?? new Uint8Array(),
-              appendedAt: new Date(Number(message.timestamp)),
-            },
-          ];
-        });
-      });
+      return await this.#leading(topic, partition, async (broker) =>
+        splitBatches(await fetchRaw(broker, place, { from, waitMs, maxBytes: FETCH_BYTES })),
+      );
     } catch (error) {
       if (errorType(error) === "OFFSET_OUT_OF_RANGE") return null;
       throw error;
     }
   }
 
-  /** Keep what a read did not want, for the one that comes next. */
-  keep(topic: string, partition: number, records: LogRecord[]): void {
-    const bytes = records.reduce((sum, { value }) => sum + value.byteLength + 200, 0);
-    if (records.length === 0 || this.#keptBytes + bytes > KEPT_BYTES) return;
-    this.#kept.set(`${topic}/${partition}`, { records, bytes });
-    this.#keptBytes += bytes;
-  }
-
-  #takeKept(topic: string, partition: number, from: number): LogRecord[] | null {
-    const place = `${topic}/${partition}`;
-    const kept = this.#kept.get(place);
-    if (!kept) return null;
-    this.#kept.delete(place);
-    this.#keptBytes -= kept.bytes;
-    return kept.records[0]!.offset === from ? kept.records : null;
+  /** Bytes that are not what was written are fetched again by the next read. */
+  async #decoded(topic: string, partition: number, batch: RawBatch): Promise<LogRecord[]> {
+    try {
+      return await decodeBatch(topic, partition, batch);
+    } catch (error) {
+      throw new LogDown(`reading ${topic}/${partition} from ${batch.first} on`, error);
+    }
   }
 
   /** First kept and next offset, as the leader sees them now. */
@@ -104,11 +137,7 @@ export class KafkaReader {
     return { start, end: await at(false) };
   }
 
-  #leading<T>(
-    topic: string,
-    partition: number,
-    work: (broker: Awaited<ReturnType<Cluster["findBroker"]>>) => Promise<T>,
-  ) {
+  #leading<T>(topic: string, partition: number, work: (broker: FetchBroker) => Promise<T>) {
     return this.#retrying(topic, partition, async () => {
       await this.cluster.refreshMetadataIfNecessary();
       const [nodeId] = Object.keys(this.cluster.findLeaderForPartitions(topicOf(this.prefix, topic), [partition]));
@@ -120,6 +149,7 @@ export class KafkaReader {
   /** Leaders move and brokers go: what is known of them is read again before each further try. @throws LogDown */
   async #retrying<T>(topic: string, partition: number, work: () => Promise<T>): Promise<T> {
     for (let n = 1; ; n++) {
+      if (this.#closed) throw new LogClosed();
       try {
         return await work();
       } catch (error) {

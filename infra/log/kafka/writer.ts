@@ -1,7 +1,7 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
 import { LogBusy, LogDown } from "../errors.ts";
 import type { Appended, NewRecord } from "../log.ts";
-import { EVENT_ID } from "./reader.ts";
+import { EVENT_ID } from "./record-batch.ts";
 import { topicOf } from "./topics.ts";
 
 const { CompressionTypes } = kafkajs;
