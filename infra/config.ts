@@ -64,6 +64,16 @@ const Settings = z.strictObject({
       public_key: z.string().nullable().default(null),
     })
     .prefault({}),
+  /** `/health` and `/metrics` of the roles that answer nobody else: own, publish, observe. */
+  status: z
+    .strictObject({
+      host: z.string().min(1).default("127.0.0.1"),
+      /** null: no listener; 0: a free one. */
+      port: z.int().min(0).max(65535).nullable().default(null),
+      /** How long a role may go without a good turn before `/health` says 503. */
+      patience_s: z.int().min(1).max(86_400).default(300),
+    })
+    .prefault({}),
   /** Development switch: strangers' addresses may be on this machine. Never in production. */
   allow_loopback: z.boolean().default(false),
   /** Development switch, with `allow_loopback` only: every name of a stranger leads to this address, say 127.0.0.1. */

@@ -36,6 +36,9 @@ export function createMetrics(): Metrics {
       const make = () => new prom.Gauge({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
       once(gauges, name, make).set(labels, value);
     },
+    forget(name, labels) {
+      gauges.get(name)?.remove(labels);
+    },
     text: () => registry.metrics(),
   };
 }
@@ -44,5 +47,7 @@ export function createMetrics(): Metrics {
 export interface Metrics {
   count(name: string, labels?: Record<string, string>, by?: number): void;
   gauge(name: string, value: number, labels?: Record<string, string>): void;
+  /** A gauge of something that is no more of this process: it would stand at its last value for ever. */
+  forget(name: string, labels: Record<string, string>): void;
   text(): Promise<string>;
 }

@@ -2,6 +2,15 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { INGESTED, type Positions } from "../2-ingest/load.ts";
 
+const GAUGE = "touchstone_ingest_lag_records";
+
+/** Partitions that are another's now: their lag is not ours to tell. */
+export function forgetLag(lost: readonly number[], metrics: Metrics): void {
+  for (const partition of lost) {
+    for (const topic of INGESTED) metrics.forget(GAUGE, { topic, partition: String(partition) });
+  }
+}
+
 /**
  * Records that the log holds and the lake does not, by partition over all topics that are ingested; each (topic,
  * partition) is a gauge. Log and lake are not of one moment, so a figure may be off by what came in between.
@@ -18,7 +27,7 @@ export async function lagOf(
     for (const topic of INGESTED) {
       const { end } = await log.bounds(topic, partition);
       const behind = Math.max(0, end - (positions[topic]?.[String(partition)] ?? 0));
-      metrics.gauge("touchstone_ingest_lag_records", behind, { topic, partition: String(partition) });
+      metrics.gauge(GAUGE, behind, { topic, partition: String(partition) });
       sum += behind;
     }
     lag[String(partition)] = sum;

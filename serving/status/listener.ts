@@ -1,0 +1,61 @@
+import { H3 } from "h3";
+import type { Config } from "../../infra/config.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import { serve } from "../main.ts";
+import { Pulse, type PulseParts } from "./pulse.ts";
+
+/** Those who look: a collector or two, and a person. */
+const MAX_SOCKETS = 64;
+const GRACE_MS = 1_000;
+
+export interface Status {
+  pulse: Pulse;
+  /** Where it listens; null where no port was set. */
+  url: string | null;
+  close(): Promise<void>;
+}
+
+const answer = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
+  new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
+
+/** `/metrics` in Prometheus text, `/health` as JSON: 200 while the role does its work, else 503. Only GET and HEAD. */
+export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
+  const pages: Record<string, () => Promise<Response>> = {
+    "/metrics": async () => {
+      pulse.health();
+      return answer(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
+    },
+    "/health": async () => {
+      const health = pulse.health();
+      return answer(health.ok ? 200 : 503, "application/json", `${JSON.stringify(health, null, 2)}\n`);
+    },
+  };
+  return new H3().all("/**", ({ req, url }) => {
+    const page = pages[url.pathname];
+    if (!page) return answer(404, "text/plain", "here are /health and /metrics\n");
+    if (req.method === "GET" || req.method === "HEAD") return page();
+    return answer(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
+  });
+}
+
+/**
+ * The small listener of a role that answers nobody else (`status.port`; off unless set).
+ * @param first the work without whose first good end the role is starting
+ * @param parts.listen false: a command that ends by itself @throws CannotListen
+ */
+export async function openStatus(
+  { host, port, patience_s }: Config["status"],
+  { listen, ...parts }: Omit<PulseParts, "patienceMs"> & { listen: boolean },
+  first: string,
+): Promise<Status> {
+  const pulse = new Pulse({ ...parts, patienceMs: patience_s * 1000 }, first);
+  if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
+  const app = statusApp(pulse, parts.metrics);
+  const { url, close } = await serve({ app, host, port, maxConnections: MAX_SOCKETS, graceMs: GRACE_MS });
+  return { pulse, url, close };
+}
+
+/** One line about where it listens, for a person or a machine; none where it does not. */
+export function sayStatus({ url }: Status, json: boolean | undefined): void {
+  if (url) process.stdout.write(json ? `${JSON.stringify({ status: url })}\n` : `Status at ${url}/health\n`);
+}

@@ -1,0 +1,132 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import type { JobOf } from "../../pipelines/jobs.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+
+export type Role = "own" | "publish" | "observe";
+
+interface Work {
+  /** Since when it is asked for, and when it ended well last; steady ms. */
+  since: number;
+  done: number | null;
+  doneAt: Date | null;
+  failed: { at: Date; error: string } | null;
+}
+
+/** What `/health` says, as JSON. */
+export interface Health {
+  role: Role;
+  ok: boolean;
+  /** `starting` before the first work was done; else `working`, or what the role itself says. */
+  state: string;
+  /** Why not, in words; empty when all is well. */
+  problems: string[];
+  works: Record<string, { last_done: string | null; last_failed: string | null; error: string | null }>;
+  /** What else the role knows of itself: partitions, lag, size of the tree. */
+  [fact: string]: unknown;
+}
+
+export interface PulseParts {
+  role: Role;
+  clock: Pick<Clock, "now" | "monotonic">;
+  metrics: Metrics;
+  /** How long a work may go without a good end before the role counts as not doing it, ms. */
+  patienceMs: number;
+}
+
+/**
+ * Whether a role does its work, told by when each of its works ended well last. Counted by the steady clock; what is
+ * shown are moments of the other one. A work that was never done makes the role `starting`, which is no health.
+ * Errors are shown by their names alone: messages may hold addresses with keys in them, and the log has them.
+ */
+export class Pulse {
+  readonly #parts: PulseParts;
+  readonly #works = new Map<string, Work>();
+  #facts: Record<string, unknown> = {};
+  #state = "working";
+  #blocked: { why: string; since: number } | null = null;
+
+  /** @param first the work without whose first good end the role is starting */
+  constructor(
+    parts: PulseParts,
+    private readonly first: string,
+  ) {
+    this.#parts = parts;
+    this.#needed(first);
+  }
+
+  /** The works that are asked for from now on, beside the first one; of those that are new patience begins now. */
+  needs(...names: string[]): void {
+    const wanted = new Set([this.first, ...names]);
+    for (const name of this.#works.keys()) if (!wanted.has(name)) this.#works.delete(name);
+    for (const name of wanted) this.#needed(name);
+  }
+
+  /** Runs a work and remembers how it ended. A work that is not asked for is run all the same. */
+  async during<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const { clock, metrics } = this.#parts;
+    try {
+      const result = await work();
+      const known = this.#works.get(name);
+      if (known) Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
+      metrics.gauge("touchstone_work_last_done_seconds", clock.now().getTime() / 1000, { work: name });
+      return result;
+    } catch (error) {
+      const known = this.#works.get(name);
+      if (known) known.failed = { at: clock.now(), error: error instanceof Error ? error.name : "Error" };
+      throw error;
+    }
+  }
+
+  /** The same jobs, watched: which of them count is said by `needs`. */
+  watch<Parts, Lane extends string>(jobs: readonly JobOf<Parts, Lane>[]): JobOf<Parts, Lane>[] {
+    return jobs.map((job) => ({ ...job, run: (parts: Parts) => this.during(job.name, () => job.run(parts)) }));
+  }
+
+  /** What the role knows of itself; each fact stands until it is said anew. */
+  tell(facts: Record<string, unknown>): void {
+    Object.assign(this.#facts, facts);
+  }
+
+  /** `working`, or another word for what is as well: `waiting`, `spare`. */
+  is(state: string): void {
+    this.#state = state;
+  }
+
+  /** Nothing is done for this reason; null: no more. Longer than patience it is no health. */
+  blocked(why: string | null): void {
+    if (why === null) this.#blocked = null;
+    else this.#blocked = { why, since: this.#blocked?.since ?? this.#parts.clock.monotonic() };
+  }
+
+  health(): Health {
+    const { role, clock, patienceMs, metrics } = this.#parts;
+    const now = clock.monotonic();
+    const starting = this.#works.get(this.first)!.done === null;
+    const problems = starting ? [`${this.first} was not done yet`] : [];
+    const works: Health["works"] = {};
+    for (const [name, { since, done, doneAt, failed }] of this.#works) {
+      works[name] = {
+        last_done: doneAt && rfc3339(doneAt),
+        last_failed: failed && rfc3339(failed.at),
+        error: failed?.error ?? null,
+      };
+      const still = now - Math.max(since, done ?? since);
+      if (still > patienceMs && !(starting && name === this.first)) {
+        problems.push(`${name} was not done for ${Math.round(still / 1000)} s`);
+      }
+    }
+    const blocked = this.#blocked;
+    if (blocked && now - blocked.since > patienceMs) problems.push(blocked.why);
+    const ok = problems.length === 0;
+    metrics.gauge("touchstone_role_ok", ok ? 1 : 0, { role });
+    const state = starting ? "starting" : blocked ? "waiting" : this.#state;
+    const why = blocked ? { waits_for: blocked.why } : {};
+    return { ...this.#facts, ...why, role, ok, state, problems, works };
+  }
+
+  #needed(name: string): void {
+    if (this.#works.has(name)) return;
+    this.#works.set(name, { since: this.#parts.clock.monotonic(), done: null, doneAt: null, failed: null });
+  }
+}
