@@ -8,20 +8,25 @@ import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { originOf } from "../../pipelines/assemble.ts";
 import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
-import { lagOf } from "../../pipelines/owners/lag.ts";
+import { forgetLag, lagOf } from "../../pipelines/owners/lag.ts";
 import { Owner, type OwnerParts } from "../../pipelines/owners/owner.ts";
 import { folders, openOwnerParts } from "../../pipelines/parts.ts";
+import { openStatus, type Status, sayStatus } from "../status/listener.ts";
 import { type RoleOptions, report } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
 
-type OwnedParts = OwnerParts & { owner: Owner; ownership: Ownership; options: RoleOptions };
+type OwnedParts = OwnerParts & { owner: Owner; ownership: Ownership; options: RoleOptions; status: Status };
 
 /** One turn of what an owner does all the time: ingest, grade, and how far behind the log it is. */
-async function turn({ owner, log, ingest, ownership, metrics, clock, options }: OwnedParts): Promise<void> {
+async function turn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await lagOf(log, await ingest.positions(), held, metrics);
+  // Who holds nothing has asked the log nothing: one that does not answer is no reason to be idle.
+  if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
+  status.pulse.is(held.length > 0 ? "working" : "spare");
+  status.pulse.tell({ partitions: held, generation, lag, ...(run === null ? {} : { last_run: run }) });
   const said = { held, generation, caps, rows, lines, run, lag };
   if (options.json || options.once) report(options, said, "touchstone publish");
 }
@@ -46,8 +51,11 @@ const OWNER_JOBS: readonly JobOf<OwnedParts>[] = [
  */
 export async function own(config: Config, options: RoleOptions): Promise<void> {
   const parts = await openOwnerParts(config, systemClock);
+  let status: Status | null = null;
   try {
     const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    status = await openStatus(config.status, { role: "own", clock, metrics, listen: !options.once }, "own");
+    sayStatus(status, options.json);
     const { memory_limit: memoryLimit, threads } = config.lake;
     const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
     try {
@@ -58,10 +66,11 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
         const origin = originOf(config.base_url);
         const followed = new Followed(publicStore, () => trustOf(origin, ring, clock.now()));
         const ownerParts = { ...common, publicStore, ingest, followed, ownership };
-        const all: OwnedParts = { ...ownerParts, options, owner: new Owner(ownerParts) };
+        const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
         ownership.onChange(async (_taken, lost) => {
           // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
           if (lost.length > 0) await ingest.hold(ownership.held());
+          forgetLag(lost, metrics);
         });
         await ownership.ready();
         await (options.once ? once(all) : untilEnd(all));
@@ -72,6 +81,7 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
       await lake.close();
     }
   } finally {
+    await status?.close();
     await parts.close();
   }
 }
@@ -87,7 +97,9 @@ async function once(all: OwnedParts): Promise<void> {
 async function untilEnd(all: OwnedParts): Promise<void> {
   if (!all.options.json)
     process.stdout.write(`Owning partitions ${all.ownership.held().join(", ")} now, what the group gives later on.\n`);
-  const running = runJobs(all, OWNER_JOBS);
+  const { pulse } = all.status;
+  pulse.needs("volatile");
+  const running = runJobs(all, pulse.watch(OWNER_JOBS));
   await untilStopped();
   await running.stop();
 }

@@ -8,6 +8,8 @@ import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
 import { Publishing, type PublishingParts } from "../../pipelines/owners/publishing.ts";
 import { Standby } from "../../pipelines/owners/standby.ts";
 import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { openStatus, type Status, sayStatus } from "../status/listener.ts";
 import { type RoleOptions, report } from "./roles.ts";
 import { untilStopped } from "./signals.ts";
 
@@ -16,19 +18,42 @@ interface Publishers extends PublishingParts {
   standby: Standby;
   metrics: Parts["metrics"];
   options: RoleOptions;
+  /** And how many leaves the tree had when it was looked at last. */
+  status: Status & { treeSize: number };
 }
+
+/** Works without which an active publisher does not do its work, beside its turns. */
+const ACTIVE_WORKS = ["checkpoint", "tables"];
 
 /** Whether this publisher waits or publishes, and the runs that wait when it does. */
 async function turn(all: Publishers): Promise<void> {
-  const { publishing, standby, options, logger, metrics } = all;
+  const { publishing, publisher, standby, options, logger, metrics, status } = all;
   const before = standby.active;
   const active = await standby.mine();
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
+  status.pulse.is(active ? "publishing" : "waiting");
+  status.pulse.needs(...(active ? ACTIVE_WORKS : []));
   if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
   if (!active) return;
-  if (!before) await publishing.start();
+  if (!before) {
+    await publishing.start();
+    // What the tree had before is not ours to date.
+    status.treeSize = publisher.published.size;
+  }
   const done = await publishing.runs();
+  tellGrowth(all);
   if (options.json && done.runs > 0) report(options, { ...done }, "");
+}
+
+/** How many leaves there are, and when this publisher saw them grow last. */
+function tellGrowth({ publisher, metrics, clock, status }: Publishers): void {
+  const { size } = publisher.published;
+  const now = clock.now();
+  status.pulse.tell({ tree_size: size });
+  if (size === status.treeSize) return;
+  status.treeSize = size;
+  status.pulse.tell({ last_publication: rfc3339(now) });
+  metrics.gauge("touchstone_publisher_last_publication_seconds", now.getTime() / 1000);
 }
 
 /** A job that only the active publisher does. */
@@ -62,7 +87,10 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
   const { rpc_url: rpcUrl, network, asset, confirmations } = config.chain;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
+  let status: Status | null = null;
   try {
+    status = await openStatus(config.status, { role: "publish", clock, metrics, listen: !options.once }, "publish");
+    sayStatus(status, options.json);
     const publisher = createPublisher({
       ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
       ...{ origin: originOf(config.base_url), partitions: log.partitions },
@@ -70,13 +98,15 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
     });
     const common = { log, privateStore, publisher, keys, clock, logger };
     const standby = new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer });
-    const all: Publishers = { ...common, publishing: new Publishing(common), standby, metrics, options };
+    const told = { options, status: { ...status, treeSize: 0 } };
+    const all: Publishers = { ...common, publishing: new Publishing(common), standby, metrics, ...told };
     if (options.once) return await once(all);
     if (!options.json) process.stdout.write("Publishing when it is this one's turn, until stopped.\n");
-    const running = runJobs(all, PUBLISHER_JOBS);
+    const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
     await untilStopped();
     await running.stop();
   } finally {
+    await status?.close();
     await rail?.close();
     await parts.close();
   }
