@@ -28,7 +28,7 @@ export interface IngestOptions {
   ownHosts?: readonly string[];
   /** Drop records from the log once they are committed and loaded. Only where the log is ours alone (embedded). */
   truncateLog?: boolean;
-  /** What left the lake for the archive; asked when a lake is new. */
+  /** What left the lake for the archive; asked when partitions are loaded that were not here. */
   moved?: Moved;
 }
 
@@ -211,12 +211,19 @@ class Ingester implements Ingest {
       this.#checked = true;
     }
     const { moved, lake } = this.#options;
-    const isNew = moved !== undefined && (await lake.all("FROM positions LIMIT 1")).length === 0;
+    const isNew = moved !== undefined && (await this.#hasNewPlaces());
     if (isNew) await moved.mark(lake);
     let rows = 0;
     for (const place of this.#places) if (!place.inStep) rows += await place.catchUp();
     if (isNew) await moved.settle(lake);
     return rows;
+  }
+
+  /** Partitions that were taken, or all of a new lake. */
+  async #hasNewPlaces(): Promise<boolean> {
+    const rows = await this.#options.lake.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
+    const known = new Set(rows.map(({ topic, part }) => `${topic}/${part}`));
+    return this.#places.some(({ topic, partition }) => !known.has(`${topic}/${partition}`));
   }
 
   /** A lake of another log has rows that no chain of ours vouches for. */

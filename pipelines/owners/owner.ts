@@ -18,8 +18,12 @@ import { keepKin } from "../5-archive/kin-tables.ts";
 import { correctionsBelow } from "../corrections/drafts.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";
+import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, makeOwnEvidence } from "./evidence.ts";
 import { type Graded, gradeLake } from "./grading.ts";
+import { HandsChanged } from "./hands.ts";
+import { settleWaiting } from "./moved.ts";
+import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
 import { Payees, turnedBetween } from "./payees.ts";
 import { Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
@@ -53,13 +57,7 @@ export interface OwnerReport {
   run: number | null;
 }
 
-/** Partitions changed hands while they were worked on; what was begun is dropped, and the next turn goes on. */
-export class HandsChanged extends Error {
-  constructor() {
-    super("the partitions changed hands meanwhile");
-    this.name = "HandsChanged";
-  }
-}
+export { HandsChanged };
 
 /**
  * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes nothing
@@ -75,12 +73,16 @@ export class Owner {
   readonly #said = new Map<string, { day: string; at: string }>();
 
   readonly #evidence: ReturnType<typeof evidenceParts>;
+  readonly #archive: ReturnType<typeof archiveParts>;
   readonly #files: OwnerParts & { tables: Tables };
+  /** False while rows of archived days wait that no total holds yet. */
+  #whole = true;
 
   constructor(private readonly parts: OwnerParts) {
     const { privateStore, log } = parts;
     this.payees = new Payees(privateStore, log.id, log.partitions);
     this.#evidence = evidenceParts(privateStore, log.id);
+    this.#archive = archiveParts(privateStore, log.id);
     this.#files = { ...parts, tables: new Tables(privateStore, log.id) };
   }
 
@@ -94,7 +96,10 @@ export class Owner {
   /** Everything that the log holds of our partitions, into segments and lake. */
   async ingest(): Promise<{ held: readonly number[]; rows: number; positions: Positions }> {
     const held = await this.#take();
-    return { held, ...(await this.parts.ingest.pass()) };
+    const passed = await this.parts.ingest.pass();
+    const { lake, log } = this.parts;
+    this.#whole = await settleWaiting({ ...this.parts, partitions: log.partitions }, lake);
+    return { held, ...passed };
   }
 
   /**
@@ -141,7 +146,8 @@ export class Owner {
   /** Volatile tables of our partitions, for the publisher to name. @returns files that were written */
   async volatile(): Promise<number> {
     const { held } = await this.ingest();
-    return held.length > 0 ? writeOwnVolatile(this.#files, held) : 0;
+    // What the owner before us has written stands: totals never go back.
+    return held.length > 0 && this.#whole ? writeOwnVolatile(this.#files, held) : 0;
   }
 
   /** The charts' files of our buckets that changed. @returns files that were written */
@@ -154,6 +160,17 @@ export class Owner {
   async evidence(now: Date): Promise<number> {
     const { held } = await this.ingest();
     return held.length > 0 ? makeOwnEvidence({ ...this.#files, objects: this.#evidence }, held, now) : 0;
+  }
+
+  /**
+   * The archive of days that came of age: rows that are filed leave the lake, further ones are put for the publisher.
+   * @throws what {@link makeOwnArchive} names
+   */
+  async archive(now: Date, more: Pick<OwnArchive, "onStep" | "rowsAFile"> = {}): Promise<OwnArchiveReport> {
+    const { held } = await this.ingest();
+    const refuseLost = (mine: readonly number[]) => this.#refuseLost(mine);
+    const parts = { ...this.parts, objects: this.#archive, refuseLost, ...more };
+    return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
   /** Small segments of our chains become one, and what nothing needs is deleted. */

@@ -6,7 +6,9 @@ import type { Logger } from "../../infra/telemetry.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { knownPlan, publishPlan } from "../plan-leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
+import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, type FreezeReport, publishEvidence } from "./evidence.ts";
+import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
 import { nameTables, Tables } from "./tables.ts";
 
 export interface PublishingParts {
@@ -17,6 +19,9 @@ export interface PublishingParts {
   clock: Clock;
   logger: Logger;
 }
+
+/** Where the archive lies, who signs for it, and the engine that its files are made with. */
+export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "partitions" | "logger">;
 
 export interface TurnReport {
   runs: number;
@@ -33,10 +38,12 @@ export interface TurnReport {
 export class Publishing {
   readonly #tables: Tables;
   readonly #evidence: ReturnType<typeof evidenceParts>;
+  readonly #archive: ReturnType<typeof archiveParts>;
 
   constructor(private readonly parts: PublishingParts) {
     this.#tables = new Tables(parts.privateStore, parts.log.id);
     this.#evidence = evidenceParts(parts.privateStore, parts.log.id);
+    this.#archive = archiveParts(parts.privateStore, parts.log.id);
   }
 
   /** Recover, and see that the keys are in the log: its first leaf. */
@@ -66,6 +73,12 @@ export class Publishing {
   evidence(): Promise<FreezeReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
+  }
+
+  /** The archive of every day that all owners have put their rows of, and of what came late. */
+  archive(filing: Filing): ReturnType<typeof fileArchive> {
+    const { publisher, privateStore, logger, log } = this.parts;
+    return fileArchive({ ...filing, publisher, privateStore, logger, partitions: log.partitions }, this.#archive);
   }
 
   /** The commitments to the plans of today and tomorrow, where observers have drawn them. */

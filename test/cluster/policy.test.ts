@@ -125,6 +125,10 @@ it("the private bucket opens for the pipeline alone, and each has its own creden
   expect(await store.create("lake/1/asks/0/data/a.parquet", Buffer.from("x"))).toEqual({ result: "created" });
   await expect(store.delete(RUN)).rejects.toThrow();
   await store.delete("lake/1/asks/0/data/a.parquet");
+  const [said, rows] = ["owners/archive/00", "owners/archive-rows/00/a.ndjson.zst"];
+  for (const key of [said, rows]) expect(await store.create(key, Buffer.from("x"))).toEqual({ result: "created" });
+  await expect(store.delete(said)).rejects.toThrow();
+  await store.delete(rows);
   await store.close();
   expect(await anybody(NAMES.private, RUN)).toBe(403);
   await expect(open("publisher", NAMES.private)).rejects.toThrow();

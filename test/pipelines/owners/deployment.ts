@@ -12,8 +12,9 @@ import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
+import { followedArchive } from "../../../pipelines/owners/moved.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/owners/owner.ts";
-import { Publishing } from "../../../pipelines/owners/publishing.ts";
+import { type Filing, Publishing } from "../../../pipelines/owners/publishing.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -59,12 +60,15 @@ export class Deployment {
     const { log, clock, privateStore } = this;
     const lake = await this.#lake();
     const common = { log, privateStore, lake, clock, logger, metrics: createMetrics() };
+    const { publicStore } = this;
+    const followed = new Followed(publicStore, () => TRUST);
+    const moved = followedArchive({ followed, publicStore, partitions: log.partitions, logger });
     return new Owner({
       ...common,
       ownership: fixedPartitions(held),
-      ingest: createIngest({ ...common, partitions: [] }),
-      followed: new Followed(this.publicStore, () => TRUST),
-      publicStore: this.publicStore,
+      ingest: createIngest({ ...common, partitions: [], moved }),
+      followed,
+      publicStore,
       ...more,
     });
   }
@@ -76,14 +80,37 @@ export class Deployment {
     return new Publishing({ log, privateStore, publisher, keys, clock, logger });
   }
 
+  /** Where the archive of these stores lies, and who signs for it. */
+  filing(more: Partial<Filing> = {}): Filing {
+    return {
+      ...this.#place(),
+      now: () => this.clock.now(),
+      scratch: () => openTestLake(join(this.dir, "scratch")),
+      ...more,
+    };
+  }
+
+  #place() {
+    const { publicStore } = this;
+    const who = { trust: TRUST, cards: SIGNERS.cards, jwks: async () => JWKS };
+    return { publicStore, ...who, baseUrl: "https://record.example" };
+  }
+
   /** All roles in one process over one lake, as `touchstone start` has them; only the observer is left out. */
-  async pipeline(): Promise<Pipeline> {
+  async pipeline(more: { rowsAFile?: number } = {}): Promise<Pipeline> {
     const { log, clock, privateStore, publisher } = this;
     const lake = await this.#lake();
     const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics: createMetrics() });
     const parts = {
       ...{ now: () => clock.now(), logId: log.id, privateStore, lake, memory: createMemory(lake) },
-      ...{ ingest, publisher, partitions: log.partitions, logger, ownOrigins: [] },
+      ...{
+        ingest,
+        publisher,
+        partitions: log.partitions,
+        logger,
+        ownOrigins: [],
+        archive: { ...this.#place(), ...more },
+      },
     };
     return new Pipeline(parts as unknown as PipelineParts);
   }
