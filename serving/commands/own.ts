@@ -9,6 +9,7 @@ import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { originOf } from "../../pipelines/assemble.ts";
 import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
 import { forgetLag, lagOf } from "../../pipelines/owners/lag.ts";
+import { followedArchive } from "../../pipelines/owners/moved.ts";
 import { Owner, type OwnerParts } from "../../pipelines/owners/owner.ts";
 import { folders, openOwnerParts } from "../../pipelines/parts.ts";
 import { openStatus, type Status, sayStatus } from "../status/listener.ts";
@@ -41,6 +42,13 @@ const OWNER_JOBS: readonly JobOf<OwnedParts>[] = [
   },
   { name: "history", cadence: "0 4 * * * *", lane: "record", run: ({ owner, clock }) => owner.history(clock.now()) },
   { name: "evidence", cadence: "0 5 * * * *", lane: "record", run: ({ owner, clock }) => owner.evidence(clock.now()) },
+  {
+    // Rows leave the lake soon after the publisher has filed them; a look without work is a query or two.
+    name: "archive",
+    cadence: "0 8,18,28,38,48,58 * * * *",
+    lane: "record",
+    run: ({ owner, clock }) => owner.archive(clock.now()),
+  },
   { name: "tidy", cadence: "0 50 4 * * *", lane: "record", run: ({ owner }) => owner.tidy() },
 ];
 
@@ -62,9 +70,11 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
       const ownership = await openOwnership(config, log, "owners", logger);
       try {
         const common = { log, privateStore, lake, clock, logger, metrics };
-        const ingest = createIngest({ ...common, partitions: [], ownHosts: [new URL(config.base_url).host] });
         const origin = originOf(config.base_url);
         const followed = new Followed(publicStore, () => trustOf(origin, ring, clock.now()));
+        const moved = followedArchive({ followed, publicStore, partitions: log.partitions, logger });
+        const ownHosts = [new URL(config.base_url).host];
+        const ingest = createIngest({ ...common, partitions: [], ownHosts, moved });
         const ownerParts = { ...common, publicStore, ingest, followed, ownership };
         const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
         ownership.onChange(async (_taken, lost) => {
@@ -92,6 +102,7 @@ async function once(all: OwnedParts): Promise<void> {
   await owner.volatile();
   await owner.history(clock.now());
   await owner.evidence(clock.now());
+  await owner.archive(clock.now());
 }
 
 async function untilEnd(all: OwnedParts): Promise<void> {

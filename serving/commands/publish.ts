@@ -1,11 +1,15 @@
 import { randomBytes } from "node:crypto";
+import { join } from "node:path";
 import { systemClock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
+import { archivePlace } from "../../pipelines/5-archive/place.ts";
 import { chainTimeOf, originOf } from "../../pipelines/assemble.ts";
 import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
-import { Publishing, type PublishingParts } from "../../pipelines/owners/publishing.ts";
+import { type Filing, Publishing, type PublishingParts } from "../../pipelines/owners/publishing.ts";
 import { Standby } from "../../pipelines/owners/standby.ts";
 import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -16,6 +20,7 @@ import { untilStopped } from "./signals.ts";
 interface Publishers extends PublishingParts {
   publishing: Publishing;
   standby: Standby;
+  filing: Filing;
   metrics: Parts["metrics"];
   options: RoleOptions;
   /** And how many leaves the tree had when it was looked at last. */
@@ -71,6 +76,7 @@ const PUBLISHER_JOBS: readonly JobOf<Publishers>[] = [
   job("checkpoint", "*/10 * * * * *", ({ publisher }) => publisher.refreshCheckpoint()),
   job("plans", "30 * * * * *", ({ publishing }) => publishing.plans()),
   job("evidence", "15 * * * * *", ({ publishing }) => publishing.evidence()),
+  job("archive", "45 * * * * *", ({ publishing, filing }) => publishing.archive(filing)),
   job("index", "0 3 * * * *", ({ publishing }) => publishing.index()),
   job("sweep", "0 40 4 * * *", ({ publisher }) => publisher.sweep()),
 ];
@@ -98,8 +104,9 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
     });
     const common = { log, privateStore, publisher, keys, clock, logger };
     const standby = new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer });
+    const filing = filingOf(config, parts);
     const told = { options, status: { ...status, treeSize: 0 } };
-    const all: Publishers = { ...common, publishing: new Publishing(common), standby, metrics, ...told };
+    const all: Publishers = { ...common, publishing: new Publishing(common), standby, filing, metrics, ...told };
     if (options.once) return await once(all);
     if (!options.json) process.stdout.write("Publishing when it is this one's turn, until stopped.\n");
     const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
@@ -112,15 +119,27 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   }
 }
 
+/** Where files of the archive lie, who signs for them, and the engine that they are made with: it keeps nothing. */
+function filingOf(config: Config, { publicStore, keys, clock }: Parts): Filing {
+  const { memory_limit: memoryLimit, threads } = config.lake;
+  const settings = { memoryLimit, threads, init: [sql("00_settings")], readers: 1 };
+  return {
+    ...archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
+    now: () => clock.now(),
+    scratch: () => openLake(join(config.data_dir, "archive", "scratch.duckdb"), settings),
+  };
+}
+
 /** One turn, whoever else publishes: the generation decides. */
-async function once({ publishing, publisher, options }: Publishers): Promise<void> {
+async function once({ publishing, publisher, filing, options }: Publishers): Promise<void> {
   await publishing.start();
   const { runs, cards } = await publishing.runs();
   await publishing.plans();
   const { days } = await publishing.evidence();
+  const { files } = await publishing.archive(filing);
   await publishing.index();
   const tables = await publishing.tables();
   await publisher.refreshCheckpoint();
   const { size: tree_size } = await publisher.current();
-  report(options, { runs, cards, days: days.length, tables, tree_size }, "touchstone serve");
+  report(options, { runs, cards, days: days.length, archived: files, tables, tree_size }, "touchstone serve");
 }
