@@ -113,7 +113,7 @@ describe("following", () => {
     await new Promise((resolve) => setTimeout(resolve, 30));
     expect(follower.staleMs).toBeNull();
     fail = false;
-    await expect.poll(() => follower.view.size, { timeout: 5000, interval: 5 }).toBe(1);
+    await expect.poll(() => follower.view.size, { interval: 5 }).toBe(1);
     await follower.stop();
     await record.publish([listingDraft(B)]);
     await new Promise((resolve) => setTimeout(resolve, 40));

@@ -135,10 +135,10 @@ describe("streams", () => {
         await new Promise((resolve) => setTimeout(resolve, 60));
         return before > 0 && read === before;
       };
-      await expect.poll(still, { timeout: 10_000, interval: 20 }).toBe(true);
+      await expect.poll(still, { interval: 20 }).toBe(true);
       expect(ended).toBe(false);
       asked.destroy();
-      await expect.poll(() => ended, { timeout: 5000 }).toBe(true);
+      await expect.poll(() => ended).toBe(true);
     } finally {
       reader.leaves = leaves;
     }
@@ -198,14 +198,31 @@ describe("the socket", () => {
     await fetch(`${own.url}/livez`);
     const idle = connect(own.port, "127.0.0.1");
     await new Promise((resolve) => idle.once("connect", resolve));
-    const answer = fetch(`${own.url}/v1/trust/feed`).then((response) => response.text());
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    const begun = performance.now();
-    const closing = own.close();
-    expect((await answer).split("\n")).toHaveLength(301);
-    idle.destroy();
-    await closing;
-    expect(performance.now() - begun).toBeLessThan(20_000);
+    const { reader } = serving.follower.snapshot!;
+    const leaves = reader.leaves.bind(reader);
+    let asked = false;
+    let goOn = () => {};
+    const held = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    reader.leaves = async function* (...range) {
+      asked = true;
+      await held;
+      yield* leaves(...range);
+    };
+    try {
+      const answer = fetch(`${own.url}/v1/trust/feed`).then((response) => response.text());
+      await expect.poll(() => asked).toBe(true);
+      const begun = performance.now();
+      const closing = own.close();
+      goOn();
+      expect((await answer).split("\n")).toHaveLength(301);
+      idle.destroy();
+      await closing;
+      expect(performance.now() - begun).toBeLessThan(20_000);
+    } finally {
+      reader.leaves = leaves;
+    }
     await expect(fetch(`${own.url}/livez`)).rejects.toThrow();
   });
 

@@ -85,12 +85,19 @@ describe("a good answer", () => {
   it("times count from the first byte out, not from the look-up", async () => {
     const server = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 60));
     open.push(server);
-    const resolve = () => new Promise<string[]>((done) => setTimeout(done, 2_000, ["127.0.0.1"]));
+    let resolved = Number.NaN;
+    const resolve = async () => {
+      await new Promise((done) => setTimeout(done, 1_000));
+      resolved = performance.now();
+      return ["127.0.0.1"];
+    };
     const url = `http://slow.test:${server.port}/`;
     const result = await egressOf({ resolve }).fetch({ url, method: "GET", profile: "handshake" });
     expect(result.outcome).toBe("answered");
+    const since = performance.now() - resolved;
     expect(result.headersMs).toBeGreaterThanOrEqual(58);
-    expect(result.totalMs).toBeLessThan(2_000);
+    // However long it took on this machine: not more than what had passed since the name was known.
+    expect(result.totalMs).toBeLessThanOrEqual(since + 1);
   });
 
   it.each<[string, Behaviour, string]>([
@@ -473,7 +480,7 @@ describe("deadlines", () => {
   it("a paid leg may be silent past the headers' deadline of a free one, up to its own", async () => {
     const late: Behaviour = (socket, request) => setTimeout(() => say("200 OK", "done")(socket, request), 250);
     expect((await ask(late, { limits: { headersMs: 100 } })).result.outcome).toBe("timeout");
-    expect((await ask(late, { profile: "paid", deadlineMs: 2_000 })).result.outcome).toBe("answered");
+    expect((await ask(late, { profile: "paid", deadlineMs: 20_000 })).result.outcome).toBe("answered");
     const { result } = await ask(late, { profile: "paid", deadlineMs: 100 });
     expect(result).toMatchObject({ outcome: "timeout", sent: true });
     expect(result.totalMs).toBeGreaterThanOrEqual(98);
@@ -495,7 +502,8 @@ describe("called off", () => {
     const { result } = await ask(
       (socket) => {
         socket.write(text);
-        setTimeout(() => stop.abort(), 150);
+        // What was written is read before it is called off, also where both come due at once.
+        setTimeout(() => setImmediate(() => setImmediate(() => stop.abort())), 150);
       },
       { signal: stop.signal },
     );
@@ -525,13 +533,19 @@ describe("called off", () => {
 
 describe("how many at once", () => {
   it("no more than the bound, all served in turn; past the line's length refused without blame", async () => {
-    let now = 0;
     let most = 0;
+    let served = 0;
+    const held: (() => void)[] = [];
     const server = await stranger((socket, request) => {
-      most = Math.max(most, ++now);
+      most = Math.max(
+        most,
+        held.push(() => say("200 OK")(socket, request)),
+      );
+      // Three are waited for, and for a fourth that should not come; the last one of all comes alone.
+      if (held.length < 3 && served < 9) return;
       setTimeout(() => {
-        now -= 1;
-        say("200 OK")(socket, request);
+        served += held.length;
+        for (const answer of held.splice(0)) answer();
       }, 15);
     });
     open.push(server);

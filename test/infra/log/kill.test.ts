@@ -8,17 +8,20 @@ import type { Log } from "../../../infra/log/log.ts";
 
 const CHILD = join(import.meta.dirname, "append-child.ts");
 
-/** Start a writer, let it acknowledge for `ms` after its first line, kill its whole process group; its lines. */
+/** Start a writer, let it acknowledge for `ms` after its tenth line, kill its whole process group; its lines. */
 async function killedAfter(dir: string, name: string, ms: number): Promise<string[]> {
   const child = spawn(process.execPath, ["--import", "tsx", CHILD, dir, name], {
     detached: true,
     stdio: ["ignore", "pipe", "inherit"],
   });
   let out = "";
+  let armed = false;
   child.stdout.on("data", (chunk: Buffer) => {
     out += chunk.toString();
+    if (armed || out.split("\n").length <= 10) return;
+    armed = true;
+    setTimeout(() => process.kill(-child.pid!, "SIGKILL"), ms);
   });
-  child.stdout.once("data", () => setTimeout(() => process.kill(-child.pid!, "SIGKILL"), ms));
   const signal = await new Promise((resolve) => child.on("close", (_code, by) => resolve(by)));
   expect(signal).toBe("SIGKILL");
   // What follows the last line break was cut by the kill.

@@ -151,14 +151,16 @@ describe("in real time", () => {
       };
     });
     const plan = { v: 1 as const, day: DAY, salt_hash: "", covered_root: "", lines };
-    // A tenth of a second before minute 10: none is early, and the ten of minute 70 keep nobody from a place.
+    // A little before minute 10: none is early, and the ten of minute 70 keep nobody from a place.
     const start = new Date(START.getTime() + 600_000 - 100);
     const clock = realFrom(start);
     const span = world.observer.observeSpan(plan, start, END, () => clock);
-    await new Promise((done) => setTimeout(done, 40));
-    expect(world.log.bodies("handshake")).toHaveLength(0);
-    await new Promise((done) => setTimeout(done, 200));
-    expect(world.log.bodies("handshake")).toHaveLength(20);
+    const knocks = () => world.log.envelopes().filter(({ type }) => type === "handshake");
+    await expect.poll(knocks).toHaveLength(20);
+    const due = START.getTime() + 600_000;
+    expect(knocks().filter(({ observed_at }) => Date.parse(observed_at) < due)).toEqual([]);
+    await new Promise((done) => setTimeout(done, 50));
+    expect(knocks()).toHaveLength(20);
     world.observer.stop();
     expect(await span).toMatchObject({ stopped: true, knocks: 20, missed: 0 });
   });

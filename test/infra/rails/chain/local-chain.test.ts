@@ -44,7 +44,7 @@ const alive = (pid: number): boolean => {
 };
 
 async function gone(pid: number): Promise<boolean> {
-  for (let tries = 0; tries < 100 && alive(pid); tries++) await new Promise((resolve) => setTimeout(resolve, 50));
+  for (let tries = 0; tries < 2_000 && alive(pid); tries++) await new Promise((resolve) => setTimeout(resolve, 50));
   return !alive(pid);
 }
 
