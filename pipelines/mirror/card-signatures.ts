@@ -3,7 +3,10 @@ import { isUsableKey } from "../../infra/keys/point.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
 import type { SignedBytes, VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { GradeLeaf } from "../record/leaf.ts";
+import { cardSpan, signedBytesOf, type Vouching } from "./card-cut.mjs";
 import { refuseUnsigned } from "./objects.ts";
+
+export { cardSpan };
 
 /** Cards in one batch, and batches on their way at once for each thread. */
 const BATCH = 512;
@@ -36,7 +39,7 @@ export class CardSignatures {
   /** @param entry the leaf's bytes @param jwks keys that vouch at its place. Slow while all threads are busy. */
   async add(leaf: Pick<GradeLeaf, "index" | "card">, entry: Buffer, jwks: Jwks | null): Promise<void> {
     const { index, card } = leaf;
-    const job = jwks && jobOf(jwks, entry, card);
+    const job = jwks && signedBytesOf(entry, card, (kid) => vouching(jwks, kid));
     if (!job) {
       this.#judge({ index, jwks, card });
     } else {
@@ -71,6 +74,12 @@ export class CardSignatures {
     this.#running.add(running);
   }
 
+  /** A card that no thread could tell of. @throws by way of `onBad` */
+  doubted(index: number, card: GradeLeaf["card"], jwks: Jwks | null): void {
+    this.#judge({ index, jwks, card });
+    this.#throwFault();
+  }
+
   #judge({ index, jwks, card }: Card): void {
     try {
       refuseUnsigned(`card of leaf ${index}`, jwks, card, String(card?.computed_at));
@@ -82,12 +91,6 @@ export class CardSignatures {
   #throwFault(): void {
     if (this.#fault) throw this.#fault.error;
   }
-}
-
-interface Vouching {
-  publicKey: Uint8Array;
-  from: number;
-  until: number;
 }
 
 /** Judged cards keys of a document, by kid; null for one that is fit for nothing. */
@@ -109,38 +112,9 @@ function vouching(jwks: Jwks, kid: string): Vouching | null {
   return found;
 }
 
-const CARD = Buffer.from('"card":{');
-const AFTER = Buffer.from('},"day":');
-
-/** Where the card lies in a grade leaf in RFC 8785 form, or null where these bytes are none. */
-export function cardSpan(entry: Buffer): { start: number; end: number } | null {
-  // A quotation mark within a text is escaped, so these bytes stand nowhere but between members.
-  const start = entry.indexOf(CARD) + CARD.length - 1;
-  const end = entry.lastIndexOf(AFTER) + 1;
-  return start >= CARD.length && end > start ? { start, end } : null;
-}
-
-/** What to verify of a card, or null where only the long way tells. */
-function jobOf(jwks: Jwks, entry: Buffer, card: GradeLeaf["card"]): SignedBytes | null {
-  const { signature: text, signing_key_id: kid, computed_at: at, canonicalization } = (card ?? {}) as GradeLeaf["card"];
-  if (typeof text !== "string" || typeof kid !== "string" || canonicalization !== "RFC8785") return null;
-  const key = vouching(jwks, kid);
-  const time = Date.parse(at);
-  if (!key || !(time >= key.from && time < key.until)) return null;
-  const signature = fromStrictBase64url(text);
-  const span = cardSpan(entry);
-  if (!signature || !span) return null;
-  const { start, end } = span;
-  const member = Buffer.from(`"signature":"${text}",`);
-  const cut = entry.indexOf(member, start);
-  if (cut < 0 || cut >= end) return null;
-  const bytes = Buffer.allocUnsafe(end - start - member.length);
-  entry.copy(bytes, 0, start, cut);
-  entry.copy(bytes, cut - start, cut + member.length, end);
-  return { publicKey: key.publicKey, bytes, signature };
-}
-
-function fromStrictBase64url(text: string): Uint8Array | null {
-  const bytes = Buffer.from(text, "base64url");
-  return bytes.length === 64 && bytes.toString("base64url") === text ? bytes : null;
-}
+/** Every cards key of a document that is fit for use, by kid: what a thread verifies by. */
+export const vouchingIn = (jwks: Jwks): [kid: string, key: Vouching][] =>
+  (Array.isArray(jwks.keys) ? jwks.keys : []).flatMap((key): [string, Vouching][] => {
+    const found = typeof key?.kid === "string" ? vouching(jwks, key.kid) : null;
+    return found ? [[key.kid, found]] : [];
+  });

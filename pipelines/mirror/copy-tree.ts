@@ -5,7 +5,8 @@ import { segmentKey } from "../4-publish/objects.ts";
 import { packSegment } from "../4-publish/segment.ts";
 import { BundleCopier, expose, type Tally } from "./copy.ts";
 import { ahead, inLanes, range } from "./lanes.ts";
-import { type Segment, SegmentCopier } from "./segments.ts";
+import type { SegmentThreads } from "./segment-threads.ts";
+import { type Placed, type Segment, SegmentCopier } from "./segments.ts";
 import type { PartFolder } from "./sink.ts";
 import type { Source } from "./source.ts";
 import type { Walk } from "./walk.ts";
@@ -22,6 +23,8 @@ export interface TreeCopy {
   tally: Tally;
   parts: PartFolder | null;
   width: number;
+  threads: SegmentThreads;
+  cardSignatures: boolean;
   onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
 }
 
@@ -32,7 +35,8 @@ export interface TreeCopy {
  */
 export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number; root: Buffer }): Promise<void> {
   const { source, publicStore, tiles, tally, parts, width, onProgress } = copy;
-  const segments = new SegmentCopier(source, publicStore, tiles, tally, parts);
+  const { threads, cardSignatures } = copy;
+  const segments = new SegmentCopier(source, publicStore, tiles, tally, parts, threads, cardSignatures);
   const packHere = Math.floor(walk.size / SEGMENT_LEAVES);
   const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
   const first = missing > WORTH_LEAVES ? packHere : packHere + 1;
@@ -41,11 +45,17 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const lanes = Math.min(width, SEGMENTS_AHEAD);
   const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
-  for await (const { n, segment } of fetched) {
-    if (segment) await takeSegment(segments, segment, walk);
-    else await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
-    onProgress(walk.size, head.size, "leaves");
+  const exposing = new Exposing(segments, walk, lanes);
+  try {
+    for await (const { n, segment } of fetched) {
+      if (segment) await exposing.add(segment, await walk.segment(n, segment.root, segment.proof));
+      else await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
+      onProgress(walk.size, head.size, "leaves");
+    }
+  } finally {
+    await exposing.settled();
   }
+  exposing.throwFault();
   await byBundles(copy, walk, head.size);
   await walk.end(head);
   for (const n of range(packHere, end)) {
@@ -55,14 +65,38 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   }
 }
 
-async function takeSegment(segments: SegmentCopier, segment: Segment, walk: Walk): Promise<void> {
-  let at = 0;
-  await segments.expose(segment, async (entries) => {
-    const from = Math.max(0, walk.size - segment.n * SEGMENT_LEAVES - at);
-    const hashes = segment.hashes.slice(at + from, at + entries.length);
-    at += entries.length;
-    if (hashes.length > 0) await walk.leaves(entries.slice(from), hashes);
-  });
+/** Segments that were placed in the tree and are being written: a few at once, since their cards take longest. */
+class Exposing {
+  readonly #running = new Set<Promise<void>>();
+  #fault: { error: unknown } | null = null;
+
+  constructor(
+    private readonly segments: SegmentCopier,
+    private readonly walk: Walk,
+    private readonly width: number,
+  ) {}
+
+  /** Slow while `width` others are under way. @throws what one before it failed with */
+  async add(segment: Segment, placed: Placed): Promise<void> {
+    const running = this.segments
+      .expose(segment, placed, this.walk)
+      .catch((error: unknown) => {
+        this.#fault ??= { error };
+      })
+      .finally(() => this.#running.delete(running));
+    this.#running.add(running);
+    while (this.#running.size >= this.width) await Promise.race(this.#running);
+    this.throwFault();
+  }
+
+  /** Nothing is being written any more. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#running);
+  }
+
+  throwFault(): void {
+    if (this.#fault) throw this.#fault.error;
+  }
 }
 
 async function byBundles({ source, publicStore, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {

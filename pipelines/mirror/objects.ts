@@ -155,7 +155,13 @@ export async function shardOf(packed: Uint8Array, line: ShardLine): Promise<{ te
     throw error;
   }
   const got = sha256hex(text);
-  const lines = text.reduce((count, byte) => count + (byte === 0x0a ? 1 : 0), 0);
+  const lines = linesIn(text);
   if (got === line.sha256 && text.length === line.bytes && lines === line.lines) return { text };
   return { got: `${text.length} bytes in ${lines} lines of ${got}` };
+}
+
+function linesIn(text: Buffer): number {
+  let lines = 0;
+  for (let at = text.indexOf(0x0a); at >= 0; at = text.indexOf(0x0a, at + 1)) lines++;
+  return lines;
 }

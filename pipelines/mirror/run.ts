@@ -12,6 +12,7 @@ import type { MirrorOptions, MirrorSummary } from "./mirror.ts";
 import { NamedObjects } from "./objects.ts";
 import { Objects, type WantedObject } from "./owed.ts";
 import { followKeys } from "./rotation.ts";
+import { SegmentThreads } from "./segment-threads.ts";
 import { PartFolder } from "./sink.ts";
 import { type Head, headOf, type MirrorState, type Newest, type OwedList, type Trusted } from "./state.ts";
 import { Walk } from "./walk.ts";
@@ -74,18 +75,18 @@ export class Run {
   /** Every object is durable when this returns, or owed. */
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
     const { source, publicStore, width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
-    const pool = new VerifyPool();
+    const [pool, threads] = [new VerifyPool(), new SegmentThreads()];
     try {
       const cards = cardSignatures ? new CardSignatures(pool) : null;
       const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
       const walk = await Walk.from(publicStore, this.#named, cards, from);
       const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
       const copy = { source, publicStore, tiles, tally: this.#tally, parts: this.#parts, width };
-      await copyTree({ ...copy, onProgress: progress }, walk, head);
+      await copyTree({ ...copy, threads, cardSignatures, onProgress: progress }, walk, head);
       await this.#collect([...this.#objects.before, ...walk.wanted]);
       return walk.newest;
     } finally {
-      await pool.close();
+      await Promise.all([pool.close(), threads.close()]);
     }
   }
 

@@ -1,24 +1,40 @@
+import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { BadBundle, packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
+import { vouchingIn } from "./card-signatures.ts";
 import { expose, type Tally } from "./copy.ts";
+import { inLanes } from "./lanes.ts";
 import { MAX } from "./limits.ts";
-import { segmentBundles, segmentHashes } from "./segment-lines.ts";
+import type { SegmentProof, SegmentThreads } from "./segment-threads.ts";
 import { MemorySink, type PartFile, type PartFolder } from "./sink.ts";
 import { fetchInto, type Source } from "./source.ts";
+import type { Walk } from "./walk.ts";
 
-/** A segment that was proven: its leaves hash to the tree's. */
+/** A segment whose leaves hash to the tree's. */
 export interface Segment {
   n: number;
   packed: Uint8Array;
-  /** Of the 65,536 leaves, in order. */
-  hashes: Buffer[];
+  /** Its hash in level 2. */
+  root: Buffer;
+  proof: SegmentProof;
 }
 
-/** Bundles packed at once: gzip has threads of its own. */
-const PACKED_AT_ONCE = 4;
+/** From this leaf of a segment on these keys vouch. */
+export interface KeyEpoch {
+  from: number;
+  jwks: Jwks | null;
+}
+
+/** A segment that the walk has taken, and what its cards are to be held against. */
+export interface Placed {
+  from: number;
+  epochs: KeyEpoch[];
+}
+
+/** Bundles on their way to the store at once. */
+const WRITES_AT_ONCE = 8;
 
 /** Copies segments: 65,536 leaves a request instead of 256, each segment under one hash of level 2. */
 export class SegmentCopier {
@@ -28,6 +44,8 @@ export class SegmentCopier {
     private readonly tiles: TileReader,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null,
+    private readonly threads: SegmentThreads,
+    private readonly cardSignatures: boolean,
   ) {}
 
   /**
@@ -36,71 +54,55 @@ export class SegmentCopier {
    */
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
-    const want = await this.tiles.rootOfTile(1, n);
+    const root = await this.tiles.rootOfTile(1, n);
     const held = await this.store.get(key);
-    const adopted = held && (await segmentHashes(held.bytes, want));
-    if (adopted?.ok) {
+    const adopted = held && (await this.threads.prove(n, held.bytes, root));
+    if (adopted && !("got" in adopted)) {
       this.tally.adopted++;
-      return { n, packed: held!.bytes, hashes: adopted.hashes };
+      return { n, packed: held!.bytes, root, proof: adopted };
     }
     const part = await this.parts?.open(key);
     for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
       const packed = await this.#packed(key, part);
       if (!packed) return null;
-      const proof = await segmentHashes(packed, want);
-      if (proof.ok) {
+      const proof = await this.threads.prove(n, packed, root);
+      if (!("got" in proof)) {
         this.tally.fetched++;
-        return { n, packed, hashes: proof.hashes };
+        return { n, packed, root, proof };
       }
       await part?.remove();
       // Our own disk may have damaged what an earlier run left.
-      if (!continued) throw new Tampered(key, want.toString("hex"), proof.got);
+      if (!continued) throw new Tampered(key, root.toString("hex"), proof.got);
     }
   }
 
   /**
-   * Put a proven segment, and before it the entry bundles below it, packed here.
-   * @param each told of every bundle's entries, in order
+   * Put a segment that the walk has placed, and before it the entry bundles below it, while its cards are verified.
+   * @throws Unproven for a card that no key of its place signed; what the store throws
    */
-  async expose({ n, packed }: Segment, each: (entries: Buffer[]) => Promise<void>): Promise<void> {
-    const packing: Promise<void>[] = [];
-    let fault: { error: unknown } | null = null;
-    const failed = (error: unknown) => {
-      fault ??= { error };
-    };
-    let bundle = n * TILE_WIDTH;
-    for await (const entries of segmentBundles(packed)) {
-      packing.push(this.#bundle(bundle++, entries).catch(failed));
-      await each(entries).catch(failed);
-      if (packing.length >= PACKED_AT_ONCE) await packing.shift();
-      if (fault) break;
-    }
-    await Promise.all(packing);
-    if (fault) throw (fault as { error: unknown }).error;
+  async expose({ n, packed, proof }: Segment, placed: Placed, walk: Walk): Promise<void> {
+    const first = n * TILE_WIDTH;
+    const bundles = inLanes(WRITES_AT_ONCE, proof.bundles.entries(), ([i, bytes]) =>
+      expose(this.store, entriesPath(first + i), bytes),
+    );
+    // Whoever catches a fault of one knows that the other is not under way any more.
+    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, placed, walk)]);
+    for (const one of [signed, written]) if (one.status === "rejected") throw one.reason;
     await expose(this.store, segmentKey(n), packed);
     await (await this.parts?.open(segmentKey(n)))?.remove();
   }
 
-  async #bundle(n: number, entries: Buffer[]): Promise<void> {
-    const key = entriesPath(n);
-    const held = await this.store.get(key);
-    if (held && (await holds(held.bytes, entries))) return;
-    await expose(this.store, key, await packBundle(entries));
+  async #signed(n: number, placed: Placed, walk: Walk): Promise<void> {
+    if (this.cardSignatures) {
+      const epochs = placed.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
+      const doubtful = await this.threads.cards(n, placed.from, epochs);
+      for (const one of doubtful) walk.doubted(n, one, placed);
+    }
+    this.threads.forget(n);
   }
 
   async #packed(key: string, part: PartFile | undefined): Promise<Uint8Array | null> {
     const sink = part ?? new MemorySink();
     return (await fetchInto(this.source, key, MAX.named, sink)) ? sink.bytes() : null;
-  }
-}
-
-/** What an earlier run left need not be packed again. */
-async function holds(packed: Uint8Array, entries: readonly Buffer[]): Promise<boolean> {
-  try {
-    const held = await unpackBundle(packed, entries.length);
-    return held.every((entry, i) => entry.equals(entries[i]!));
-  } catch (error) {
-    if (error instanceof BadBundle) return false;
-    throw error;
   }
 }

@@ -2,19 +2,26 @@ import { sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { unpackBundle } from "../../infra/tree/bundle.ts";
-import { leafHash, sameHash } from "../../infra/tree/hash.ts";
-import { entriesPath, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { HASH_BYTES, leafHash, sameHash } from "../../infra/tree/hash.ts";
+import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { fetchFrom } from "../4-publish/read.ts";
-import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
+import { ArchiveLeaf, EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import type { CardSignatures } from "./card-signatures.ts";
 import { expose } from "./copy.ts";
 import { Unproven } from "./errors.ts";
+import { inLanes } from "./lanes.ts";
 import type { KeyChain, NamedObjects } from "./objects.ts";
 import type { WantedObject } from "./owed.ts";
+import type { SegmentLeaf, SegmentProof } from "./segment-threads.ts";
+import type { KeyEpoch, Placed } from "./segments.ts";
 import { type Newest, parseJson, type Trusted } from "./state.ts";
+
+const TILE_BYTES = TILE_WIDTH * HASH_BYTES;
+/** Tiles of a segment on their way at once. */
+const WRITES_AT_ONCE = 8;
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, hands every card to the
@@ -68,6 +75,33 @@ export class Walk {
     await this.#append(hashes);
   }
 
+  /**
+   * A proven segment, of which the first leaves may have been read before. Its cards are left to {@link doubted}.
+   * @returns from which of its leaves on, and which keys vouch from where @throws Unproven, what objects throw
+   */
+  async segment(n: number, root: Buffer, { hashes, tops, followed, bad }: SegmentProof): Promise<Placed> {
+    const first = n * SEGMENT_LEAVES;
+    const from = this.tree.size - first;
+    const epochs: KeyEpoch[] = [{ from, jwks: this.chain?.jwks ?? null }];
+    for (const { i, entry } of followed) {
+      if (i < from) continue;
+      await this.#leaf(first + i, Buffer.from(entry));
+      if (this.chain?.jwks && this.chain.jwks !== epochs.at(-1)!.jwks)
+        epochs.push({ from: i + 1, jwks: this.chain.jwks });
+    }
+    if (bad && bad.i >= from) throw notALeaf(first + bad.i, bad.text);
+    const all = Array.from({ length: SEGMENT_LEAVES - from }, (_, i) => hashAt(hashes, from + i));
+    if (from > 0) await this.#append(all);
+    else await this.#appendSegment(n, root, hashes, tops);
+    return { from, epochs };
+  }
+
+  /** Verify the cards of a segment that was placed, all but those that a thread found signed. */
+  doubted(n: number, { i, entry, epoch }: SegmentLeaf & { epoch: number }, { epochs }: Placed): void {
+    const leaf = parseJson(entry) as GradeLeaf;
+    this.cards?.doubted(n * SEGMENT_LEAVES + i, leaf?.card, epochs[epoch]!.jwks);
+  }
+
   /** Leaves up to `size`, from the bundles in the store. @throws Unproven, Tampered, what objects and store throw */
   async to(size: number, onBundle: (size: number) => void): Promise<void> {
     while (this.tree.size < size) {
@@ -93,6 +127,11 @@ export class Walk {
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
     const { state, tiles } = this.tree.append(hashes);
+    await this.#tiles(tiles);
+    this.tree = state;
+  }
+
+  async #tiles(tiles: readonly Tile[]): Promise<void> {
     for (const tile of tiles) {
       if (tile.width < TILE_WIDTH) {
         this.#partial.set(tile.level, tile);
@@ -101,6 +140,18 @@ export class Walk {
       if (this.#partial.get(tile.level)?.n === tile.n) this.#partial.delete(tile.level);
       await this.#write(tile);
     }
+  }
+
+  /** The same as {@link #append}, where nothing of the segment was read before: its tiles are made already. */
+  async #appendSegment(n: number, root: Buffer, hashes: Uint8Array, tops: Uint8Array): Promise<void> {
+    const { state, tiles } = this.tree.appendSubtree(root, 2);
+    const below = Array.from({ length: TILE_WIDTH }, (_, i) => {
+      const bytes = Buffer.from(hashes.buffer, hashes.byteOffset + i * TILE_BYTES, TILE_BYTES);
+      return { level: 0, n: n * TILE_WIDTH + i, width: TILE_WIDTH, bytes };
+    });
+    const top = { level: 1, n, width: TILE_WIDTH, bytes: Buffer.from(tops) };
+    await inLanes(WRITES_AT_ONCE, [...below, top], (tile) => this.#write(tile));
+    await this.#tiles(tiles);
     this.tree = state;
   }
 
@@ -108,8 +159,7 @@ export class Walk {
 
   async #leaf(index: number, entry: Buffer): Promise<void> {
     const leaf = parseJson(entry) as Leaf | null | undefined;
-    if (leaf?.index !== index)
-      throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
+    if (leaf?.index !== index) throw notALeaf(index, entry.toString("utf8", 0, 80));
     const jwks: Jwks | null = this.chain?.jwks ?? null;
     switch (leaf.kind) {
       case "grade":
@@ -131,6 +181,11 @@ export class Walk {
     }
   }
 }
+
+const notALeaf = (index: number, text: string) => new Unproven(`leaf ${index}`, "JSON with its index", text);
+
+const hashAt = (hashes: Uint8Array, i: number): Buffer =>
+  Buffer.from(hashes.buffer, hashes.byteOffset + i * HASH_BYTES, HASH_BYTES);
 
 /** @throws Unproven */
 function parsed<T>(schema: { safeParse(value: unknown): { data?: T; error?: Error } }, leaf: Leaf): T {

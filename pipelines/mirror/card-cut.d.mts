@@ -1,0 +1,15 @@
+import type { SignedBytes } from "../../infra/keys/verify-pool.ts";
+
+/** A judged cards key and its validity; milliseconds since 1970, `until` exclusive. */
+export interface Vouching {
+  publicKey: Uint8Array;
+  from: number;
+  until: number;
+}
+
+export function cardSpan(entry: Buffer): { start: number; end: number } | null;
+export function signedBytesOf(
+  entry: Buffer,
+  card: unknown,
+  keyOf: (kid: string) => Vouching | null,
+): SignedBytes | null;
