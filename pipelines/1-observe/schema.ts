@@ -3,13 +3,11 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { BoundedMap } from "./bounded.ts";
 import { hashOf, isObject } from "./json.ts";
-import { OutOfTime, timed } from "./timed.ts";
+import { OutOfTime, patient } from "./timed.ts";
 
-/** Compiling and validating are each cut off after this long: a stranger's schema may not hold up the others. */
+/** Compiling and validating are each cut off after this long of ours: a stranger's schema may not hold up the others. */
 const COMPILE_MS = 250;
 const VALIDATE_MS = 250;
-/** What was cut off by time is tried again at once: one time may be our own machine's load, three times is the schema. */
-const TRIES = 3;
 const MAX_NODES = 5_000;
 const MAX_COMPILED = 256;
 
@@ -62,7 +60,7 @@ function compile(schema: unknown): ValidateFunction | null {
   const draft = isObject(schema) ? String(schema.$schema ?? "") : "";
   const Engine = MODERN.test(draft) || NEW_WORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
   try {
-    return timed(COMPILE_MS, () => {
+    return patient(COMPILE_MS, () => {
       // An instance of its own: nothing one seller declares can be seen by another's schema.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
@@ -86,25 +84,15 @@ export class Schemas {
     if (key === null) return null;
     try {
       const known = this.#compiled.get(key);
-      const validate = known === undefined ? patiently(() => compile(schema)) : known;
+      const validate = known === undefined ? compile(schema) : known;
       this.#compiled.set(key, validate);
       if (validate === null) return null;
-      if (patiently(() => timed(VALIDATE_MS, () => validate(value)))) return { ok: true };
+      if (patient(VALIDATE_MS, () => validate(value))) return { ok: true };
       const error = validate.errors?.[0];
       return { ok: false, says: `${error?.instancePath || "/"} ${error?.message ?? "does not fit"}` };
     } catch {
       this.#compiled.set(key, null);
       return null;
-    }
-  }
-}
-
-function patiently<T>(work: () => T): T {
-  for (let n = 1; ; n++) {
-    try {
-      return work();
-    } catch (error) {
-      if (!(error instanceof OutOfTime) || n >= TRIES) throw error;
     }
   }
 }
