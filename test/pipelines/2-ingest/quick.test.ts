@@ -130,6 +130,9 @@ describe("a row", () => {
     return { ...place, eventId: event_id, key, value: Buffer.from(text) };
   };
 
+  /** Types whose bodies take no member that they do not name. */
+  const STRICT = ["paid.commitment"];
+
   test("keeps the body's bytes as they came, whichever way it was read", () => {
     const spaced = fc.constantFrom(undefined, 1, "\t");
     const more = fc.oneof(fc.jsonValue({ maxDepth: 3 }), fc.constantFrom(1e21, 1e-7, -0, "\\", "\u2028", "é", "e+1"));
@@ -139,6 +142,10 @@ describe("a row", () => {
         const body = sorted ? changed.body : { zzz: value, ...changed.body };
         const all = JSON.stringify({ ...changed, body }, null, space);
         const read = readRow(recordOf(all));
+        if (!sorted && STRICT.includes(changed.type)) {
+          expect(read.ok).toBe(false);
+          return;
+        }
         if (!read.ok) throw new Error(read.rejected.reason);
         const line = JSON.parse(read.line) as { body: string };
         expect(all).toContain(line.body);
