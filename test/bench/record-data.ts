@@ -56,11 +56,11 @@ class Growing {
 
 /**
  * Cards differ in what real ones differ in, so that they pack as those do; every signature is a real one.
-
+ * @param kept a folder in which the record stays, for {@link openRecord}; without it `remove` deletes the record
  */
-export async function makeRecord(cards: number): Promise<BenchRecord> {
+export async function makeRecord(cards: number, kept?: string): Promise<BenchRecord> {
   compare();
-  const dir = await mkdtemp(join(tmpdir(), "record-bench-"));
+  const dir = kept ?? (await mkdtemp(join(tmpdir(), "record-bench-")));
   const store = await openDirectoryStore(join(dir, "public"));
   const log = new Growing(store);
   const fold = new PublishedFold();
@@ -97,15 +97,15 @@ export async function makeRecord(cards: number): Promise<BenchRecord> {
   const vkeys = { log: formatVkey(keys.log, ED25519), witness: formatVkey(keys.witness, COSIGNATURE) };
   const made = { dir, keys: vkeys, leaves: log.size, cards };
   await writeFile(join(dir, "record.json"), JSON.stringify(made));
-  return { ...made, remove: () => rm(dir, { recursive: true, force: true }) };
+  return { ...made, remove: async () => void (kept ?? (await rm(dir, { recursive: true, force: true }))) };
 }
 
 type KeysNamed = { n: number; key: string; sha256: string };
 
-/** A record that {@link makeRecord} left in this folder; it stays. */
-export async function openRecord(dir: string): Promise<BenchRecord> {
-  const made = JSON.parse(await readFile(join(dir, "record.json"), "utf8")) as BenchRecord;
-  return { ...made, dir, remove: async () => undefined };
+/** A record that {@link makeRecord} left in this folder, or null where there is none; it stays. */
+export async function openRecord(dir: string): Promise<BenchRecord | null> {
+  const text = await readFile(join(dir, "record.json"), "utf8").catch(() => null);
+  return text === null ? null : { ...(JSON.parse(text) as BenchRecord), dir, remove: async () => undefined };
 }
 
 /** Shards and their signed list, as pipelines/4-publish/index-build.ts writes them from a fold. */
