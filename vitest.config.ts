@@ -7,7 +7,7 @@ export default defineConfig({
     // Real parts (a chain, sellers, DuckDB, SQLite) share two cores: slow is not wrong. What took 40 s alone took more
     // than 120 on a machine with ten times as much to do.
     testTimeout: 600_000,
-    hookTimeout: 900_000,
+    hookTimeout: 1_800_000,
     expect: { poll: { timeout: 120_000 } },
     pool: "forks",
   },

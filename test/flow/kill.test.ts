@@ -52,7 +52,7 @@ beforeAll(async () => {
   acked.push(...last.acked);
   letters = JSON.parse(ended.stdout) as MarketLetters;
   record = await readDemo(dir, BASE, PARTITIONS);
-}, 900_000);
+});
 
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
