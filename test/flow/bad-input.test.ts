@@ -152,7 +152,7 @@ describe("start", () => {
     const args = ["--market", "--once", "--json", "--days", "5"];
     const env = { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_BASE_URL: "http://dies.test" };
     const first = runStart(args, env);
-    for (let i = 0; i < 600 && first.acked.length < 40; i++) await new Promise((done) => setTimeout(done, 50));
+    while (first.acked.length < 40 && first.child.exitCode === null) await new Promise((done) => setTimeout(done, 50));
     process.kill(worldOf()!, "SIGKILL");
     const ended = await first.ended;
     expect(ended.code, ended.stderr).toBe(EXIT.chain);
