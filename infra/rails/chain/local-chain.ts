@@ -11,7 +11,7 @@ export const LOCAL_NETWORK = `eip155:${LOCAL_CHAIN_ID}`;
 /** An account anvil signs for itself: mints, and nothing else. */
 export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 
-const READY_WITHIN_MS = 15_000;
+const READY_WITHIN_MS = 60_000;
 
 export interface LocalChainOptions {
   /** File the chain's state is kept in: read at start when it exists, written every interval and at the end. */
