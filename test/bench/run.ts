@@ -20,6 +20,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "mirror.bench.ts": ["5000"],
   "publish.bench.ts": ["20000"],
   "sign.bench.ts": ["4000"],
+  "store.bench.ts": ["2000", "500"],
   "stream.bench.ts": ["200000"],
   "tree.bench.ts": ["300000"],
 };

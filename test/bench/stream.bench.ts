@@ -5,7 +5,7 @@
  * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions]
  */
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "../../infra/clock.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
@@ -20,7 +20,7 @@ import { readRow } from "../../pipelines/2-ingest/row.ts";
 import { startKafka } from "../cluster/kafka.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
 import { PEERS, runPeer } from "./peers/peers.ts";
-import { ratio, timed } from "./ratio.ts";
+import { type Cost, ratio, timed } from "./ratio.ts";
 import { streamRows } from "./stream-rows.ts";
 
 const ROWS = Number(process.argv[2] ?? 1_000_000);
@@ -29,19 +29,18 @@ const TOPIC = "observations.free";
 const PREFIX = "bench";
 const logger = createLogger("warn");
 
-/** Rows a second of one way, and what our own process spent on it. */
-async function said(what: string, work: () => Promise<number>): Promise<number> {
-  let seconds = 0;
-  const cost = await timed(async () => {
-    seconds = await work();
-  });
-  const own = cost.cpu > 0.2 * cost.wall ? `, ${((cost.cpu * 1e6) / ROWS).toFixed(1)} us CPU a row here` : "";
-  const speed = ROWS / seconds;
-  console.log(`${what}: ${Math.round(speed).toLocaleString("en")} rows/s (${seconds.toFixed(2)} s wall${own})`);
-  return speed;
+/** Prints the rows a second of one way, and what the process that goes it spends on a row. */
+async function said(what: string, work: () => Promise<Cost>): Promise<Cost> {
+  const cost = await work();
+  const speed = Math.round(ROWS / cost.wall).toLocaleString("en");
+  const own = ((cost.cpu * 1e6) / ROWS).toFixed(2);
+  console.log(`${what}: ${speed} rows/s (${cost.wall.toFixed(2)} s wall, ${own} us CPU a row)`);
+  return cost;
 }
 
-const wall = async (work: () => Promise<unknown>): Promise<number> => (await timed(work)).wall;
+/** Our speed as a part of theirs: above 1 is quicker. On a busy machine the CPU of a row says more than the wall. */
+const speedOf = (ours: Cost, theirs: Cost): string =>
+  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU`;
 
 async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
@@ -55,29 +54,28 @@ async function produce(log: Log): Promise<void> {
 }
 
 /** kafkajs as it comes: every message counted and dropped. From the moment on when it has joined its group. */
-async function bare(broker: string): Promise<number> {
+async function bare(broker: string): Promise<Cost> {
   const consumer = createKafka({ brokers: [broker], prefix: PREFIX }, logger).consumer({
     groupId: `bare-${process.pid}`,
     maxBytesPerPartition: 8 * 1024 * 1024,
   });
   await consumer.connect();
   await consumer.subscribe({ topic: `${PREFIX}.${TOPIC}`, fromBeginning: true });
-  let begun = 0;
+  const joined = new Promise<void>((resolve) => consumer.on(consumer.events.GROUP_JOIN, () => resolve()));
   let seen = 0;
-  const seconds = await new Promise<number>((resolve, reject) => {
-    consumer.on(consumer.events.GROUP_JOIN, () => {
-      begun = performance.now();
-    });
+  const ended = new Promise<void>((resolve, reject) => {
     // It starts again by itself where trying again helps: a broker that has just come up still loads its groups.
     consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error));
     const eachBatch = async ({ batch }: { batch: { messages: { value: Buffer | null }[] } }) => {
       for (const { value } of batch.messages) if (value) seen++;
-      if (seen >= ROWS) resolve((performance.now() - begun) / 1_000);
+      if (seen >= ROWS) resolve();
     };
     consumer.run({ autoCommit: false, eachBatch }).catch(reject);
   });
+  await Promise.race([joined, ended]);
+  const cost = await timed(() => ended);
   await consumer.disconnect();
-  return seconds;
+  return cost;
 }
 
 /** Our log's reads alone, with or without the judging that follows: where the time of the ingest goes. */
@@ -92,45 +90,48 @@ async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => 
   }
 }
 
-async function ingested(log: Log, dir: string): Promise<number> {
+async function ingested(log: Log, dir: string): Promise<Cost> {
   const privateStore = await openDirectoryStore(join(dir, "private"));
   const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
   const parts = { log, privateStore, lake, clock: systemClock, logger, metrics: createMetrics() };
   let rows = 0;
-  const seconds = await wall(async () => {
+  const cost = await timed(async () => {
     ({ rows } = await createIngest(parts).pass());
   });
   await lake.close();
   await privateStore.close();
   if (rows !== ROWS) throw new Error(`ingest: ${rows} rows instead of ${ROWS}`);
-  return seconds;
+  return cost;
 }
 
 async function compare(broker: string, dir: string): Promise<void> {
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
+  console.log(`${ROWS.toLocaleString("en")} rows, load of the machine ${loadavg()[0]!.toFixed(1)}`);
   const log = await openKafkaLog({ brokers: [broker], prefix: PREFIX }, { logger, create });
-  await said("produced through our log", () => wall(() => produce(log)));
+  await said("produced through our log", () => timed(() => produce(log)));
   const kafkajs = await said("kafkajs, bare eachBatch", () => bare(broker));
-  await said("our log, read", () => wall(() => reads(log, () => 0)));
-  await said("our log, read and judged", () => wall(() => reads(log, readRow)));
+  await said("our log, read", () => timed(() => reads(log, () => 0)));
+  await said("our log, read and judged", () => timed(() => reads(log, readRow)));
   const ours = await said("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
   await log.close();
-  ratio("stream: ingest of bare kafkajs", (ours / kafkajs).toFixed(2), "0.60 or more");
+  ratio("stream: ingest of bare kafkajs", speedOf(ours, kafkajs), "0.60 or more");
   for (const peer of PEERS) {
+    const what = `stream: ingest of ${peer.name}`;
     const missing = peer.missing();
     if (missing) {
       console.log(`${peer.name} is missing here: ${missing}`);
+      ratio(what, "it is missing here", peer.aim);
       continue;
     }
     const out = join(dir, peer.name.replace(/\W+/g, "-"));
     await mkdir(out);
     const place = { broker, topic: `${PREFIX}.${TOPIC}`, rows: ROWS, partitions: PARTITIONS, out };
     try {
-      const speed = await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place));
-      ratio(`stream: ingest of ${peer.name}`, (ours / speed).toFixed(2), peer.aim);
+      ratio(what, speedOf(ours, await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place))), peer.aim);
     } catch (error) {
       // What others' software does here says nothing of ours.
       console.log(`${peer.name} gave no figure: ${(error as Error).message}`);
+      ratio(what, "it gave no figure", peer.aim);
     }
   }
 }

@@ -34,10 +34,13 @@ async function everything(log: Log): Promise<LogRecord[][]> {
  * A writer that appends until told to stop, as observers do: what was not acknowledged is appended again under the same
  * ids. @returns what was acknowledged, in order, and how many appends failed on the way
  */
-async function appending(log: Log, until: () => boolean): Promise<{ acked: Appended[]; failures: number }> {
+async function appending(
+  log: Log,
+  until: (acked: number) => boolean,
+): Promise<{ acked: Appended[]; failures: number }> {
   const acked: Appended[] = [];
   let failures = 0;
-  for (let n = 0; !until(); n++) {
+  for (let n = 0; !until(acked.length); n++) {
     const batch = Array.from({ length: 40 }, (_, i) => record(TOPIC, (n + i) % PARTITIONS));
     for (;;) {
       try {
@@ -55,9 +58,8 @@ async function appending(log: Log, until: () => boolean): Promise<{ acked: Appen
  * The oracle: every acknowledged record stands at the offset that was named, offsets are dense, copies carry the id of
  * what they copy, and without copies each lane's order is the order of the appends.
  */
-async function prove(log: Log, acked: readonly Appended[]): Promise<{ copies: number }> {
+async function prove(log: Log, acked: readonly Appended[]): Promise<void> {
   const all = await everything(log);
-  let copies = 0;
   const ids = new Set(acked.map(({ eventId }) => eventId));
   for (const [partition, records] of all.entries()) {
     expect(records.map(({ offset }) => offset)).toEqual(records.map((_, i) => i));
@@ -66,13 +68,16 @@ async function prove(log: Log, acked: readonly Appended[]): Promise<{ copies: nu
     const first = new Map<string, number>();
     for (const { eventId, offset } of records) {
       expect(ids.has(eventId)).toBe(true);
-      if (first.has(eventId)) copies++;
-      else first.set(eventId, offset);
+      if (!first.has(eventId)) first.set(eventId, offset);
     }
     const order = own.map(({ eventId }) => first.get(eventId)!);
     expect(order).toEqual([...order].sort((a, b) => a - b));
   }
-  return { copies };
+}
+
+async function hasCopies(log: Log): Promise<boolean> {
+  const ids = (await everything(log)).flat().map(({ eventId }) => eventId);
+  return new Set(ids).size < ids.length;
 }
 
 describe("three brokers, one of them killed and started again, twice", () => {
@@ -89,7 +94,8 @@ describe("three brokers, one of them killed and started again, twice", () => {
       create: { partitions: PARTITIONS, replicas: 3, minInSync: 2 },
     });
     let over = false;
-    const writing = appending(log, () => over);
+    // However busy the machine is: with fewer, little was at stake.
+    const writing = appending(log, (acked) => over && acked > 1_000);
     for (const node of [0, 1]) {
       await new Promise((resolve) => setTimeout(resolve, 1_500));
       await kafka.kill(node);
@@ -99,7 +105,6 @@ describe("three brokers, one of them killed and started again, twice", () => {
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     over = true;
     const { acked } = await writing;
-    expect(acked.length).toBeGreaterThan(1_000);
     // A client that knows nothing of what happened.
     const fresh = await openKafkaLog(place, { logger });
     expect(fresh.id).toBe(log.id);
@@ -131,8 +136,10 @@ describe("a network between client and broker", () => {
         create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
       });
       let over = false;
-      const writing = appending(log, () => over);
-      for (let n = 0; n < 3; n++) {
+      const writing = appending(log, (acked) => over && acked > 100);
+      // An append whose answer was lost was made twice: that it happens is what that weather is for.
+      const isDone = async (n: number) => n >= 3 && (weather !== "answers lost" || (await hasCopies(log)));
+      for (let n = 0; !(await isDone(n)); n++) {
         await new Promise((resolve) => setTimeout(resolve, 300));
         proxy.weather = weather;
         await new Promise((resolve) => setTimeout(resolve, 700));
@@ -143,10 +150,7 @@ describe("a network between client and broker", () => {
       await new Promise((resolve) => setTimeout(resolve, 500));
       over = true;
       const { acked } = await writing;
-      expect(acked.length).toBeGreaterThan(100);
-      const { copies } = await prove(log, acked);
-      // An append whose answer was lost was made twice: that it happened is what this test is for.
-      if (weather === "answers lost") expect(copies).toBeGreaterThan(0);
+      await prove(log, acked);
       await log.close();
     },
   );

@@ -3,10 +3,11 @@ import { existsSync, readdirSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { Cost } from "../ratio.ts";
 
 const CACHE = join(homedir(), ".cache", "touchstone");
 const PYTHON = join(CACHE, "peers-venv", "bin", "python");
-const JARS = join(CACHE, "spark-kafka-4.0.1", "lib");
+const JARS = join(CACHE, "spark-kafka-4.0.0", "lib");
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 /** Somebody else's way from a Kafka topic to Parquet files. */
@@ -59,10 +60,16 @@ export interface Place {
   out: string;
 }
 
-/** Runs it to the end. @throws with the end of its own words when it fails or ends with another number of rows */
-export async function runPeer(peer: Peer, { broker, topic, rows, partitions, out }: Place): Promise<number> {
+/** Longest run of a peer, ms: a busy machine may keep it waiting, but not for ever. */
+const PEER_MS = 30 * 60_000;
+
+/**
+ * Runs it to the end. @returns its own seconds and CPU seconds, from the first row on
+ * @throws with the end of its own words when it fails, takes too long or ends with another number of rows
+ */
+export async function runPeer(peer: Peer, { broker, topic, rows, partitions, out }: Place): Promise<Cost> {
   const args = [peer.script, broker, topic, String(rows), out, ...peer.more(partitions)];
-  const child = spawn(PYTHON, args, { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(PYTHON, args, { stdio: ["ignore", "pipe", "pipe"], timeout: PEER_MS });
   let said = "";
   let complained = "";
   child.stdout.on("data", (text: Buffer) => {
@@ -73,7 +80,7 @@ export async function runPeer(peer: Peer, { broker, topic, rows, partitions, out
   });
   const code = await new Promise<number | null>((resolve, reject) => child.on("close", resolve).on("error", reject));
   if (code !== 0) throw new Error(`${peer.name} ended with ${code}: ${complained}`);
-  const found = JSON.parse(said.trim().split("\n").at(-1)!) as { rows: number; seconds: number };
+  const found = JSON.parse(said.trim().split("\n").at(-1)!) as { rows: number; seconds: number; cpu: number };
   if (found.rows !== rows) throw new Error(`${peer.name}: ${found.rows} rows instead of ${rows}`);
-  return found.seconds;
+  return { wall: found.seconds, cpu: found.cpu };
 }
