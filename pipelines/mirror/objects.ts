@@ -1,5 +1,4 @@
 import { z } from "zod";
-import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
@@ -84,7 +83,7 @@ export class NamedObjects {
     await expose(this.store, archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
-  /** One shard, by the hash, length and lines of its unpacked bytes. It is packed again here, as bundles are. */
+  /** One shard, by the hash, length and lines of its unpacked bytes; handed on as it came, one frame, as segments are. */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
     const held = await this.store.get(key);
@@ -96,7 +95,7 @@ export class NamedObjects {
     if (!packed) throw new MissingObject(key);
     const shard = await shardOf(packed, line);
     if ("got" in shard) throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of that hash`, shard.got);
-    await expose(this.store, key, compress(shard.text, { compressionLevel: 3 }));
+    await expose(this.store, key, packed);
     this.tally.fetched++;
   }
 

@@ -1,7 +1,6 @@
 import { beforeAll, expect, it } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
-import type { Store, StoredObject } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
@@ -11,32 +10,7 @@ import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
-
-/** A store in memory: a thousand fsyncs would say nothing here and take seconds. */
-class MemoryStore implements Store {
-  readonly objects = new Map<string, StoredObject>();
-  #writes = 0;
-  get = async (key: string) => this.objects.get(key) ?? null;
-  head = this.get;
-  getRange = async (key: string, start: number, end: number) =>
-    this.objects.get(key)?.bytes.subarray(start, end) ?? null;
-  async create(key: string, bytes: Uint8Array) {
-    if (this.objects.has(key)) return { result: "exists" as const };
-    await this.swap(key, bytes, null);
-    return { result: "created" as const };
-  }
-  async swap(key: string, bytes: Uint8Array, expected: string | null) {
-    if ((this.objects.get(key)?.etag ?? null) !== expected) return { result: "lost" as const };
-    const etag = String(this.#writes++);
-    this.objects.set(key, { key, bytes, size: bytes.length, etag, modifiedAt: new Date(NOW) });
-    return { result: "swapped" as const, etag };
-  }
-  list = async (prefix: string) => [...this.objects.values()].filter(({ key }) => key.startsWith(prefix));
-  async delete(key: string) {
-    this.objects.delete(key);
-  }
-  async close() {}
-}
+import { MemoryStore } from "./memory-store.ts";
 
 const SIZE = 65_539;
 const entries = Array.from({ length: SIZE }, (_, i) =>
