@@ -1,5 +1,5 @@
 -- Probes of days before $until that may leave the lake and have not, counted partition by partition, with the digest of their
--- ids that a file of them has (65_archive_members).
+-- ids that a file of them has (66_archive_digest).
 -- grain: one (type, UTC day, partition)
 -- reads: event, positions; $until (day)
 -- writes: nothing

@@ -54,7 +54,10 @@ export class Place {
 
   /** Is this our log, and what does the chain say? @throws NotOurLog, RecordsLost, DamagedChain */
   async check(): Promise<void> {
-    this.#head = await checkLog(this.chain, this.#parts.log);
+    const head = await checkLog(this.chain, this.#parts.log);
+    // A rival went on in our place: what he committed has to be loaded, also when the log ends where he did.
+    if (head.n !== this.#head?.n) this.inStep = false;
+    this.#head = head;
   }
 
   /** A file of this place in the lake's work folder, under a name that nobody had before. */

@@ -20,7 +20,7 @@ import type { Run } from "./runs.ts";
 import { checkpointKeys, type PublisherSigners, vouching } from "./signers.ts";
 import { sweepPartials } from "./sweep.ts";
 import type { CorrectionDraft } from "./take-lines.ts";
-import { type CorrectionsOf, type RunResult, RunTaker } from "./take-run.ts";
+import { type CorrectionsOf, type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { nameHistory, readView, sweepLive, writeHistory, writeLive, writeView } from "./view.ts";
 import { putPacked } from "./writes.ts";
 
@@ -152,8 +152,8 @@ export class Publisher {
   }
 
   /** Take every run that the private store holds after the last one taken, in order. */
-  takeNewRuns(correctionsOf?: CorrectionsOf): Promise<RunResult[]> {
-    return this.#runs.takeNew(correctionsOf);
+  takeNewRuns(correctionsOf?: CorrectionsOf, onRefused?: OnRefused): Promise<RunResult[]> {
+    return this.#runs.takeNew(correctionsOf, onRefused);
   }
 
   /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */

@@ -30,6 +30,8 @@ export interface RunResult {
   stale: number;
 }
 
+export type OnRefused = (result: RunResult) => Promise<unknown>;
+
 export interface RunTakerOptions {
   privateStore: Store;
   commit: (plan: Planner) => Promise<Committed>;
@@ -107,15 +109,20 @@ export class RunTaker {
     for (const cap of deferred) this.#deferred.add(cap);
   }
 
-  async takeNew(correctionsOf: CorrectionsOf = async () => []): Promise<RunResult[]> {
+  /** @param onRefused told of each run that is not taken, before a later one is looked at */
+  async takeNew(
+    correctionsOf: CorrectionsOf = async () => [],
+    onRefused: OnRefused = async () => undefined,
+  ): Promise<RunResult[]> {
     const results: RunResult[] = [];
     const { generation } = await this.options.before();
     for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
       const run = await this.#read(n);
       if (!run) return results;
-      results.push(
-        run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, await correctionsOf(run.header)),
-      );
+      const result =
+        run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, await correctionsOf(run.header));
+      if (!result.taken) await onRefused(result);
+      results.push(result);
       this.#next = n + 1;
     }
   }

@@ -86,8 +86,8 @@ function dueDays(
   const due = new Map<string, ArchiveSubject[]>();
   const everyone = Array.from({ length: partitions }, (_, partition) => said.get(partition));
   if (evidence.first === "" || everyone.includes(undefined)) return due;
-  const said_ = everyone.map((part) => part!.until);
-  const [until = ""] = [archivedUntil(now()), addDays(evidence.newest, 1), ...said_].sort();
+  const theirs = everyone.map((part) => part!.until);
+  const [until = ""] = [archivedUntil(now()), addDays(evidence.newest, 1), ...theirs].sort();
   for (let day = evidence.first; day < until; day = addDays(day, 1)) {
     const owed = ARCHIVE_SUBJECTS.filter((subject) => {
       if (archive.filed(subject, day).length === 0) return true;

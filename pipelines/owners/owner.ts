@@ -25,6 +25,7 @@ import { HandsChanged } from "./hands.ts";
 import { settleWaiting } from "./moved.ts";
 import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
 import { Payees, turnedBetween } from "./payees.ts";
+import { Refusals } from "./refusals.ts";
 import { Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
 export interface OwnerParts {
@@ -72,6 +73,7 @@ export class Owner {
   /** Endpoint -> UTC day and moment of the newest line that a run said of it, until it was looked at again. */
   readonly #said = new Map<string, { day: string; at: string }>();
 
+  readonly #refusals: Refusals;
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
   readonly #files: OwnerParts & { tables: Tables };
@@ -81,6 +83,7 @@ export class Owner {
   constructor(private readonly parts: OwnerParts) {
     const { privateStore, log } = parts;
     this.payees = new Payees(privateStore, log.id, log.partitions);
+    this.#refusals = new Refusals(privateStore);
     this.#evidence = evidenceParts(privateStore, log.id);
     this.#archive = archiveParts(privateStore, log.id);
     this.#files = { ...parts, tables: new Tables(privateStore, log.id) };
@@ -120,6 +123,7 @@ export class Owner {
     const { held } = await this.ingest();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, run: null };
     await followed.current();
+    await this.#hearRefusals(now);
     const due = this.#due(now, new Set(held));
     const before = this.#table;
     const exchange = (own: readonly Thief[], positions: Positions) => this.#exchange(own, positions, held, now);
@@ -214,8 +218,19 @@ export class Owner {
     const at = rfc3339(now);
     const header = { v: 1 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
     const n = await writeRun(privateStore, { ...header, changed: lines.length }, lines, -1, said);
+    this.#refusals.wrote(n);
     for (const { cap } of lines) this.#said.set(cap, { day: dayOf(now), at });
     return n;
+  }
+
+  /** A run of ours that the publisher did not take: what it said is lost, and everything is looked at again. */
+  async #hearRefusals(now: Date): Promise<void> {
+    const { logger, metrics } = this.parts;
+    for (const { run, reason } of await this.#refusals.look(now)) {
+      logger.error({ run, reason }, "a run of this owner was not taken; everything is graded anew");
+      metrics.count("touchstone_owner_runs_refused_total");
+    }
+    if (this.#refusals.anew(now)) this.#dueAt = null;
   }
 
   /** Endpoints of ours whose payee or domain took money or took none any more: due in the next run. */

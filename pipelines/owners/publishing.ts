@@ -5,10 +5,11 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { knownPlan, publishPlan } from "../plan-leaf.ts";
-import { addDays, dayOf } from "../record/time.ts";
+import { addDays, dayOf, rfc3339 } from "../record/time.ts";
 import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, type FreezeReport, publishEvidence } from "./evidence.ts";
 import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
+import { refuse } from "./refusals.ts";
 import { nameTables, Tables } from "./tables.ts";
 
 export interface PublishingParts {
@@ -54,8 +55,11 @@ export class Publishing {
 
   /** Every run that waits, with the corrections and listings that it says. */
   async runs(): Promise<TurnReport> {
-    const { publisher } = this.parts;
-    const taken = await publisher.takeNewRuns();
+    const { publisher, privateStore, clock, log } = this.parts;
+    // Beside the run, before a later one is taken: a publisher that dies here refuses it once more.
+    const taken = await publisher.takeNewRuns(undefined, ({ n, reason }) =>
+      refuse(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
+    );
     return {
       runs: taken.length,
       cards: taken.reduce((sum, { cards }) => sum + cards, 0),
