@@ -240,6 +240,8 @@ program
   .option("--log-key <vkey>", "the log's verifier key; without it the one that the source shows is believed")
   .option("--witness-key <vkey>", "the witness's verifier key")
   .option("--also <source>", "another copy that has to show the same history; may be repeated", repeated, [])
+  .option("--since <file>", "a checkpoint kept from an earlier time: a smaller or another history is refused")
+  .option("--max-age <seconds>", "refuse a checkpoint cosigned longer ago", wholeNumber)
   .option("--endpoint <cap|url>", "light: the cards of one endpoint only")
   .option("--open <file>", "prove that the log commits to these bytes of a call that was not published; with --salt")
   .option("--salt <hex>", "the salt that came with them: 32 bytes, 64 hex digits")

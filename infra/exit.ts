@@ -70,6 +70,7 @@ const BY_ERROR: Record<string, ExitName> = {
   Forked: "fork",
   Tampered: "tampered",
   AuditFailed: "tampered",
+  AuditForked: "fork",
   Unproven: "tampered",
   Oversized: "tampered",
   Stale: "stale",

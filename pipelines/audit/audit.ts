@@ -1,5 +1,6 @@
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { Rollback } from "../mirror/errors.ts";
 import { evidenceFileOf, fetchEvidence, readEvidence } from "../mirror/evidence.ts";
 import type { Source } from "../mirror/source.ts";
 import { parseJson } from "../mirror/state.ts";
@@ -20,6 +21,8 @@ export interface AuditOptions {
   head: Checkpoint;
   /** Other copies whose history must be the same. */
   copies?: readonly Copy[];
+  /** A checkpoint of this log that was kept from an earlier time; its history has to be the beginning of the source's. */
+  since?: Checkpoint;
   /** The live service behind the source, if there is one. */
   ask?: AskLive;
   /** Default `strict`; packing.ts. */
@@ -43,10 +46,11 @@ export interface AuditReport {
  * Auditor): every object that the checkpoint needs, every leaf and signature, every index rebuilt, every evidence file,
  * the calls against the opened plans, and every card recomputed. Goes on after a finding as far as it can stand on what
  * is left; nothing is written.
- * @throws SourceDown and faults of our own; what is wrong with the record is in the report
+ * @throws SourceDown, Rollback against `since`, and faults of our own; what is wrong with the record is in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
-  const { source, head, copies = [], onFinding = () => undefined, onProgress = () => undefined } = options;
+  const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
+  if (since && head.size < since.size) throw new Rollback(since.size, head.size);
   const findings: Finding[] = [];
   const found = (...more: Finding[]) => {
     for (const finding of more) {
@@ -61,8 +65,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   } finally {
     await pool.close();
   }
-  if (copies.length > 0) {
-    const compared = await auditCopies({ source, head }, copies);
+  const others = since ? [...copies, { source: kept, head: since }] : copies;
+  if (others.length > 0) {
+    const compared = await auditCopies({ source, head }, others);
     found(compared.finding);
     forks.push(...compared.forks);
   }
@@ -78,6 +83,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     forks,
   };
 }
+
+/** Where a checkpoint that was kept comes from: of no larger tree than the source's, so nothing else is asked of it. */
+const kept: Source = { name: "the checkpoint that was kept", get: async () => null, close: async () => undefined };
 
 /** Checks that stand on a whole tree. */
 const NEED_THE_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];

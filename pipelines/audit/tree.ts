@@ -37,10 +37,13 @@ export async function auditTree(
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return found();
+    // Entries and tiles go together, down to the last one: it is the checkpoint that is another tree's.
+    const got = root.toString("hex");
+    if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
     // Some entry is not what was signed. The tiles say which, as far as they hold themselves.
     const reader = await RecordReader.over(fetchFrom(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
-    throw new Tampered("checkpoint", head.root.toString("hex"), root.toString("hex"));
+    throw new Tampered("checkpoint", head.root.toString("hex"), got);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;

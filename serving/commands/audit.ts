@@ -1,14 +1,20 @@
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
+import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { CHECKPOINT } from "../../pipelines/4-publish/objects.ts";
 import { type AuditReport, audit } from "../../pipelines/audit/audit.ts";
 import type { Copy, ForkSeen } from "../../pipelines/audit/copies.ts";
 import type { Finding } from "../../pipelines/audit/findings.ts";
 import type { AskLive } from "../../pipelines/audit/live.ts";
 import { openSourceHead } from "../../pipelines/audit/open-head.ts";
 import type { PackingMode } from "../../pipelines/audit/packing.ts";
+import { MirrorUsage } from "../../pipelines/mirror/errors.ts";
+import { refuseStale } from "../../pipelines/mirror/head.ts";
 import { openSource } from "../../pipelines/mirror/open-source.ts";
+import type { Source } from "../../pipelines/mirror/source.ts";
 import { openCommand } from "./open-commitment.ts";
 import { recomputeCommand } from "./recompute.ts";
 
@@ -25,6 +31,12 @@ export interface AuditCommandOptions {
   /** `content`: packed bytes that no leaf names are judged by what they unpack to alone. */
   packing?: PackingMode;
   json?: boolean;
+  /** Refuse a checkpoint cosigned longer ago than this many seconds (default: any age). */
+  maxAge?: number;
+  /** File with a checkpoint that was kept from an earlier time. */
+  since?: string;
+  /** Folder for files of forks (default: the one we are in). */
+  forksIn?: string;
   /** Settings with the credentials of a bucket. */
   settings?: () => Pick<Config, "stores">;
 }
@@ -34,6 +46,16 @@ export class AuditFailed extends Error {
   constructor(broken: readonly Finding[]) {
     super(`the record does not hold: ${broken.map(({ check }) => check).join(", ")}`);
     this.name = "AuditFailed";
+  }
+}
+
+/** Two signed histories that no one log can have. */
+export class AuditForked extends Error {
+  constructor(forks: readonly ForkSeen[], files: readonly string[]) {
+    super(
+      `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
+    );
+    this.name = "AuditForked";
   }
 }
 
@@ -64,8 +86,21 @@ function textOf({ check, result, checked, open, says, problems }: Finding): stri
   return [`${mark} ${check}: ${checked}${left}`, ...lines].join("\n");
 }
 
-async function writeFork({ says, ours, theirs }: ForkSeen): Promise<string> {
-  const file = `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`;
+/** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
+async function keptCheckpoint(file: string, of: Source, logKey?: string, witnessKey?: string): Promise<Checkpoint> {
+  const note = await readFile(file).catch((error: Error) => {
+    throw new MirrorUsage(`${file} cannot be read: ${error.message}`);
+  });
+  const source: Source = {
+    name: file,
+    get: async (key, maxBytes) => (key === CHECKPOINT ? note : of.get(key, maxBytes)),
+    close: async () => undefined,
+  };
+  return openSourceHead(source, { log: logKey, witness: witnessKey }, () => undefined);
+}
+
+async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promise<string> {
+  const file = join(folder, `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`);
   await writeFile(file, `${says}\n\n== one copy ==\n${ours}\n== the other ==\n${theirs}`);
   return file;
 }
@@ -81,7 +116,8 @@ function conclude(report: AuditReport, tookS: number): string {
 
 /**
  * `touchstone audit`: a whole public record proven again from its first leaf; docs/audit.md.
- * @throws AuditFailed when anything does not hold, and what a source throws that cannot be asked
+ * @throws AuditFailed when anything does not hold, AuditForked where histories differ, Rollback and Stale against what
+ * was asked, and what a source throws that cannot be asked
  */
 export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
   const { endpoint, logKey, witnessKey, json, also } = options;
@@ -97,8 +133,11 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
       opened.push({ source, head: await openSourceHead(source, keys, say) });
     }
     const [{ source, head }, ...copies] = opened as [Copy, ...Copy[]];
+    if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+    const since =
+      options.since === undefined ? {} : { since: await keptCheckpoint(options.since, source, logKey, witnessKey) };
     const report = await audit({
-      ...{ source, head, copies, packing: options.packing },
+      ...{ source, head, copies, packing: options.packing, ...since },
       ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
       onFinding: (finding) => {
         if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
@@ -110,8 +149,10 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
     });
     const tookS = Math.round((performance.now() - began) / 10) / 100;
     const { findings, forks, ...summary } = report;
-    for (const fork of forks) say(`both signed notes are in ${await writeFork(fork)}: keep and publish it`);
+    const files: string[] = [];
+    for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
     process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
+    if (forks.length > 0) throw new AuditForked(forks, files);
     if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
   } finally {
     for (const { source } of opened) await source.close();
