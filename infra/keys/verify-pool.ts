@@ -34,10 +34,10 @@ export class VerifyPool {
     if (jobs.length < FEW && this.#threads.length === 0) {
       return Uint8Array.from(jobs, ({ publicKey, bytes, signature }) => +verifyBytes(publicKey, bytes, signature));
     }
+    const isSound = ({ publicKey, signature }: SignedBytes) => publicKey.length === 32 && signature.length === 64;
+    if (jobs.every(isSound)) return this.#send(jobs);
     const good = new Uint8Array(jobs.length);
-    const sound = jobs.flatMap(({ publicKey, signature }, i) =>
-      publicKey.length === 32 && signature.length === 64 ? [i] : [],
-    );
+    const sound = jobs.flatMap((job, i) => (isSound(job) ? [i] : []));
     const answers = await this.#send(sound.map((i) => jobs[i]!));
     for (const [at, i] of sound.entries()) good[i] = answers[at]!;
     return good;

@@ -45,9 +45,10 @@ const GOOD: At = {
   65536: gradeOf(card(NEXT_CARDS, LATE)),
 };
 
+const CAP = capOf(spec);
 /** A leaf that says nothing, in RFC 8785 form. */
 const filler = (index: number) =>
-  `{"at":"${NOW}","capability_id":"${capOf(spec)}","index":${index},"kind":"delisting","seq":${index}}`;
+  `{"at":"${NOW}","capability_id":"${CAP}","index":${index},"kind":"delisting","seq":${index}}`;
 const fillers = Array.from({ length: SIZE }, (_, index) => filler(index));
 
 /** A log of two keys documents and these leaves. */
