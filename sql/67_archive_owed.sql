@@ -8,5 +8,7 @@ SELECT part FROM positions WHERE topic = json_extract_string(getvariable('archiv
   AND part NOT IN (SELECT part FROM archived WHERE arc_id = json_extract_string(getvariable('archive_what'), '$.arc_id'));
 -- partition = first bits of sha256(key) (records.md, Topics)
 CREATE OR REPLACE TEMP TABLE archive_owed AS
-SELECT i.record_id, p.part FROM archive_ids i JOIN archive_parts p
-  ON p.part = (('0x' || sha256(i.capability_id)[1:2])::INTEGER >> 2) >> json_extract(getvariable('archive_what'), '$.shift')::INTEGER;
+WITH caps AS (
+  SELECT c.capability_id, p.part FROM (SELECT DISTINCT capability_id FROM archive_ids) c JOIN archive_parts p
+    ON p.part = (('0x' || sha256(c.capability_id)[1:2])::INTEGER >> 2) >> json_extract(getvariable('archive_what'), '$.shift')::INTEGER)
+SELECT i.record_id, c.part FROM archive_ids i JOIN caps c USING (capability_id);

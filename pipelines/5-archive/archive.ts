@@ -1,4 +1,3 @@
-import { rm } from "node:fs/promises";
 import { sql } from "../../infra/lake/sql.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { lakePositions, type Positions } from "../2-ingest/load.ts";
@@ -11,9 +10,10 @@ import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { type EvidenceParts, makeEvidence } from "./evidence.ts";
 import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
 import { gradeFiles } from "./grade-files.ts";
-import { probeFiles } from "./probe-files.ts";
+import { packedProbes } from "./probe-files.ts";
 import { settle } from "./settle.ts";
 import { isProbes, type MadeFile, PROBES, subjectOf } from "./subjects.ts";
+import { removeFiles } from "./work-files.ts";
 
 export interface ArchiveParts extends EvidenceParts, FilingParts {
   /** Keys of our own checkpoint: grades are read from the proven log. */
@@ -57,19 +57,20 @@ export async function makeArchive(parts: ArchiveParts, now: Date): Promise<Archi
     const fold = await publisher.current();
     const due = await dueDays(parts, fold, now);
     if (due.size === 0) return report;
-    const texts = new Map<string, string>();
+    const all: MadeFile[] = [];
+    const ids = new Map<string, string>();
     try {
-      const filings = await filingsOf(parts, fold, [...due].slice(0, DAYS_AT_ONCE), ends, texts);
+      const filings = await filingsOf(parts, fold, [...due].slice(0, DAYS_AT_ONCE), ends, { all, ids });
       if (filings.length === 0) return report;
       const { leaves, refused } = await publisher.publishFilings(filings);
       if (refused[0]) throw refused[0];
       await onStep?.("published", null, null);
       // Also when another publisher was quicker: what he filed leaves our lake, and what is still owed shows at the next look.
-      report.removed += await settle(parts, (await publisher.current()).archive, texts);
+      report.removed += await settle(parts, (await publisher.current()).archive, ids);
       await onStep?.("taken out", null, null);
       if (leaves > 0) counted(report, filings);
     } finally {
-      for (const path of texts.values()) await rm(path, { force: true });
+      await removeFiles(all);
     }
   }
   return report;
@@ -108,13 +109,13 @@ async function dueDays(
   return due;
 }
 
-/** Put the files of these days. @param texts takes where their texts lie */
+/** Put the files of these days. @param made takes what lies on this disk, and where the ids of each manifest do */
 async function filingsOf(
   parts: ArchiveParts,
   fold: PublishedFold,
   due: readonly [string, ArchiveSubject[]][],
   ends: Positions,
-  texts: Map<string, string>,
+  { all, ids }: { all: MadeFile[]; ids: Map<string, string> },
 ): Promise<Filing[]> {
   const filings: Filing[] = [];
   for (const [day, subjects] of due) {
@@ -123,11 +124,13 @@ async function filingsOf(
       const { made, positions } = await madeFiles(parts, fold, subject, day, ends);
       // A further file of nothing would say nothing.
       if (made.length === 0 && known === 0) made.push(await emptyFile(parts.lake, subject));
+      all.push(...made);
       await parts.onStep?.("made", subject, day);
       const drafts: ArchiveDraft[] = [];
       for (const file of made) {
-        const { draft, path } = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
-        texts.set(draft.manifest.id, path);
+        const { draft } = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
+        await removeFiles([{ path: file.path }]);
+        if (file.ids) ids.set(draft.manifest.id, file.ids);
         drafts.push(draft);
       }
       if (drafts.length > 0) filings.push({ subject, day, known, drafts });
@@ -146,7 +149,7 @@ async function madeFiles(
   const { lake, publicStore, trust, rowsAFile } = parts;
   if (isProbes(subject)) {
     const { topic } = PROBES[subject];
-    return { made: await probeFiles(lake, subject, day, ends, rowsAFile), positions: { [topic]: ends[topic] ?? {} } };
+    return { made: await packedProbes(lake, subject, day, ends, rowsAFile), positions: { [topic]: ends[topic] ?? {} } };
   }
   const span = fold.archive.gradesToFile(subject, day);
   if (!span) return { made: [], positions: { tree: { "0": 0 } } };

@@ -1,4 +1,5 @@
-import { rm, stat, writeFile } from "node:fs/promises";
+import { createWriteStream } from "node:fs";
+import { readFile, rm, stat, writeFile } from "node:fs/promises";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { signObject } from "../../infra/keys/sign.ts";
@@ -14,10 +15,10 @@ import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { ArchiveUnproven } from "./errors.ts";
-import { packFile } from "./pack.ts";
-import { workPath } from "./probe-files.ts";
+import { nowhere, type PackedFile, Packing, packFile } from "./pack.ts";
 import { countFile, digestOfPlaces, readBack } from "./read-back.ts";
 import { isProbes, type MadeFile } from "./subjects.ts";
+import { removeFiles, workPath } from "./work-files.ts";
 
 /** Boundaries of the job, in order: a test lets it fail at each. */
 export type ArchiveStep =
@@ -56,13 +57,14 @@ export interface What {
 /** A file of no row: a day that is missing would be one that was kept back. */
 export async function emptyFile(lake: Pick<Lake, "workDir">, subject: ArchiveSubject): Promise<MadeFile> {
   const path = workPath(lake);
-  await writeFile(path, "");
-  return { path, rows: 0, digest: isProbes(subject) ? "0" : digestOfPlaces([]) };
+  const { bytes, ...packed } = await new Packing(0).end();
+  await writeFile(path, bytes);
+  return { path, packed, rows: 0, digest: isProbes(subject) ? "0" : digestOfPlaces([]) };
 }
 
 /**
- * Put one made file, read it back, hold it against what was counted where its rows came from, and sign for it.
- * @returns the leaf, and where the text that was read back lies: the caller removes it
+ * Put one made file, read it back as any reader gets it, hold it against what was made, and sign for it.
+ * @returns the leaf, and where the made file lies: the caller removes it
  * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
  */
 export async function fileOne(
@@ -73,35 +75,52 @@ export async function fileOne(
   const { lake, publicStore, onStep = () => undefined } = parts;
   const { subject, day } = what;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
-  const file = await packFile(made.path, (await stat(made.path)).size).finally(() => rm(made.path, { force: true }));
-  await step("packed");
-  const { contentHash, unpackedBytes } = file;
-  const key = archiveFileKey(subject, day, contentHash);
-  await putPacked(publicStore, key, file.bytes);
-  await step("put");
-  const { packed, path } = await readBack(publicStore, lake, { key, contentHash, unpackedBytes, rows: made.rows });
   try {
+    const { bytes, contentHash, unpackedBytes } = await packedOf(made);
+    await step("packed");
+    const { rows } = made;
+    const key = archiveFileKey(subject, day, contentHash);
+    await putPacked(publicStore, key, bytes);
+    await step("put");
+    const text = made.packed ? null : workPath(lake);
+    const sink = text === null ? nowhere() : createWriteStream(text);
+    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows }, sink);
     await step("read back");
-    const counted = await countFile(lake, subject, day, path);
-    if (counted.rows !== made.rows || counted.digest !== made.digest) {
-      const [want, got] = [made, counted].map(({ rows, digest }) => `${rows} rows of ids ${digest}`);
-      throw new ArchiveUnproven(key, want!, got!);
-    }
+    // The lines of a packed file were counted while they were packed, and those are the ones that are there now.
+    if (text !== null) await sameCount(parts, { subject, day, key }, made, text);
     await step("counted");
-    const manifest = await manifestOf(parts, what, { key, rows: made.rows, contentHash, bytes: packed.length });
+    const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
     await step("manifest put");
     const { supersedes, reason, positions } = what;
     const draft: ArchiveDraft = {
       ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
       ...{ supersedes, reason, positions },
     };
-    return { draft, path };
+    return { draft, path: made.path };
   } catch (error) {
-    await rm(path, { force: true });
+    await removeFiles([made]);
     throw error;
   }
 }
 
+async function packedOf({ path, packed }: MadeFile): Promise<PackedFile> {
+  return packed ? { bytes: await readFile(path), ...packed } : packFile(path, (await stat(path)).size);
+}
+
+async function sameCount(
+  { lake }: FilingParts,
+  { subject, day, key }: { subject: ArchiveSubject; day: string; key: string },
+  made: MadeFile,
+  text: string,
+): Promise<void> {
+  try {
+    const counted = await countFile(lake, subject, day, text);
+    const [want, got] = [made, counted].map(({ rows, digest }) => `${rows} rows of ids ${digest}`);
+    if (want !== got) throw new ArchiveUnproven(key, want!, got!);
+  } finally {
+    await rm(text, { force: true });
+  }
+}
 /** The signed manifest: ours, or the one that a writer who died left there. @throws PublicConflict */
 async function manifestOf(
   { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,

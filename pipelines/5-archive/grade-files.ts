@@ -1,11 +1,12 @@
-import { open } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { ArchiveFold, LeafSpan } from "../4-publish/archive-fold.ts";
 import type { RecordReader } from "../4-publish/read.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { workPath } from "./probe-files.ts";
+import { Packing } from "./pack.ts";
 import { digestOfPlaces } from "./read-back.ts";
 import type { MadeFile } from "./subjects.ts";
+import { workPath } from "./work-files.ts";
 
 /** Leaves of one file: they have some two kilobytes each. */
 const LEAVES_A_FILE = 100_000;
@@ -24,23 +25,20 @@ export async function gradeFiles(
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
   let places: number[] = [];
-  let text: Buffer[] = [];
+  let packing: Packing | null = null;
   const close = async () => {
-    if (places.length === 0) return;
+    if (!packing) return;
     const path = workPath(lake);
-    const file = await open(path, "w");
-    try {
-      await file.writeFile(Buffer.concat(text));
-    } finally {
-      await file.close();
-    }
-    files.push({ path, rows: places.length, digest: digestOfPlaces(places) });
-    [places, text] = [[], []];
+    const { bytes, ...packed } = await packing.end();
+    await writeFile(path, bytes);
+    files.push({ path, packed, rows: places.length, digest: digestOfPlaces(places) });
+    [places, packing] = [[], null];
   };
-  for await (const { index, bytes, leaf } of reader.leaves(span.first, span.end)) {
+  for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
-    places.push(index);
-    text.push(bytes, LF);
+    places.push(leaf.index);
+    packing ??= new Packing(0);
+    await packing.write(Buffer.concat([bytes, LF]));
     if (places.length === leavesAFile) await close();
   }
   await close();

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createReadStream, createWriteStream } from "node:fs";
 import { availableParallelism } from "node:os";
-import { Readable, Transform } from "node:stream";
+import { Readable, Transform, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { CompressStream, DecompressStream } from "zstd-napi";
 
@@ -24,31 +24,53 @@ const STEP_BYTES = 1024 * 1024;
 const THREADED_BYTES = 16 * 1024 * 1024;
 const LF = 0x0a;
 
-/** Pack a text file into one zstd frame at level 3 and hash what goes in. Only packed bytes are held. */
-export async function packFile(path: string, sizeHint: number): Promise<PackedFile> {
-  const hash = createHash("sha256");
-  const threads = sizeHint > THREADED_BYTES ? { nbWorkers: Math.min(4, availableParallelism()) } : {};
-  const frame = new CompressStream({ compressionLevel: 3, ...threads });
-  const packed: Buffer[] = [];
-  frame.on("data", (chunk: Buffer) => packed.push(chunk));
-  const ended = once(frame, "end");
-  ended.catch(() => undefined);
-  let unpackedBytes = 0;
-  for await (const chunk of createReadStream(path, { highWaterMark: STEP_BYTES }) as AsyncIterable<Buffer>) {
-    hash.update(chunk);
-    unpackedBytes += chunk.length;
-    if (!frame.write(chunk)) await once(frame, "drain");
+/** A text on its way into one zstd frame at level 3, hashed on the way in. Only packed bytes are held. */
+export class Packing {
+  readonly #hash = createHash("sha256");
+  readonly #frame: CompressStream;
+  readonly #packed: Buffer[] = [];
+  readonly #ended: Promise<unknown>;
+  #bytes = 0;
+
+  /** @param sizeHint bytes that will come */
+  constructor(sizeHint: number) {
+    const threads = sizeHint > THREADED_BYTES ? { nbWorkers: Math.min(4, availableParallelism()) } : {};
+    this.#frame = new CompressStream({ compressionLevel: 3, ...threads });
+    this.#frame.on("data", (chunk: Buffer) => this.#packed.push(chunk));
+    this.#ended = once(this.#frame, "end");
+    // Awaited in `end`; until then an error is not an unhandled one.
+    this.#ended.catch(() => undefined);
   }
-  frame.end();
-  await ended;
-  return { bytes: Buffer.concat(packed), contentHash: hash.digest("hex"), unpackedBytes };
+
+  async write(text: Uint8Array): Promise<void> {
+    this.#hash.update(text);
+    this.#bytes += text.length;
+    const chunk = Buffer.from(text.buffer, text.byteOffset, text.length);
+    if (!this.#frame.write(chunk)) await once(this.#frame, "drain");
+  }
+
+  async end(): Promise<PackedFile> {
+    this.#frame.end();
+    await this.#ended;
+    const contentHash = this.#hash.digest("hex");
+    return { bytes: Buffer.concat(this.#packed), contentHash, unpackedBytes: this.#bytes };
+  }
+}
+
+/** Pack a text file. */
+export async function packFile(path: string, sizeHint: number): Promise<PackedFile> {
+  const packing = new Packing(sizeHint);
+  const steps = createReadStream(path, { highWaterMark: STEP_BYTES }) as AsyncIterable<Buffer>;
+  for await (const chunk of steps) await packing.write(chunk);
+  return packing.end();
 }
 
 /**
- * Unpack what a store gave back, into a file, counting and hashing on the way.
+ * Unpack what a store gave back, counting and hashing on the way.
+ * @param sink takes the text: a file, say
  * @throws Error when it is no zstd frame, or unpacks to more than `most` bytes
  */
-export async function unpackFile(packed: Uint8Array, path: string, most: number): Promise<Unpacked> {
+export async function unpack(packed: Uint8Array, most: number, sink: Writable): Promise<Unpacked> {
   const hash = createHash("sha256");
   let unpackedBytes = 0;
   let lines = 0;
@@ -64,9 +86,16 @@ export async function unpackFile(packed: Uint8Array, path: string, most: number)
       done(null, chunk);
     },
   });
-  await pipeline(Readable.from(slices(packed)), new DecompressStream(), meter, createWriteStream(path));
+  await pipeline(Readable.from(slices(packed)), new DecompressStream(), meter, sink);
   return { contentHash: hash.digest("hex"), unpackedBytes, lines };
 }
+
+/** {@link unpack} into a file. */
+export const unpackFile = (packed: Uint8Array, path: string, most: number): Promise<Unpacked> =>
+  unpack(packed, most, createWriteStream(path));
+
+/** For who wants the count and the hash alone. */
+export const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
 
 const SLICE_BYTES = 64 * 1024;
 

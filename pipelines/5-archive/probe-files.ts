@@ -1,31 +1,27 @@
-import { randomBytes } from "node:crypto";
-import { join } from "node:path";
+import { readFile } from "node:fs/promises";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Positions } from "../2-ingest/load.ts";
+import { ArchiveUnproven } from "./errors.ts";
+import { unpackFile } from "./pack.ts";
+import { packLines } from "./pack-lines.ts";
 import { type ProbeRow, probeLine } from "./probe-line.ts";
+import type { Counted } from "./read-back.ts";
 import { type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
+import { removeFiles, workPath } from "./work-files.ts";
+
+export { workPath };
 
 /** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
 export const ROWS_A_FILE = 1_000_000;
 
-interface Members {
-  rows: number;
-  digest: string;
-  last_cap: string | null;
-  last_id: string | null;
-}
-
-/** A file in the lake's work folder, under a name that nobody had before; it is emptied at every start. */
-export const workPath = (lake: Pick<Lake, "workDir">): string =>
-  join(lake.workDir, `archive-${randomBytes(8).toString("hex")}.ndjson`);
-
 /**
- * Rows of one subject and UTC day below the frozen positions as files, in the order of (capability, record); none when
- * there is no row. One transaction: lines, counts and digests are of one moment.
+ * Rows of one subject and UTC day below the frozen positions as packed files, in the order of (capability, record); none
+ * when there is no row. One transaction: lines, counts and digests are of one moment.
  * @param rowsAFile see {@link ROWS_A_FILE}
+ * @throws ArchiveUnproven when the lines are not those of the rows
  */
-export function probeFiles(
+export function packedProbes(
   lake: Lake,
   subject: ProbeSubject,
   day: string,
@@ -43,7 +39,20 @@ export function probeFiles(
   });
 }
 
-/** Files over what `archive_source` names. */
+/** {@link packedProbes}, unpacked. */
+export async function probeFiles(...args: Parameters<typeof packedProbes>): Promise<MadeFile[]> {
+  const files = await packedProbes(...args);
+  return Promise.all(
+    files.map(async ({ path, packed, rows, digest, ids }) => {
+      const text = workPath(args[0]);
+      await unpackFile(await readFile(path), text, packed!.unpackedBytes);
+      await removeFiles([{ path, ids }]);
+      return { path: text, rows, digest };
+    }),
+  );
+}
+
+/** Files over what `archive_source` names; the variable `archive_day` is their day. */
 export async function writeFiles(
   tx: Statements,
   lake: Pick<Lake, "workDir">,
@@ -53,23 +62,30 @@ export async function writeFiles(
   const isTool = subject === "mcp_probes";
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
   await tx.run(sql("64_archive_lines"));
-  await mendOdd(tx, isTool);
-  const files: MadeFile[] = [];
-  for (let after = { cap: "", id: "" }; ; ) {
-    const [members] = await tx.all<Members>(sql("65_archive_members"), { ...after, most: rowsAFile });
-    if (!members || members.rows === 0) break;
-    const path = workPath(lake);
-    await tx.all(sql("65_archive_file"), { ...after, most: rowsAFile, path });
-    files.push({ path, rows: members.rows, digest: members.digest });
-    after = { cap: members.last_cap!, id: members.last_id! };
-  }
-  await tx.run("DROP TABLE archive_lines");
-  return files;
+  const [whole] = await tx.all<Counted & { odd: number; base: bigint | null }>(sql("64_archive_whole"));
+  const { rows, digest, odd, base } = whole!;
+  if (odd > 0) await mendOdd(tx, isTool);
+  const files = await packLines(tx, lake, { base: base ?? 0n, rows }, rowsAFile);
+  const want = `${rows} rows of ids ${digest}`;
+  const got = `${files.reduce((sum, file) => sum + file.rows, 0)} rows of ids ${xorOf(files)}`;
+  if (got === want) return files;
+  await removeFiles(files);
+  throw new ArchiveUnproven(`lines of ${subject}`, want, got);
 }
 
+const xorOf = (files: readonly MadeFile[]): string =>
+  files.reduce((all, { digest }) => all ^ BigInt(digest), 0n).toString();
+
+/** Rows that are made outside of the engine at once. */
+const ODD_AT_ONCE = 1_000;
+
 async function mendOdd(tx: Statements, isTool: boolean): Promise<void> {
-  for (const row of await tx.all<ProbeRow>(sql("64_archive_odd"))) {
-    const { event_id, cap } = row;
-    await tx.run(sql("64_archive_mended"), { event_id, cap, line: probeLine(row, isTool) });
+  for (let after = { cap: "", id: "" }; ; ) {
+    const rows = await tx.all<ProbeRow>(sql("64_archive_odd"), { ...after, most: ODD_AT_ONCE });
+    const last = rows.at(-1);
+    if (!last) return;
+    const lines = rows.map((row) => ({ event_id: row.event_id, cap: row.cap, line: `${probeLine(row, isTool)}\n` }));
+    await tx.run(sql("64_archive_mended"), { lines: JSON.stringify(lines) });
+    after = { cap: last.cap, id: last.event_id };
   }
 }

@@ -7,7 +7,7 @@ import type { ArchiveFold } from "../4-publish/archive-fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveMismatch } from "./errors.ts";
-import { loadIds, readNamed } from "./read-back.ts";
+import { keptIds, loadIds, readNamed } from "./read-back.ts";
 import { PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
 
 export interface SettleParts {
@@ -17,8 +17,8 @@ export interface SettleParts {
   partitions: number;
 }
 
-/** Texts of files that were read back a moment ago, by manifest id: they need not be read again. */
-export type ReadBack = ReadonlyMap<string, string>;
+/** Where the ids of files lie that were made and read back a moment ago, by manifest id: they need not be read again. */
+export type KeptIds = ReadonlyMap<string, string>;
 
 /**
  * Make the lake follow the archive's leaves, which alone say what was moved: the rows of each file leave it, in one
@@ -28,7 +28,7 @@ export type ReadBack = ReadonlyMap<string, string>;
  * @returns rows that left the lake now
  * @throws ArchiveMismatch, ArchiveUnproven and what the store throws; what was followed before stays so
  */
-export async function settle(parts: SettleParts, fold: ArchiveFold, texts: ReadBack = new Map()): Promise<number> {
+export async function settle(parts: SettleParts, fold: ArchiveFold, kept: KeptIds = new Map()): Promise<number> {
   let rows = 0;
   // Of grades, which are leaves, nothing was ever in a lake.
   for (const subject of Object.keys(PROBES) as ProbeSubject[]) {
@@ -39,7 +39,7 @@ export async function settle(parts: SettleParts, fold: ArchiveFold, texts: ReadB
       // What replaced a wrong file holds its rows.
       const isReplaced = fold.superseded.has(id);
       const mayDiffer = leaf.supersedes !== null && (followed.get(leaf.supersedes)?.removed ?? 0) > 0;
-      const removed = await follow(parts, leaf, { isReplaced, mayDiffer }, texts);
+      const removed = await follow(parts, leaf, { isReplaced, mayDiffer }, kept);
       followed.set(id, { whole: true, removed: (followed.get(id)?.removed ?? 0) + removed });
       rows += removed;
     }
@@ -72,10 +72,10 @@ async function follow(
   parts: SettleParts,
   leaf: ArchiveLeaf,
   { isReplaced, mayDiffer }: { isReplaced: boolean; mayDiffer: boolean },
-  texts: ReadBack,
+  kept: KeptIds,
 ): Promise<number> {
   const { id } = leaf.manifest;
-  return withIds(parts, leaf, texts, async (tx, { type, topic }, day) => {
+  return withIds(parts, leaf, kept, async (tx, { type, topic }, day) => {
     const what = { arc_id: id, topic, shift: 6 - Math.log2(parts.partitions) };
     await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
     await tx.run(sql("67_archive_owed"));
@@ -106,23 +106,23 @@ async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
 async function withIds<T>(
   { publicStore, lake }: SettleParts,
   leaf: ArchiveLeaf,
-  texts: ReadBack,
+  kept: KeptIds,
   work: (tx: Statements, probes: (typeof PROBES)[ProbeSubject], day: string) => Promise<T>,
 ): Promise<T> {
   const { id, subject } = leaf.manifest;
   const day = dayOfManifest(leaf.manifest);
   const probes = PROBES[subject as ProbeSubject];
-  const held = texts.get(id);
-  const path = held ?? (await readNamed(publicStore, lake, leaf));
+  const ids = kept.get(id);
+  const text = ids === undefined ? await readNamed(publicStore, lake, leaf) : null;
   try {
     return await lake.transaction(async (tx) => {
-      await loadIds(tx, path);
+      await (text === null ? keptIds(tx, ids!) : loadIds(tx, text));
       await tx.run("SET VARIABLE archive_type = $type", { type: probes.type });
       await tx.run("SET VARIABLE archive_day = $day", { day });
       return work(tx, probes, day);
     });
   } finally {
-    if (held === undefined) await rm(path, { force: true });
+    if (text !== null) await rm(text, { force: true });
   }
 }
 

@@ -1,7 +1,4 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
-import { pipeline } from "node:stream/promises";
 import { openChain } from "../../infra/chain/commits.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
@@ -14,10 +11,11 @@ import type { ArchiveParts } from "./archive.ts";
 import { CannotSupersede } from "./errors.ts";
 import { emptyFile, fileOne } from "./filing.ts";
 import { gradeFiles } from "./grade-files.ts";
-import { workPath, writeFiles } from "./probe-files.ts";
+import { writeFiles } from "./probe-files.ts";
 import { loadIds, readNamed } from "./read-back.ts";
 import { settle } from "./settle.ts";
 import { isProbes, type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
+import { removeFiles, workPath } from "./work-files.ts";
 
 export interface SupersedeParts extends ArchiveParts {
   logId: string;
@@ -47,29 +45,23 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
   const made = await madeAgain(parts, fold, wrong);
-  const contentHash = await hashOfFile(made.path);
+  const { contentHash } = made.packed!;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
-    await rm(made.path, { force: true });
+    await removeFiles([made]);
     throw new CannotSupersede(`nothing is wrong with ${id}: the same bytes come out (${contentHash})`);
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
-  const { draft, path } = await fileOne(parts, made, what);
+  const { draft } = await fileOne(parts, made, what);
   try {
     const { manifest } = draft;
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
     if (leaves === 0) throw new CannotSupersede(`somebody else filed ${subject} of ${day} meanwhile: look again`);
-    await settle(parts, (await parts.publisher.current()).archive, new Map([[manifest.id, path]]));
+    await settle(parts, (await parts.publisher.current()).archive, new Map(made.ids ? [[manifest.id, made.ids]] : []));
     return manifest;
   } finally {
-    await rm(path, { force: true });
+    await removeFiles([made]);
   }
-}
-
-async function hashOfFile(path: string): Promise<string> {
-  const hash = createHash("sha256");
-  await pipeline(createReadStream(path), hash);
-  return hash.digest("hex");
 }
 
 async function madeAgain(parts: SupersedeParts, fold: ArchiveFold, wrong: ArchiveLeaf): Promise<MadeFile> {
@@ -110,6 +102,7 @@ async function probesAgain(
       await tx.run(sql("63_archive_other"));
       await rm(path, { force: true });
     }
+    await tx.run("SET VARIABLE archive_day = $day", { day });
     await tx.run(sql("63_archive_again"));
     return writeFiles(tx, lake, subject, ALL_ROWS);
   });
