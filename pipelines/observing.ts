@@ -5,7 +5,7 @@ import { JOBS, type Job, type ObserveDay, type Schedule, type ScheduleParts, sta
 
 /** One of several observers: it publishes nothing, and follows what is published. */
 export interface ObservingParts extends ScheduleParts {
-  followed: { current(): Promise<Pick<PublishedFold, "schedules">> };
+  followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps">> };
 }
 
 /** Pause before the commitment to a plan is looked for again, ms. */
@@ -67,8 +67,16 @@ export function startObserving(parts: ObservingParts): Schedule {
       clock.sleep(left, signal).catch(() => undefined),
     );
   };
+  // Each of them has the payments of all in its lake, so whoever is up keeps the budget for `touchstone budget`.
+  const budget: Job = {
+    name: "budget",
+    cadence: "20 */10 * * * *",
+    lane: "budget",
+    run: async ({ pipeline }) => pipeline.budget(await parts.followed.current()),
+  };
+  const jobs = [...OBSERVER_JOBS, budget];
   return startSchedule(parts, {
-    jobs: OBSERVER_JOBS,
+    jobs,
     planOf: (day, signal) => committedPlan(parts, day, signal),
     observe,
   });

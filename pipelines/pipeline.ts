@@ -18,7 +18,7 @@ import { type ArchivePlace, type ArchiveReport, makeArchive } from "./5-archive/
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import { type AskLine, demandBefore } from "./asks.ts";
-import { budgetReport, keepReport } from "./budget/report.ts";
+import { type BudgetParts, budgetReport, keepReport } from "./budget/report.ts";
 import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
 import { gradeLake } from "./owners/grading.ts";
 import { knownPlan, planKey, publishPlan } from "./plan-leaf.ts";
@@ -261,10 +261,13 @@ export class Pipeline {
     return makeArchive({ ...this.parts, ...this.parts.archive }, now);
   }
 
-  /** Keeps the budget of today for `touchstone budget`, which cannot read the lake beside us. */
-  async budget(): Promise<void> {
+  /**
+   * Keeps the budget of today for `touchstone budget`, which cannot read the lake beside us.
+   * @param published what is published, where another process publishes (default: our publisher's)
+   */
+  async budget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, now } = this.parts;
-    const parts = { lake, memory, privateStore, caps, published: publisher.published, now: now() };
+    const parts = { lake, memory, privateStore, caps, published: published ?? publisher.published, now: now() };
     await keepReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
   }
 

@@ -99,10 +99,19 @@ export class Ledger {
     for (const [cap, spent] of byCap) open.shares.set(cap, { reserved: 0n, spent });
     for (const { cap, host, micro } of reserved) {
       const share = shareOf(open, cap);
-      speak(open, host, larger(micro - share.spent, 0n));
+      const more = larger(micro - share.spent, 0n);
+      // A plan of other caps than ours: what does not fit any more is nobody's, for all observers with these caps alike.
+      if (this.callsADay !== null && this.#isFull(open, host, more)) continue;
+      speak(open, host, more);
       share.reserved = micro;
     }
     this.#days.set(day, open);
+  }
+
+  #isFull(open: Day, host: string, more: bigint): boolean {
+    const { perHostDay, perDay, total } = this.caps;
+    const ever = this.#total - open.spent + open.spoken;
+    return hostOf(open, host).spoken + more > perHostDay || open.spoken + more > perDay || ever + more > total;
   }
 
   /** Takes one payment, or says which cap it would pass. Takes all or nothing, without a pause between look and take. */

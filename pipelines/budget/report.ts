@@ -68,7 +68,7 @@ export interface BudgetParts {
   memory: Pick<Memory, "listed">;
   privateStore: Pick<Store, "get">;
   caps: Caps;
-  published: PublishedFold;
+  published: Pick<PublishedFold, "caps">;
   now: Date;
 }
 
@@ -79,7 +79,7 @@ async function planOf(store: Pick<Store, "get">, day: string): Promise<DayPlan |
   return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
 }
 
-function letterOf(published: PublishedFold, id: string): { band: Band; raw: DayLetter[] } {
+function letterOf(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
   const cap = published.caps.get(id);
   if (!cap) return { band: "UNRATED", raw: [] };
   return { band: headlineOf(cap)?.band ?? "UNRATED", raw: lettersOf(cap, cap.corrections) };
@@ -172,7 +172,15 @@ export async function keepReport(store: Store, report: BudgetReport): Promise<vo
   await store.swap(KEPT, bytes, known?.etag ?? null);
 }
 
+/** The newest kept report, or null before the first. */
 export async function keptReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
   const known = await store.get(KEPT);
   return known && (JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport);
 }
+
+/** How old a kept report may be while somebody keeps it: two of its rounds, and what one takes. */
+const FRESH_MS = 25 * 60_000;
+
+/** Is it of this UTC day, and kept by somebody who still keeps it? */
+export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, of: string, now: Date): boolean =>
+  day === of && now.getTime() - Date.parse(at) < FRESH_MS;

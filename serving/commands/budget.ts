@@ -1,12 +1,17 @@
 import { systemClock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import { LakeBusy } from "../../infra/lake/damage.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
 import { PublishedFold } from "../../pipelines/4-publish/fold.ts";
+import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/4-publish/read.ts";
 import { capsOf, openIngest, originOf } from "../../pipelines/assemble.ts";
-import { type BudgetReport, budgetReport, keptReport } from "../../pipelines/budget/report.ts";
-import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { type BudgetReport, budgetReport, isFresh, keptReport } from "../../pipelines/budget/report.ts";
+import { followedArchive } from "../../pipelines/owners/moved.ts";
+import { folders, makeKeys, openOwnerParts, openParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { budgetText } from "./budget-text.ts";
 import { trustOf } from "./serving-tier.ts";
@@ -51,7 +56,7 @@ async function computed(parts: Parts, day: string, most: number): Promise<Budget
   }
 }
 
-async function kept(parts: Parts, day: string, asked: boolean): Promise<BudgetReport> {
+async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: boolean): Promise<BudgetReport> {
   const report = await keptReport(parts.privateStore);
   if (!report)
     throw new BudgetBusy("a running service owns the lake, and it has kept no report yet: ask again in ten minutes");
@@ -63,21 +68,63 @@ async function kept(parts: Parts, day: string, asked: boolean): Promise<BudgetRe
 
 /**
  * `touchstone budget`: who is paid today and who is not and why, what was spent, and what the next letter of each
- * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most.
+ * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most; over a
+ * cluster the one that the observers keep, of all their payments.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
+  const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
+  const shown = options.all ? Number.POSITIVE_INFINITY : MOST;
+  process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : budgetText(report, shown));
+}
+
+const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.POSITIVE_INFINITY : MOST);
+
+async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   const day = options.day ?? dayOf(systemClock.now());
   makeKeys(config.data_dir, systemClock.now());
   const parts = await openParts(config, systemClock);
   try {
-    const most = options.all ? Number.POSITIVE_INFINITY : MOST;
-    const report = await computed(parts, day, options.json ? Number.POSITIVE_INFINITY : most).catch(
+    return await computed(parts, day, mostOf(options)).catch((error: unknown) => {
+      if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
+      throw error;
+    });
+  } finally {
+    await parts.close();
+  }
+}
+
+/**
+ * Where machines share a log: what the observers keep while it is fresh; else, or for another day, it is computed over a
+ * lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
+ */
+async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
+  const parts = await openOwnerParts(config, systemClock);
+  try {
+    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    const now = clock.now();
+    const day = options.day ?? dayOf(now);
+    const known = await keptReport(privateStore);
+    if (known && isFresh(known, day, now)) return known;
+    const { memory_limit: memoryLimit, threads } = config.lake;
+    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES }).catch(
       (error: unknown) => {
-        if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
+        if (error instanceof LakeBusy) return null;
         throw error;
       },
     );
-    process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : budgetText(report, most));
+    if (!lake) return await kept(parts, day, options.day !== undefined);
+    try {
+      const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+      const moved = followedArchive({ followed, publicStore, partitions: log.partitions, logger });
+      const ownHosts = [new URL(config.base_url).host];
+      await createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts, moved }).pass();
+      const published = await followed.current();
+      const caps = capsOf(config.spend);
+      const over = { lake, memory: createMemory(lake), privateStore, caps, published, now: clock.now() };
+      return await budgetReport(over, day, mostOf(options));
+    } finally {
+      await lake.close();
+    }
   } finally {
     await parts.close();
   }
