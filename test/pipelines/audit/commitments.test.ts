@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { EXIT, exitCodeOf } from "../../../infra/exit.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/commitments.ts";
@@ -103,13 +103,20 @@ describe("touchstone audit --open", () => {
   const answer = () => join(world.dir, "answer");
 
   test("says which leaf it is, and where to look next", async () => {
-    const salt = SALT.toString("hex");
-    const said = await run("--open", answer(), "--salt", salt);
-    expect([said.code, said.stdout]).toEqual([0, expect.stringMatching(/^proven: leaf 5 of .+\n.+\n.+\nnext: /)]);
-    const json = await run("--open", answer(), "--salt", salt, "--json");
+    const said: string[] = [];
+    const write = (text: unknown) => said.push(String(text)) > 0;
+    const spies = [process.stdout, process.stderr].map((to) => vi.spyOn(to, "write").mockImplementation(write));
+    await openCommand(dir, { also: [], open: answer(), salt: SALT.toString("hex") }).finally(() => {
+      for (const spy of spies) spy.mockRestore();
+    });
+    expect(said.join("")).toMatch(/^proven: leaf 5 of .+\n.+\n.+\nnext: touchstone audit .+ --endpoint cap_/m);
+  }, 60_000);
+
+  test("as a process: one line for machines, code 0", async () => {
+    const json = await run("--open", answer(), "--salt", SALT.toString("hex"), "--json");
     const { proven, size, leaf } = JSON.parse(json.stdout) as Record<string, unknown>;
     expect([json.code, proven, size, leaf]).toMatchObject([0, true, 6, { index: 5, moment: MOMENT }]);
-  });
+  }, 120_000);
 
   const ZEROS = "00".repeat(32);
   test.each<[string, () => { open?: string; salt?: string; endpoint?: string }, keyof typeof EXIT, string]>([
