@@ -6,6 +6,10 @@ import { JOBS, type Job, type ObserveDay, type Schedule, type ScheduleParts, sta
 /** One of several observers: it publishes nothing, and follows what is published. */
 export interface ObservingParts extends ScheduleParts {
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps">> };
+  /** Told that the plan of a day is waited for, and that its commitment was found. */
+  onPlan?: (day: string, known: boolean) => void;
+  /** The same jobs, with somebody who looks on. */
+  watch?: (jobs: readonly Job[]) => readonly Job[];
 }
 
 /** Pause before the commitment to a plan is looked for again, ms. */
@@ -43,10 +47,14 @@ async function drawn(pipeline: ScheduleParts["pipeline"], day: string): Promise<
  */
 export async function committedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
   const { pipeline, followed, clock, logger } = parts;
+  parts.onPlan?.(day, false);
   const plan = await drawn(pipeline, day);
   for (let told = false; ; told = true) {
     const { schedules } = await followed.current();
-    if (schedules.get(day)?.salt_hash === plan.salt_hash) return plan;
+    if (schedules.get(day)?.salt_hash === plan.salt_hash) {
+      parts.onPlan?.(day, true);
+      return plan;
+    }
     if (!told) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
     await clock.sleep(AGAIN_MS, signal);
   }
@@ -76,7 +84,7 @@ export function startObserving(parts: ObservingParts): Schedule {
   };
   const jobs = [...OBSERVER_JOBS, budget];
   return startSchedule(parts, {
-    jobs,
+    jobs: parts.watch?.(jobs) ?? jobs,
     planOf: (day, signal) => committedPlan(parts, day, signal),
     observe,
   });

@@ -6,12 +6,15 @@ import type { Egress } from "../infra/egress/egress.ts";
 import { resolveTo } from "../infra/egress/resolve.ts";
 import { readRing } from "../infra/keys/keyring.ts";
 import { hasKeys, type Keys, keygen, loadKeys, loadSigner } from "../infra/keys/keys.ts";
+import { publicHalves } from "../infra/keys/public-halves.ts";
 import { createSecret, loadSecret } from "../infra/keys/secret.ts";
 import type { Log } from "../infra/log/log.ts";
 import { openLog } from "../infra/log/open.ts";
 import { openStore } from "../infra/store/open.ts";
 import type { Store } from "../infra/store/store.ts";
+import { tellingMissing } from "../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../infra/telemetry.ts";
+import { CHECKPOINT } from "./4-publish/objects.ts";
 
 /** What every role may need of this machine, opened from the settings. */
 export interface Parts {
@@ -94,7 +97,20 @@ function egressOf(config: Config): Egress {
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
-  const keys = loadKeys(at.keys);
+  return openWith(config, clock, loadKeys(at.keys), true);
+}
+
+/**
+ * The same for one of several observers: of the keys only the public halves, the secret that its wallets hang on, and
+ * the public store as anybody reads it. @throws KeyFileError and what the adapters name
+ */
+export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
+  const at = folders(config.data_dir);
+  return openWith(config, clock, publicHalves(readRing(at.keys)), false);
+}
+
+function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean): Promise<Parts> {
+  const at = folders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
@@ -102,10 +118,31 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
     clock,
     log: keep(await openLog(config, at.log, logger)),
     privateStore: keep(await openStore(config, "private", at.private)),
-    publicStore: keep(await openStore(config, "public", at.public)),
+    publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
     keys,
     secret,
     egress: keep(egressOf(config)),
+    logger,
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** The public store of a role that only reads it, with credentials or without any. */
+const readPublic = async (config: Config): Promise<Store> =>
+  tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
+
+/** Open what a publisher needs: the signing keys, and no secret that a wallet hangs on. @throws KeyFileError */
+export function openPublisherParts(config: Config, clock: Clock) {
+  const at = folders(config.data_dir);
+  const keys = loadKeys(at.keys);
+  const logger = createLogger(config.log_level);
+  return opening(async (keep, close) => ({
+    clock,
+    log: keep(await openLog(config, at.log, logger)),
+    privateStore: keep(await openStore(config, "private", at.private)),
+    publicStore: keep(await openStore(config, "public", at.public)),
+    keys,
     logger,
     metrics: createMetrics(),
     close,
@@ -145,7 +182,7 @@ export function openServingParts(config: Config) {
   return opening(async (keep, close) => ({
     config,
     log: keep(await openLog(config, at.log, logger)),
-    publicStore: keep(await openStore(config, "public", at.public, false)),
+    publicStore: keep(await readPublic(config)),
     egress: keep(egressOf(config)),
     ...keys,
     logger,

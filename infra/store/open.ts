@@ -8,7 +8,8 @@ export type StoreName = "private" | "public";
 
 /**
  * One store of the settings: the folder `dir`, or a bucket, whose client is only loaded when asked for.
- * @param writes false for a role that only reads it: nothing is tried there
+ * @param writes false for a role that only reads it: nothing is tried there, and without credentials it is read as
+ *   anybody reads it
  * @throws StoreUnfit for a bucket without credentials, or one that does not enforce conditional writes
  */
 export async function openStore(
@@ -19,13 +20,15 @@ export async function openStore(
 ): Promise<Store> {
   const address = stores[name];
   if (address === null) return openDirectoryStore(dir);
-  const [accessKeyId, secretAccessKey] = [stores[`${name}_key_id`], stores[`${name}_key`]];
-  if (accessKeyId === null || secretAccessKey === null) {
+  const [id, secret] = [stores[`${name}_key_id`], stores[`${name}_key`]];
+  const anonymous = !writes && id === null && secret === null;
+  if (!anonymous && (id === null || secret === null)) {
     throw new StoreUnfit(`${address} needs stores.${name}_key_id and stores.${name}_key`);
   }
   const { openS3Store } = await import("./s3/s3.ts");
   const [bucket, ...folders] = address.slice("s3://".length).split("/");
   const { region, endpoint } = stores;
-  const place = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, accessKeyId, secretAccessKey };
+  const who = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
+  const place = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, ...who };
   return openS3Store(place, { probe: writes });
 }

@@ -1,4 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { StoreRefused } from "./errors.ts";
+import type { Store } from "./store.ts";
 
 /** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
 export type Said = "there" | "missing" | "refused" | "other";
@@ -40,4 +42,35 @@ export class Unlisted {
     // Asked once more, now that the store is known to give what it has: a refusal that passed was no answer about the key.
     return (await ask(key)) === "refused";
   }
+}
+
+/** A store that is only read, perhaps by somebody who may not list it: what is missing is missing there too. */
+export function tellingMissing(store: Store, known: string): Store {
+  const ask = async (key: string): Promise<Said> => {
+    try {
+      return (await store.head(key)) ? "there" : "missing";
+    } catch (error) {
+      if (error instanceof StoreRefused) return "refused";
+      throw error;
+    }
+  };
+  const unlisted = new Unlisted({ ask, known });
+  const told = async <T>(key: string, asked: Promise<T | null>): Promise<T | null> => {
+    try {
+      return await asked;
+    } catch (error) {
+      if (error instanceof StoreRefused && (await unlisted.hides(key))) return null;
+      throw error;
+    }
+  };
+  return {
+    get: (key, options) => told(key, store.get(key, options)),
+    getRange: (key, start, end) => told(key, store.getRange(key, start, end)),
+    head: (key) => told(key, store.head(key)),
+    create: (key, bytes, meta) => store.create(key, bytes, meta),
+    swap: (key, bytes, expected, meta) => store.swap(key, bytes, expected, meta),
+    list: (prefix, options) => store.list(prefix, options),
+    delete: (key) => store.delete(key),
+    close: () => store.close(),
+  };
 }

@@ -11,7 +11,7 @@ import { chainTimeOf, originOf } from "../../pipelines/assemble.ts";
 import { type JobOf, runJobs } from "../../pipelines/jobs.ts";
 import { type Filing, Publishing, type PublishingParts } from "../../pipelines/owners/publishing.ts";
 import { Standby } from "../../pipelines/owners/standby.ts";
-import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
+import { makeKeys, openPublisherParts, type Parts } from "../../pipelines/parts.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { openStatus, type Status, sayStatus } from "../status/listener.ts";
 import { type RoleOptions, report } from "./roles.ts";
@@ -88,7 +88,7 @@ const PUBLISHER_JOBS: readonly JobOf<Publishers>[] = [
 export async function publish(config: Config, options: RoleOptions): Promise<void> {
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
   if (config.log === null) makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
+  const parts = await openPublisherParts(config, systemClock);
   const writer = randomBytes(8).toString("hex");
   const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
   const { rpc_url: rpcUrl, network, asset, confirmations } = config.chain;
@@ -120,7 +120,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
 }
 
 /** Where files of the archive lie, who signs for them, and the engine that they are made with: it keeps nothing. */
-function filingOf(config: Config, { publicStore, keys, clock }: Parts): Filing {
+function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: [sql("00_settings")], readers: 1 };
   return {

@@ -1,30 +1,27 @@
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
-import { openOwnership } from "../../infra/log/open-ownership.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
-import { Followed } from "../../pipelines/4-publish/followed.ts";
-import { type Assembled, assemble, openIngest, originOf } from "../../pipelines/assemble.ts";
-import { committedPlan, startObserving } from "../../pipelines/observing.ts";
-import { makeKeys, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
+import { type Assembled, assemble, openIngest } from "../../pipelines/assemble.ts";
+import { makeKeys, openObserverParts, openParts, openServingParts, type Parts } from "../../pipelines/parts.ts";
 import { dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { startSchedule } from "../../pipelines/schedule.ts";
-import { openServing, trustOf } from "./serving-tier.ts";
-import { onStopSignal, untilStopped } from "./signals.ts";
+import { openServing } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
 
 export interface RoleOptions {
   once?: boolean;
   json?: boolean;
 }
 
-interface Roles {
+export interface Roles {
   parts: Parts;
   roles: Assembled;
 }
 
 /** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
-async function withRoles<T>(
+export async function withRoles<T>(
   config: Config,
   work: (opened: Roles) => Promise<T>,
   ownershipOf?: (parts: Parts) => Promise<Ownership>,
@@ -33,7 +30,7 @@ async function withRoles<T>(
   if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
   if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
+  const parts = await (ownershipOf ? openObserverParts : openParts)(config, systemClock);
   try {
     const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
     const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
@@ -127,7 +124,9 @@ export const live = (config: Config, options: RoleOptions): Promise<void> =>
  * of observers and makes the calls of its share of the hosts.
  */
 export const observe = (config: Config, options: RoleOptions): Promise<void> =>
-  config.log === null ? observeAlone(config, options) : observeShare(config, options);
+  config.log === null
+    ? observeAlone(config, options)
+    : import("./observe-share.ts").then(({ observeShare }) => observeShare(config, options));
 
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, async ({ parts, roles }) => {
@@ -142,31 +141,6 @@ const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
     const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
     report(options, { day: plan.day, ...done }, "touchstone ingest --once");
   });
-
-const observeShare = (config: Config, options: RoleOptions): Promise<void> => {
-  const work = async ({ parts, roles }: Roles): Promise<void> => {
-    const { pipeline, observer } = roles;
-    const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
-    const followed = new Followed(parts.publicStore, trust);
-    const all = { ...parts, ...roles, followed, catalogues: config.catalogues };
-    await pipeline.intake(config.catalogues);
-    if (!options.once) {
-      const observing = startObserving(all);
-      if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
-      await untilStopped();
-      return observing.stop();
-    }
-    const from = systemClock.now();
-    const stop = new AbortController();
-    const quiet = onStopSignal(() => stop.abort(new Error("stopped")));
-    const plan = await committedPlan(all, dayOf(from), stop.signal);
-    const done = await observer.observeShare(plan, dayStart(plan.day), from, Promise.resolve());
-    await observer.awaitSettlements();
-    quiet();
-    report(options, { day: plan.day, ...done }, "touchstone own --once");
-  };
-  return withRoles(config, work, ({ log, logger }) => openOwnership(config, log, "observers", logger));
-};
 
 /** `touchstone ingest`: log to segments to lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>

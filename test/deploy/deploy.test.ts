@@ -7,6 +7,8 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { loadConfig } from "../../infra/config.ts";
 import { policyOf } from "../../infra/deploy/s3/prepare.ts";
+import { keygen } from "../../infra/keys/keys.ts";
+import { createSecret } from "../../infra/keys/secret.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { TOPICS } from "../../infra/log/log.ts";
 import { OBJECTS } from "../../pipelines/4-publish/objects.ts";
@@ -80,12 +82,70 @@ describe("compose.yaml", () => {
   test("the private store's credentials go to the pipeline and the operator, and to no replica", () => {
     const holders = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PRIVATE_KEY);
     expect(holders.map(([name]) => name).sort()).toEqual(["buckets", "observer", "owner", "publisher"]);
-    for (const name of ["observer", "owner", "publisher"]) {
+    const writers = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PUBLIC_KEY);
+    expect(writers.map(([name]) => name).sort()).toEqual(["owner", "publisher"]);
+    for (const name of ["owner", "publisher"]) {
       const { TOUCHSTONE_STORES_PRIVATE_KEY_ID: own, TOUCHSTONE_STORES_PUBLIC_KEY_ID: other } =
         services[name]!.environment!;
       expect(own).not.toBe(other);
     }
     expect(services.replica!.volumes).toEqual(["answer-keys:/data/keys:ro"]);
+  });
+
+  test("each role has its own folder of keys, made from the one that keygen made", () => {
+    const keysOf = (name: string) => services[name]!.volumes!.filter((one) => one.endsWith(":/data/keys:ro"));
+    const folders = { observer: "wallets", owner: "ring", publisher: "signing", replica: "answer-keys" };
+    for (const [name, volume] of Object.entries(folders)) expect(keysOf(name)).toEqual([`${volume}:/data/keys:ro`]);
+    const [, , script] = services["key-folders"]!.entrypoint!;
+    const made = services["key-folders"]!.volumes!.map((one) => one.split(":") as [string, string]);
+    expect(made.map(([volume]) => volume).sort()).toEqual(["keys", ...Object.values(folders)].sort());
+    const image = readFileSync(join(DEPLOY, "Dockerfile"), "utf8");
+    const owned = /install -d -o touchstone -m 0700 (.+)$/m.exec(image)![1]!.split(" ");
+    for (const [, path] of made) {
+      expect(owned).toContain(path);
+      expect(script).toContain(path);
+    }
+    // The script itself, over a folder as keygen makes it, with these paths below one of ours.
+    const root = join(dir, "keys-of-compose");
+    for (const [, path] of made) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
+    keygen(join(root, "data/keys"), new Date());
+    createSecret(join(root, "data/keys"), "observer");
+    const here = script!.replaceAll("$$", "$").replaceAll(/(?<= )\/(?=data|signing|wallets|answers|ring)/g, `${root}/`);
+    const ran = spawnSync("/bin/sh", ["-c", here], { encoding: "utf8" });
+    expect(ran.status, ran.stderr).toBe(0);
+    const kinds = (folder: string) =>
+      readdirSync(join(root, folder))
+        .map((name) => name.replace(/-.*\.pem$/, ".pem"))
+        .sort();
+    expect(kinds("signing")).toEqual(["answers.pem", "cards.pem", "keyring.json", "log.pem", "witness.pem"]);
+    expect(kinds("wallets")).toEqual(["keyring.json", "observer.secret"]);
+    expect(kinds("answers")).toEqual(["answers.pem", "keyring.json"]);
+    expect(kinds("ring")).toEqual(["keyring.json"]);
+  });
+
+  test("ports meet: health, replicas behind nginx, store, brokers", () => {
+    const portIn = (name: string): string | undefined =>
+      /127\.0\.0\.1:(\d+)\//.exec(services[name]!.healthcheck!.test.join(" "))?.[1];
+    for (const name of ["observer", "owner", "publisher"]) {
+      expect([name, portIn(name)]).toEqual([name, services[name]!.environment!.TOUCHSTONE_STATUS_PORT]);
+    }
+    const { port } = loadConfig(undefined, {});
+    expect(portIn("replica")).toBe(String(port));
+    const nginx = readFileSync(join(DEPLOY, "nginx-service.conf"), "utf8");
+    expect(nginx).toContain(`replica:${port}`);
+    expect(services.nginx!.ports).toEqual([`8080:${/listen (\d+)/.exec(nginx)![1]}`]);
+    const store = /^:(\d+)$/.exec(services.s3!.command![1]!)![1];
+    const brokers = new Set(["kafka1", "kafka2", "kafka3"].map((name) => `${name}:9092`));
+    for (const [name, { environment: env = {} }] of Object.entries(services)) {
+      const { TOUCHSTONE_STORES_ENDPOINT: endpoint, TOUCHSTONE_LOG: log } = env;
+      if (endpoint) expect([name, endpoint]).toEqual([name, `http://s3:${store}`]);
+      if (log) expect(new Set(log.slice("kafka://".length).split("/")[0]!.split(","))).toEqual(brokers);
+    }
+    for (const broker of brokers) {
+      const env = services[broker.split(":")[0]!]!.environment!;
+      expect(env.KAFKA_ADVERTISED_LISTENERS).toBe(`PLAINTEXT://${broker}`);
+      expect(env.KAFKA_LISTENERS).toContain("PLAINTEXT://:9092");
+    }
   });
 });
 
@@ -113,7 +173,8 @@ describe("service units", () => {
     const files = linesOf(unit, "EnvironmentFile").map((path) => path.replace("/etc/touchstone/", ""));
     const env = Object.assign({}, ...files.map(envOf)) as Record<string, string>;
     for (const line of linesOf(unit, "Environment")) {
-      env[line.slice(0, line.indexOf("="))] = line.slice(line.indexOf("=") + 1);
+      // As systemd names the first instance of a template.
+      env[line.slice(0, line.indexOf("="))] = line.slice(line.indexOf("=") + 1).replaceAll("%i", "1");
     }
     expect(() => loadConfig(undefined, env)).not.toThrow();
     const used = [...linesOf(unit, "ExecStart")[0]!.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!);

@@ -10,6 +10,8 @@ export interface S3Place {
   endpoint: string | null;
   accessKeyId: string;
   secretAccessKey: string;
+  /** Requests are not signed: who we are is nobody in particular, as whoever reads a public bucket. */
+  anonymous?: boolean;
 }
 
 /** Longest wait for a connection, and for the next byte of an answer, ms. */
@@ -27,6 +29,7 @@ export function createClient(place: S3Place): S3Client {
     ...(place.endpoint ? { endpoint: place.endpoint } : {}),
     forcePathStyle: place.endpoint !== null,
     credentials: { accessKeyId: place.accessKeyId, secretAccessKey: place.secretAccessKey },
+    ...(place.anonymous ? { signer: { sign: async (request) => request } } : {}),
     maxAttempts: 1,
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",

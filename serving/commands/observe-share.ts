@@ -1,0 +1,85 @@
+import { systemClock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
+import { openOwnership } from "../../infra/log/open-ownership.ts";
+import type { Ownership } from "../../infra/log/ownership.ts";
+import { Followed } from "../../pipelines/4-publish/followed.ts";
+import { originOf } from "../../pipelines/assemble.ts";
+import { committedPlan, type ObservingParts, startObserving } from "../../pipelines/observing.ts";
+import { lagOf } from "../../pipelines/owners/lag.ts";
+import type { Parts } from "../../pipelines/parts.ts";
+import { dayOf, dayStart } from "../../pipelines/record/time.ts";
+import type { Job } from "../../pipelines/schedule.ts";
+import { openStatus, type Status, sayStatus } from "../status/listener.ts";
+import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
+import { trustOf } from "./serving-tier.ts";
+import { onStopSignal, untilStopped } from "./signals.ts";
+
+/** What an observer says of itself beside its works: its share, and how far behind the log its memory is. */
+async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
+  const { log, metrics } = parts;
+  const held = ownership.held();
+  const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
+  const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
+  pulse.is(held.length > 0 ? "working" : "spare");
+  pulse.tell({ partitions: held, generation: ownership.generation, lag });
+}
+
+/**
+ * `touchstone observe` over a cluster's log: one of several observers. It has the secret of the wallets and the public
+ * halves of the keys, and reads the public store as anybody does.
+ */
+export const observeShare = async (config: Config, options: RoleOptions): Promise<void> => {
+  const opened: { status: Status; ownership: Ownership }[] = [];
+  const work = async ({ parts, roles }: Roles): Promise<void> => {
+    const { pipeline, observer } = roles;
+    const { status, ownership } = opened[0]!;
+    const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
+    const followed = new Followed(parts.publicStore, trust);
+    const all: ObservingParts = {
+      ...{ ...parts, ...roles, followed, catalogues: config.catalogues },
+      onPlan: (day, known) => status.pulse.blocked(known ? null : `the commitment to the plan of ${day}`),
+      watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
+    };
+    const followAndTell = (job: Job): Job => ({
+      ...job,
+      run: async (given) => {
+        await job.run(given);
+        await tellShare(status, { parts, roles }, ownership);
+      },
+    });
+    await pipeline.intake(config.catalogues);
+    if (!options.once) {
+      const observing = startObserving(all);
+      if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
+      await untilStopped();
+      return observing.stop();
+    }
+    const from = systemClock.now();
+    const stop = new AbortController();
+    const quiet = onStopSignal(() => stop.abort(new Error("stopped")));
+    const plan = await committedPlan(all, dayOf(from), stop.signal);
+    const done = await observer.observeShare(plan, dayStart(plan.day), from, Promise.resolve());
+    await observer.awaitSettlements();
+    quiet();
+    report(options, { day: plan.day, ...done }, "touchstone own --once");
+  };
+  const share = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
+    // Before the lake is loaded: who is starting says so.
+    const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
+    const status = await openStatus(config.status, parts, "follow");
+    try {
+      sayStatus(status, options.json);
+      const ownership = await openOwnership(config, log, "observers", logger);
+      opened.push({ status, ownership });
+      return ownership;
+    } catch (error) {
+      await status.close();
+      throw error;
+    }
+  };
+  try {
+    await withRoles(config, work, share);
+  } finally {
+    for (const { status } of opened) await status.close();
+  }
+};
