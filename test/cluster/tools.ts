@@ -19,6 +19,7 @@ const BROKER = [
   "owners.test.ts",
   "members.test.ts",
   "observers.test.ts",
+  "roles.test.ts",
 ] as const;
 
 /** Tools of this suite beyond Node. */
@@ -35,6 +36,7 @@ export const TOOLS: Record<string, Tool> = {
       "flow-faults.test.ts",
       "owners.test.ts",
       "policy.test.ts",
+      "roles.test.ts",
     ],
   },
   java: {
