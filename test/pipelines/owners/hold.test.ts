@@ -115,3 +115,18 @@ test("an asked place is known in its own partition alone, with its domain", asyn
     expect(row).toEqual({ url: `https://${name}.example/paid`, domain: `${name}.example` });
   }
 });
+
+test("what a rival committed of a partition that is held is loaded on the next turn, though the log ends there", async () => {
+  const [ours, rival] = [await open(), await open()];
+  for (const one of [ours, rival]) {
+    await one.ingest.hold([0, 1, 2, 3]);
+    await one.ingest.pass();
+  }
+  const late = placed(handshake(SELLERS[0]!.name, later(START, 6 * 86_400_000)));
+  await log.append([late]);
+  await rival.ingest.pass();
+  await ours.ingest.hold([0, 1, 2, 3]);
+  await ours.ingest.pass();
+  expect(await ours.lake.all("SELECT 1 AS here FROM event WHERE event_id = $id", { id: late.eventId })).toHaveLength(1);
+  expect(await ours.ingest.positions()).toEqual(await rival.ingest.positions());
+});
