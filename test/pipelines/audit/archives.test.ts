@@ -11,7 +11,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
 import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
 import { DirectorySource } from "../../../pipelines/mirror/source.ts";
-import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
+import { archiveFileKey, archiveManifestKey, dayOfManifest, reproduceOf } from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { handshake, listing } from "../2-ingest/records.ts";
@@ -66,15 +66,23 @@ interface Lie {
   manifest?: Record<string, unknown>;
   /** Not signed by us. */
   forged?: boolean;
+  /** What the leaf says of the packed file, beside the manifest. */
+  leaf?: Partial<Pick<ArchiveLeaf, "sha256" | "unpacked_bytes">>;
+  /** What is served as the manifest and as the file: null for nothing. */
+  served?: { manifest?: null | "another"; file?: null };
 }
+
+const idOf = (text: string, subject: ArchiveLeaf["manifest"]["subject"] = "liveness_probes"): string =>
+  archiveId(subject, D1, sha256hex(text));
 
 async function publishLies(of: Pick<ArchiveWorld, "publicStore" | "publisher">, lies: readonly Lie[]): Promise<void> {
   const filings = [];
-  for (const { subject = "liveness_probes", day = D1, text, supersedes = null, manifest: over, forged } of lies) {
+  for (const lie of lies) {
+    const { subject = "liveness_probes", day = D1, text, supersedes = null, manifest: over, forged, served = {} } = lie;
     const hash = createHash("sha256").update(text).digest("hex");
     const key = archiveFileKey(subject, day, hash);
     const packed = compress(Buffer.from(text));
-    await of.publicStore.create(key, packed);
+    if (served.file !== null) await of.publicStore.create(key, packed);
     const [right] = await world.filed();
     const { signature: _, signing_key_id: __, canonicalization: ___, ...said } = right!.manifest;
     const file = `https://record.example/${key}`;
@@ -85,9 +93,10 @@ async function publishLies(of: Pick<ArchiveWorld, "publicStore" | "publisher">, 
       ...{ reproduce: `curl -fsS '${file}' | zstd -dc | sha256sum`, ...over },
     };
     const signed = signObject(forged ? SIGNERS.answers : SIGNERS.cards, unsigned);
-    await of.publicStore.create(archiveManifestKey(signed.id), canonicalBytes(signed));
+    const shown = served.manifest === "another" ? { ...signed, rows: signed.rows + 1 } : signed;
+    if (served.manifest !== null) await of.publicStore.create(archiveManifestKey(signed.id), canonicalBytes(shown));
     const positions = right!.positions;
-    const named = { sha256: sha256hex(packed), unpacked_bytes: Buffer.byteLength(text) };
+    const named = { sha256: sha256hex(packed), unpacked_bytes: Buffer.byteLength(text), ...lie.leaf };
     const draft = {
       kind: "archive" as const,
       manifest: signed,
@@ -131,6 +140,17 @@ describe("a publisher who lies", () => {
   ];
   const ROWS = "archive rows against evidence and log";
   const FILES = "archive files";
+  const DAYS = "archive, every subject and day";
+  /** The same rows with another word in them. */
+  const misread = (state: string): string => probes.replaceAll('"state":"asked"', `"state":"${state}"`);
+  const elsewhere = { file: "https://record.example/it", reproduce: reproduceOf("https://record.example/it") };
+  /** The first day, the files of two subjects under each other's name. */
+  const swapped = (a: string, b: string): Lie[] =>
+    firstDay((text) => text).map((lie) => {
+      const subject = lie.subject ?? "liveness_probes";
+      const other = subject === a ? b : subject === b ? a : subject;
+      return { ...lie, text: texts.get(`${other} ${D1}`)! };
+    });
 
   test.each<[string, () => Lie[], string[]]>([
     ["keeps a row back", () => firstDay((text) => `${text.split("\n")[0]}\n`), [ROWS]],
@@ -146,7 +166,7 @@ describe("a publisher who lies", () => {
       [FILES],
     ],
     ["files a row of another day", () => firstDay((text) => text.replaceAll(`"${D1}T`, `"${D2}T`)), [FILES]],
-    ["keeps a subject back", () => firstDay((text) => text).slice(0, 3), ["archive, every subject and day"]],
+    ["keeps a subject back", () => firstDay((text) => text).slice(0, 3), [DAYS]],
     [
       "leaves a grade out",
       () =>
@@ -166,6 +186,35 @@ describe("a publisher who lies", () => {
     ["gives it another id", () => firstDay((text) => text, { manifest: { id: `arc_${"0".repeat(26)}` } }), [FILES]],
     ["gives another command", () => firstDay((text) => text, { manifest: { reproduce: "true" } }), [FILES]],
     ["replaces what never was", () => firstDay((text) => text, { supersedes: `arc_${"1".repeat(26)}` }), [FILES]],
+    [
+      "replaces a file a second time",
+      () => [
+        ...firstDay((text) => text),
+        ...["free", "wall"].map((state) => ({ text: misread(state), supersedes: idOf(probes) })),
+      ],
+      [FILES],
+    ],
+    [
+      "replaces a file of another subject",
+      () => [...firstDay((text) => text), { text: misread("free"), supersedes: idOf("", "mcp_probes") }],
+      [FILES, DAYS],
+    ],
+    ["files a file twice", () => [...firstDay((text) => text), { text: probes }], [FILES]],
+    ["moves the end of the day", () => firstDay((text) => text, { manifest: { to: `${D2}T01:00:00.000Z` } }), [FILES]],
+    ["says that it is served elsewhere", () => firstDay((text) => text, { manifest: elsewhere }), [FILES]],
+    ["says another length, packed", () => firstDay((text) => text, { manifest: { bytes: 7 } }), [FILES]],
+    ["says another length, unpacked", () => firstDay((text) => text, { leaf: { unpacked_bytes: 7 } }), [FILES]],
+    [
+      "says another hash of the packed file",
+      () => firstDay((text) => text, { leaf: { sha256: "0".repeat(64) } }),
+      [FILES],
+    ],
+    ["serves another manifest", () => firstDay((text) => text, { served: { manifest: "another" } }), [FILES]],
+    ["serves no manifest", () => firstDay((text) => text, { served: { manifest: null } }), [FILES]],
+    ["serves no file", () => firstDay((text) => text, { served: { file: null } }), [FILES]],
+    ["files what is no JSON", () => firstDay(() => "no line\n"), [FILES]],
+    ["files knocks as probes of tools", () => swapped("liveness_probes", "mcp_probes"), [ROWS]],
+    ["files grades as those of tools", () => swapped("grades", "mcp_grades"), [FILES, ROWS]],
   ])("%s", async (_, lies, want) => {
     const dir = await mkdtemp(join(tmpdir(), "archive-lies-"));
     const stores: Store[] = [];
