@@ -2,13 +2,14 @@ import type { SignedCard } from "../../pipelines/record/card.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 import type { Correction, Defect } from "../schemas/common.ts";
+import { type PackedLeaf, unpackLeaf } from "./packed-leaf.ts";
 
-/** One published card: what is read at every turn is taken out, the leaf itself stays text until it is asked for. */
+/** One published card: what is read at every turn is taken out, the leaf itself stays packed until it is asked for. */
 export interface CardEntry {
   /** Log position of its leaf. */
   leaf: number;
-  /** RFC 8785 text of the leaf. */
-  text: string;
+  /** RFC 8785 text of the leaf, packed: a market of cards as text would be most of the memory of a replica. */
+  packed: PackedLeaf;
   headline: boolean;
   tier: Tier;
   band: Band;
@@ -65,7 +66,7 @@ export interface Entry {
 export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((card) => card.headline) ?? null;
 
 /** The whole leaf of a card. */
-export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(card.text) as GradeLeaf;
+export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(unpackLeaf(card.packed)) as GradeLeaf;
 
 export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;
 

@@ -2,6 +2,7 @@ import type { GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.t
 import type { Saying } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
 import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
+import { packLeaf } from "./packed-leaf.ts";
 
 /** Reads the newest state of an endpoint, or undefined when the fold has not met it. */
 export type Before = (cap: string) => Entry | undefined;
@@ -49,7 +50,7 @@ function graded(old: Entry, leaf: GradeLeaf, bytes: Buffer): Entry {
   const { card } = leaf;
   const made: CardEntry = {
     leaf: leaf.index,
-    text: bytes.toString("utf8"),
+    packed: packLeaf(bytes),
     headline: leaf.headline,
     tier: card.tier,
     band: card.band,
