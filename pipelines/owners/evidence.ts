@@ -64,7 +64,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
     until,
     days: Object.fromEntries(due.days.map((day) => [day, { freeze: freezesOf(evidence, day), drafts: [] }])),
   };
-  const said = await objects.all();
+  const said = await objects.ofOurs(held);
   const stale = held.filter((partition) => {
     const theirs = said.get(partition);
     return !theirs || setOf(theirs) !== setOf(wanted);

@@ -80,7 +80,7 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
   await onStep?.("looked");
   if (!look) return report;
   const filedLast = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
-  const said = await objects.all();
+  const said = await objects.ofOurs(held);
   for (const partition of held) {
     // Taken a moment ago and not loaded, or given back since.
     if (!Object.values(look.ends).some((ends) => String(partition) in ends)) continue;

@@ -60,6 +60,18 @@ export class PartitionObjects<T extends Said> {
     throw new Error(`${key}: lost ${MAX_RACES} swaps in a row`);
   }
 
+  /** What is said of these partitions, for their owner: what is damaged is as good as not said, so it is said anew. */
+  async ofOurs(held: readonly number[]): Promise<Map<number, T>> {
+    const ours = new Map<number, T>();
+    for (const partition of held) {
+      const key = this.#keyOf(partition);
+      const object = await this.store.get(key);
+      const said = object && this.#readOrNull(key, object.bytes);
+      if (said) ours.set(partition, said);
+    }
+    return ours;
+  }
+
   /** What is said of each partition now; only objects that changed are read. @throws BadPrivate until it is said anew */
   async all(): Promise<Map<number, T>> {
     const all = new Map<number, T>();

@@ -67,7 +67,7 @@ export async function writeOwnVolatile(parts: OwnTables, held: readonly number[]
   for (const row of await volatileRows(lake, standings(fold), await unpublished(lake, fold)))
     byPartition.get(partitionOf(row.capability_id, log.partitions))?.push(row);
   let written = 0;
-  const said = await tables.live.all();
+  const said = await tables.live.ofOurs(held);
   for (const [partition, rows] of byPartition) {
     const bytes = encodeVolatile(rows);
     const sha256 = sha256hex(bytes);
@@ -86,7 +86,7 @@ export async function writeOwnVolatile(parts: OwnTables, held: readonly number[]
 export async function writeOwnHistory(parts: OwnTables, held: readonly number[], now: Date): Promise<number> {
   const { lake, ingest, publicStore, clock, tables, log } = parts;
   const positions = await ingest.positions();
-  const said = await tables.history.all();
+  const said = await tables.history.ofOurs(held);
   const before = merged(held.flatMap((partition) => (said.has(partition) ? [[partition, said.get(partition)!]] : [])));
   const buckets = await changedBuckets(lake, before.positions, positions);
   const files: Record<string, string> = {};

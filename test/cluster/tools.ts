@@ -11,6 +11,7 @@ export interface Tool {
 
 /** What starts a Kafka broker: Java runs it, Maven brings its jars. */
 const BROKER = [
+  "archive.test.ts",
   "log.test.ts",
   "log-faults.test.ts",
   "market.test.ts",
@@ -29,6 +30,7 @@ export const TOOLS: Record<string, Tool> = {
     command: ["go", "version"],
     install: "Go 1.26 or newer",
     needs: [
+      "archive.test.ts",
       "go.test.ts",
       "s3.test.ts",
       "market.test.ts",

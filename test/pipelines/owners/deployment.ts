@@ -39,6 +39,17 @@ export class Deployment {
     await mkdir(dir, { recursive: true });
     const privateStore = await openDirectoryStore(join(dir, "private"));
     const publicStore = await openDirectoryStore(join(dir, "public"));
+    return Deployment.over(dir, log, clock, { privateStore, publicStore });
+  }
+
+  /** Over stores that somebody opened; they are closed with it. */
+  static async over(
+    dir: string,
+    log: Log,
+    clock: FixedClock,
+    { privateStore, publicStore }: { privateStore: Store; publicStore: Store },
+  ): Promise<Deployment> {
+    await mkdir(dir, { recursive: true });
     const publisher = Deployment.publisherOver(log, clock, privateStore, publicStore);
     await publisher.publishKeys(JWKS);
     return new Deployment(dir, log, clock, privateStore, publicStore, publisher);
@@ -58,7 +69,7 @@ export class Deployment {
   /** An owner of these partitions, as a process of its own would be one. */
   async owner(held: readonly number[], more: Partial<OwnerParts> = {}): Promise<Owner> {
     const { log, clock, privateStore } = this;
-    const lake = await this.#lake();
+    const lake = more.lake ?? (await this.#lake());
     const common = { log, privateStore, lake, clock, logger, metrics: createMetrics() };
     const { publicStore } = this;
     const followed = new Followed(publicStore, () => TRUST);
