@@ -5,7 +5,8 @@
 -- reads: nothing
 -- writes: samples, withdrawn, withdrawal, site, dirty, endpoint, seen, quoted
 CREATE TABLE IF NOT EXISTS samples (
-  cap VARCHAR, obs_id VARCHAR, t TIMESTAMP, kind UTINYINT, payer VARCHAR, w DOUBLE, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
+  cap VARCHAR USING COMPRESSION dictionary, obs_id VARCHAR USING COMPRESSION uncompressed, t TIMESTAMP USING COMPRESSION bitpacking,
+  kind UTINYINT, payer VARCHAR, w DOUBLE, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
   settled BOOLEAN, delivered BOOLEAN, refunded BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE,
   price DOUBLE, input VARCHAR, response_sha256 VARCHAR, pay_to VARCHAR);
 CREATE TABLE IF NOT EXISTS withdrawn (obs_id VARCHAR);
