@@ -11,6 +11,8 @@
 export interface Ownership {
   /** Partitions held at this moment, ascending. Ask again before each piece of work: it may end at any time. */
   held(): readonly number[];
+  /** Whether those who share the work could hear this process lately: who cannot be heard holds nothing, and not by choice. */
+  readonly heard: boolean;
   /** Rises with every hand-out that this process saw; 0 before the first. */
   readonly generation: number;
   /** Resolves after the first hand-out, also when it gave nothing, and when it is closed; until then it keeps trying. */
@@ -41,6 +43,7 @@ export function fixedPartitions(partitions: readonly number[]): Ownership {
   let held: readonly number[] = [...partitions].sort((a, b) => a - b);
   return {
     held: () => held,
+    heard: true,
     get generation() {
       return 1;
     },

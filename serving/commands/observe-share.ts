@@ -20,6 +20,7 @@ async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: 
   const held = ownership.held();
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
   const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
+  pulse.waits("being heard by the group of observers", !ownership.heard);
   pulse.is(held.length > 0 ? "working" : "spare");
   pulse.tell({ partitions: held, generation: ownership.generation, lag });
 }
@@ -37,7 +38,7 @@ export const observeShare = async (config: Config, options: RoleOptions): Promis
     const followed = new Followed(parts.publicStore, trust);
     const all: ObservingParts = {
       ...{ ...parts, ...roles, followed, catalogues: config.catalogues },
-      onPlan: (day, known) => status.pulse.blocked(known ? null : `the commitment to the plan of ${day}`),
+      onPlan: (_day, known) => status.pulse.waits("the commitment to the plan of the day", !known),
       watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
     };
     const followAndTell = (job: Job): Job => ({

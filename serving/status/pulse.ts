@@ -44,7 +44,7 @@ export class Pulse {
   readonly #works = new Map<string, Work>();
   #facts: Record<string, unknown> = {};
   #state = "working";
-  #blocked: { why: string; since: number } | null = null;
+  readonly #blocked = new Map<string, number>();
 
   /** @param first the work without whose first good end the role is starting */
   constructor(
@@ -93,10 +93,10 @@ export class Pulse {
     this.#state = state;
   }
 
-  /** Nothing is done for this reason; null: no more. Longer than patience it is no health. */
-  blocked(why: string | null): void {
-    if (why === null) this.#blocked = null;
-    else this.#blocked = { why, since: this.#blocked?.since ?? this.#parts.clock.monotonic() };
+  /** Nothing is done because this is waited for, or is no more. Longer than patience it is no health. */
+  waits(what: string, waiting: boolean): void {
+    if (!waiting) this.#blocked.delete(what);
+    else if (!this.#blocked.has(what)) this.#blocked.set(what, this.#parts.clock.monotonic());
   }
 
   health(): Health {
@@ -116,13 +116,14 @@ export class Pulse {
         problems.push(`${name} was not done for ${Math.round(still / 1000)} s`);
       }
     }
-    const blocked = this.#blocked;
-    if (blocked && now - blocked.since > patienceMs) problems.push(blocked.why);
+    for (const [what, since] of this.#blocked) {
+      if (now - since > patienceMs) problems.push(`${what} is waited for since ${Math.round((now - since) / 1000)} s`);
+    }
     const ok = problems.length === 0;
     metrics.gauge("touchstone_role_ok", ok ? 1 : 0, { role });
-    const state = starting ? "starting" : blocked ? "waiting" : this.#state;
-    const why = blocked ? { waits_for: blocked.why } : {};
-    return { ...this.#facts, ...why, role, ok, state, problems, works };
+    const waits_for = [...this.#blocked.keys()];
+    const state = starting ? "starting" : waits_for.length > 0 ? "waiting" : this.#state;
+    return { ...this.#facts, ...(waits_for.length > 0 ? { waits_for } : {}), role, ok, state, problems, works };
   }
 
   #needed(name: string): void {

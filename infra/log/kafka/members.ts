@@ -93,6 +93,10 @@ class Members implements Ownership {
     return performance.now() < this.#leaseEnds ? this.#assigned : [];
   }
 
+  get heard(): boolean {
+    return performance.now() < this.#leaseEnds;
+  }
+
   ready(): Promise<void> {
     return this.#ready;
   }

@@ -65,6 +65,7 @@ const rank = ({ topic, partition, offset }: LogRecord): string =>
 
 /** A share that a test hands out; listeners are heard as those of the consumer group are. */
 export class HandedOut implements Ownership {
+  readonly heard = true;
   #held = new Set<number>();
   readonly #listeners = new Set<OwnershipListener>();
   #told: Promise<void> = Promise.resolve();

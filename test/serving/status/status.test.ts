@@ -65,14 +65,18 @@ describe("a role's pulse", () => {
   it("waits for something within patience", async () => {
     const { clock, pulse, done } = pulseOf();
     await done("own");
-    pulse.blocked("the plan");
+    pulse.waits("the plan", true);
     clock.ms = 40_000;
     await done("own");
-    pulse.blocked("the plan");
-    expect(pulse.health()).toMatchObject({ ok: true, state: "waiting", waits_for: "the plan" });
+    pulse.waits("the plan", true);
+    expect(pulse.health()).toMatchObject({ ok: true, state: "waiting", waits_for: ["the plan"] });
     clock.ms = 60_001;
-    expect(pulse.health()).toMatchObject({ ok: false, state: "waiting", problems: ["the plan"] });
-    pulse.blocked(null);
+    expect(pulse.health()).toMatchObject({
+      ok: false,
+      state: "waiting",
+      problems: ["the plan is waited for since 60 s"],
+    });
+    pulse.waits("the plan", false);
     expect(pulse.health()).toMatchObject({ ok: true, state: "working" });
     expect(pulse.health()).not.toHaveProperty("waits_for");
   });
