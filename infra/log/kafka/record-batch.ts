@@ -114,12 +114,16 @@ class RecordReader {
       const nameLength = this.#int();
       const at = this.#at;
       this.#at = this.#past(nameLength);
-      const isIt =
-        nameLength === EVENT_ID_BYTES.length && this.bytes.compare(EVENT_ID_BYTES, 0, nameLength, at, this.#at) === 0;
+      const isIt = nameLength === EVENT_ID_BYTES.length && this.#isEventId(at);
       if (!isIt) this.#skip();
       else found = found === null ? this.#text() : `${found},${this.#text()}`;
     }
     return found ?? "";
+  }
+
+  #isEventId(at: number): boolean {
+    for (let i = 0; i < EVENT_ID_BYTES.length; i++) if (this.bytes[at + i] !== EVENT_ID_BYTES[i]) return false;
+    return true;
   }
 
   #text(): string {
