@@ -6,7 +6,7 @@ import { Turns } from "../../infra/lake/turns.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { type Batch, takeBatch } from "./batch.ts";
+import { BATCH_ROWS, type Batch, takeBatch } from "./batch.ts";
 import { type Compacted, compactPlace } from "./compact.ts";
 import { giveBack } from "./give-back.ts";
 import { Line, type Made } from "./line.ts";
@@ -194,10 +194,13 @@ class Ingester implements Ingest {
   async #pass(): Promise<number> {
     let rows = await this.#start();
     const ends = await this.#ends();
-    for (let sweep = 0; sweep < MAX_SWEEPS; sweep++) {
+    for (let sweeps = 0; sweeps < MAX_SWEEPS; sweeps++) {
       const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
       if (due.length === 0) break;
-      rows += await this.#sweep(due, ends);
+      const waiting = due.reduce((sum, place) => sum + ends.get(place)! - place.next, 0);
+      const sweep = () => this.#sweep(due, ends);
+      // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
+      rows += await (waiting < 2 * BATCH_ROWS ? sweep() : this.#options.lake.narrow(sweep));
     }
     return rows;
   }
