@@ -110,13 +110,13 @@ describe("touchstone audit --open", () => {
       for (const spy of spies) spy.mockRestore();
     });
     expect(said.join("")).toMatch(/^proven: leaf 5 of .+\n.+\n.+\nnext: touchstone audit .+ --endpoint cap_/m);
-  }, 60_000);
+  });
 
   test("as a process: one line for machines, code 0", async () => {
     const json = await run("--open", answer(), "--salt", SALT.toString("hex"), "--json");
     const { proven, size, leaf } = JSON.parse(json.stdout) as Record<string, unknown>;
     expect([json.code, proven, size, leaf]).toMatchObject([0, true, 6, { index: 5, moment: MOMENT }]);
-  }, 120_000);
+  });
 
   const ZEROS = "00".repeat(32);
   test.each<[string, () => { open?: string; salt?: string; endpoint?: string }, keyof typeof EXIT, string]>([

@@ -100,7 +100,7 @@ it("every card holds under the keys of its place, whatever the order of its memb
   const { run, publicStore } = await mirrored({ 400: shuffled(gradeOf(card(NEXT_CARDS, LATE))) });
   expect(await run).toMatchObject({ result: "synced", size: SIZE });
   expect(publicStore.objects.has("checkpoint")).toBe(true);
-}, 240_000);
+});
 
 const { signature, ...unsigned } = card(NEXT_CARDS, LATE);
 const worse = gradeOf({ ...unsigned, composite: 0.99, signature });
@@ -119,17 +119,13 @@ it.each<[string, At, RegExp]>([
     /leaf 700 .*JSON with its index/,
   ],
   ["a leaf that is no JSON", { 800: () => "{" }, /leaf 800 .*JSON with its index/],
-])(
-  "%s: the segment is refused",
-  async (_, more, says) => {
-    const { run, publicStore } = await mirrored(more);
-    await expect(run).rejects.toThrow(says);
-    expect(publicStore.objects.has("checkpoint")).toBe(false);
-  },
-  240_000,
-);
+])("%s: the segment is refused", async (_, more, says) => {
+  const { run, publicStore } = await mirrored(more);
+  await expect(run).rejects.toThrow(says);
+  expect(publicStore.objects.has("checkpoint")).toBe(false);
+});
 
 it("a mirror that believes the log for its cards takes them as they are", async () => {
   const { run } = await mirrored({ 40000: worse }, false);
   expect(await run).toMatchObject({ result: "synced", size: SIZE });
-}, 240_000);
+});
