@@ -85,7 +85,7 @@ const offer = fc
 const terms = fc
   .record({
     offers: fc.array(offer, { maxLength: 3 }),
-    protocols: fc.constantFrom(["x402" as const], [], ["x402" as const, "mpp" as const]),
+    protocols: fc.subarray<"x402" | "mpp">(["x402", "mpp"]),
   })
   .map((over) => ({ ...TERMS, ...over }));
 const seen = fc.record({
