@@ -64,7 +64,7 @@ async function logOf(more: At): Promise<MemoryStore> {
     if (typeof own === "function") texts.push(own(index));
     else texts.push(typeof own === "string" ? own : canonicalText({ at: NOW, seq: index, ...own, index }));
     // The next document is chained to this one.
-    if (drafted) fold.keys = { n: drafted.n, key: drafted.key, sha256: drafted.sha256, leaf: index };
+    if (drafted?.kind === "keys") fold.keys = { n: drafted.n, key: drafted.key, sha256: drafted.sha256, leaf: index };
   }
   const grown = grow(
     EMPTY_LIVE,
