@@ -73,6 +73,8 @@ export interface Ingest {
 
 /** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
 const MAX_SWEEPS = 16;
+/** Of the first batch of a large sweep: small, so that the engine has something to do soon. */
+const FIRST_ROWS = BATCH_ROWS / 4;
 
 export function createIngest(options: IngestOptions): Ingest {
   return new Ingester(options);
@@ -198,9 +200,9 @@ class Ingester implements Ingest {
       const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
       if (due.length === 0) break;
       const waiting = due.reduce((sum, place) => sum + ends.get(place)! - place.next, 0);
-      const sweep = () => this.#sweep(due, ends);
       // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
-      rows += await (waiting < 2 * BATCH_ROWS ? sweep() : this.#options.lake.narrow(sweep));
+      const sweep = () => this.#sweep(due, ends, FIRST_ROWS);
+      rows += await (waiting < 2 * BATCH_ROWS ? this.#sweep(due, ends, BATCH_ROWS) : this.#options.lake.narrow(sweep));
     }
     return rows;
   }
@@ -251,9 +253,13 @@ class Ingester implements Ingest {
     return ends;
   }
 
-  /** Batches of all due partitions: one is read while the one before it is committed, and one more loaded. */
-  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>): Promise<number> {
+  /**
+   * Batches of all due partitions: one is read while the one before it is committed, and one more loaded.
+   * @param firstRows of the first of them, while whose reading there is nothing to commit or load
+   */
+  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>, firstRows: number): Promise<number> {
     const line = new Line();
+    let most = firstRows;
     let rows = 0;
     const count = (fresh: number) => {
       rows += fresh;
@@ -263,8 +269,9 @@ class Ingester implements Ingest {
         if (!this.#held.has(place.partition)) continue;
         if (!place.inStep) rows += await place.catchUp();
         for (let from = place.next; ; ) {
-          const batch = await this.#take(place, from, ends.get(place)!);
+          const batch = await this.#take(place, from, Math.min(ends.get(place)!, from + most));
           if (!batch) break;
+          most = BATCH_ROWS;
           from = batch.next;
           await line
             .add((before) => this.#settle(place, batch, before, count))

@@ -17,7 +17,7 @@ import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, plannedSlot, recordId } from "../../pipelines/record/ids.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
 
-const ROWS = Number(process.argv[2] ?? 400_000);
+const ROWS = Number(process.argv[2] ?? 2_000_000);
 const PARTITIONS = Number(process.argv[3] ?? 4);
 const CAPS = 5_000;
 

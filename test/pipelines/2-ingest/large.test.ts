@@ -1,0 +1,57 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
+import { BATCH_ROWS } from "../../../pipelines/2-ingest/batch.ts";
+import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
+import { garbage, handshake } from "./records.ts";
+import { openTestWorld, PARTITIONS, type World } from "./world.ts";
+
+/**
+ * A pass over more than two full batches: read, committed and loaded beside each other, on one thread each. A sweep of
+ * that size begins with a small batch; every boundary between two batches is one where a record could be lost.
+ */
+const NAMES = 8;
+const RECORDS = 2 * BATCH_ROWS + 5_000;
+const FIRST = Date.parse("2025-01-01T00:00:00.000Z");
+
+let world: World;
+beforeAll(async () => {
+  world = await openTestWorld();
+  let batch: NewRecord[] = [];
+  for (let i = 0; i < RECORDS; i++) {
+    const time = new Date(FIRST + Math.floor(i / NAMES) * 60_000).toISOString();
+    batch.push(handshake(`large${i % NAMES}`, time, { terms: null }));
+    if (batch.length === MAX_BATCH || i === RECORDS - 1) {
+      await world.append(...batch);
+      batch = [];
+    }
+    if (i === BATCH_ROWS) await world.append(garbage("large0", "{"));
+  }
+});
+afterAll(() => world.close());
+
+const threads = async () => (await world.lake.all<{ n: bigint }>("SELECT current_setting('threads') AS n"))[0]!.n;
+
+test("every record once, whatever batch it fell into; the engine has its threads back", async () => {
+  const before = await threads();
+  expect(await world.ingest.pass()).toMatchObject({ rows: RECORDS });
+  expect(await threads()).toEqual(before);
+  const [found] = await world.lake.all(
+    `SELECT count(*)::INTEGER AS events, count(DISTINCT event_id)::INTEGER AS ids, (SELECT count(*) FROM samples)::INTEGER AS samples,
+       (SELECT sum(probes) FROM seen)::INTEGER AS probes FROM event`,
+  );
+  expect(found).toEqual({ events: RECORDS, ids: RECORDS, samples: RECORDS, probes: RECORDS });
+  const positions = await world.ingest.positions();
+  for (const topic of INGESTED) {
+    for (let partition = 0; partition < PARTITIONS; partition++) {
+      expect(positions[topic]?.[partition] ?? 0).toBe((await world.log.bounds(topic, partition)).end);
+    }
+  }
+  expect(await world.metrics.text()).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
+});
+
+test("a lake made from the chain of commits has the same rows", async () => {
+  const rows = "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM samples s";
+  const before = await world.lake.all(rows);
+  expect(await world.ingest.rebuild()).toEqual({ rows: RECORDS });
+  expect(await world.lake.all(rows)).toEqual(before);
+});
