@@ -133,33 +133,23 @@ const readPublic = async (config: Config): Promise<Store> =>
   tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
 
 /** Open what a publisher needs: the signing keys, and no secret that a wallet hangs on. @throws KeyFileError */
-export function openPublisherParts(config: Config, clock: Clock) {
-  const at = folders(config.data_dir);
-  const keys = loadKeys(at.keys);
-  const logger = createLogger(config.log_level);
-  return opening(async (keep, close) => ({
-    clock,
-    log: keep(await openLog(config, at.log, logger)),
-    privateStore: keep(await openStore(config, "private", at.private)),
-    publicStore: keep(await openStore(config, "public", at.public)),
-    keys,
-    logger,
-    metrics: createMetrics(),
-    close,
-  }));
-}
+export const openPublisherParts = (config: Config, clock: Clock) =>
+  openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys) });
 
 /** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
-export function openOwnerParts(config: Config, clock: Clock) {
+export const openOwnerParts = (config: Config, clock: Clock) =>
+  openWriting(config, clock, { ring: readRing(folders(config.data_dir).keys) });
+
+/** The log and both stores of a role that writes them, beside what it holds of the keys. */
+function openWriting<Held extends object>(config: Config, clock: Clock, held: Held) {
   const at = folders(config.data_dir);
-  const ring = readRing(at.keys);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     clock,
     log: keep(await openLog(config, at.log, logger)),
     privateStore: keep(await openStore(config, "private", at.private)),
     publicStore: keep(await openStore(config, "public", at.public)),
-    ring,
+    ...held,
     logger,
     metrics: createMetrics(),
     close,

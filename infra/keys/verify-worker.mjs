@@ -3,22 +3,9 @@
  * holds, job after job, 64 bytes of signature and the message; `ends` where each job ends; `keyOf` which of `keys` (raw
  * 32 bytes) it is under. Answers one byte a job: 1 when the signature holds.
  */
-import { createPublicKey, verify } from "node:crypto";
+import { verify } from "node:crypto";
 import { parentPort } from "node:worker_threads";
-
-const MAX_KEYS = 256;
-const keys = new Map();
-
-function keyFrom(raw) {
-  const x = Buffer.from(raw).toString("base64url");
-  let key = keys.get(x);
-  if (!key) {
-    key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" });
-    if (keys.size >= MAX_KEYS) keys.clear();
-    keys.set(x, key);
-  }
-  return key;
-}
+import { keyFrom } from "./raw-key.mjs";
 
 parentPort.on("message", ({ id, bytes, ends, keyOf, keys: raw }) => {
   const used = raw.map(keyFrom);

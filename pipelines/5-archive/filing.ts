@@ -121,6 +121,7 @@ async function sameCount(
     await rm(text, { force: true });
   }
 }
+
 /** The signed manifest: ours, or the one that a writer who died left there. @throws PublicConflict */
 async function manifestOf(
   { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,

@@ -4,10 +4,11 @@
  * and picks the leaves that the walk has to read; `cards` verifies the signatures of cards of a segment that was proven.
  * Memory is a window of the unpacked bytes, the hashes, and the packed bundles.
  */
-import { createPublicKey, hash, verify } from "node:crypto";
+import { hash, verify } from "node:crypto";
 import { parentPort } from "node:worker_threads";
 import { gzipSync } from "node:zlib";
 import binding from "zstd-napi/binding.js";
+import { keyFrom } from "../../infra/keys/raw-key.mjs";
 import { cardSpan, signedBytesOf } from "./card-cut.mjs";
 
 const WIDTH = 256;
@@ -148,20 +149,6 @@ function prove({ id, packed, want, first, maxLine, level }) {
   if (!root.equals(want)) throw new Bad(root.toString("hex"));
   held.set(id, bytes);
   return { hashes, tops, bundles, followed, bad };
-}
-
-const keys = new Map();
-const MAX_KEYS = 256;
-
-function keyFrom(raw) {
-  const x = Buffer.from(raw).toString("base64url");
-  let key = keys.get(x);
-  if (!key) {
-    key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" });
-    if (keys.size >= MAX_KEYS) keys.clear();
-    keys.set(x, key);
-  }
-  return key;
 }
 
 /** Cards from leaf `from` of the segment on that no key of their place signed, or that only the long way tells of. */
