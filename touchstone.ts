@@ -193,6 +193,7 @@ program
   .command("buckets")
   .description("make the two buckets of the settings, with policies and lifecycle, as an operator; docs/deploy.md")
   .requiredOption("--publisher <id>", "who writes the public bucket: an access key id, or an ARN with Amazon")
+  .requiredOption("--owner <id>", "who writes live tables and evidence there, and nothing else")
   .requiredOption("--pipeline <id>", "who reads and writes the private one")
   .addOption(json)
   .action(async (options) => (await import("./serving/commands/buckets.ts")).bucketsCommand(settings(), options));

@@ -1,10 +1,7 @@
 import { type Config, ConfigError } from "../../infra/config.ts";
-import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
+import { prepareBuckets, type Writers } from "../../infra/deploy/s3/prepare.ts";
 
-export interface BucketsOptions {
-  /** Who writes the public bucket, and who the private one: an access key id, or an ARN with Amazon. */
-  publisher: string;
-  pipeline: string;
+export interface BucketsOptions extends Writers {
   json?: boolean;
 }
 
@@ -23,12 +20,15 @@ const nameOf = (address: string | null, which: string): string => {
  * `stores.private_key_id` and `stores.private_key` are an operator's who may do that.
  * @throws ConfigError, and what the store says
  */
-export async function bucketsCommand(config: Config, { publisher, pipeline, json }: BucketsOptions): Promise<void> {
+export async function bucketsCommand(config: Config, { json, ...writers }: BucketsOptions): Promise<void> {
   const { stores } = config;
   if (stores.private_key_id === null || stores.private_key === null) {
     throw new ConfigError(["stores.private_key_id, stores.private_key: an operator's, who may make buckets"]);
   }
-  if (publisher === pipeline) throw new ConfigError(["publisher and pipeline have credentials of their own"]);
+  const { publisher, owner, pipeline } = writers;
+  if (new Set([publisher, owner, pipeline]).size < 3) {
+    throw new ConfigError(["publisher, owner and pipeline have credentials of their own"]);
+  }
   const operator = {
     endpoint: stores.endpoint,
     region: stores.region,
@@ -36,7 +36,7 @@ export async function bucketsCommand(config: Config, { publisher, pipeline, json
     key: stores.private_key,
   };
   const buckets = { public: nameOf(stores.public, "public"), private: nameOf(stores.private, "private") };
-  const missing = await prepareBuckets(operator, { ...buckets, publisher, pipeline });
+  const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline });
   if (json) {
     process.stdout.write(`${JSON.stringify({ ...buckets, missing })}\n`);
     return;

@@ -28,7 +28,7 @@ import { TRUST } from "../pipelines/4-publish/world.ts";
 import { Deployment } from "../pipelines/owners/deployment.ts";
 import { dayOf, PARTITIONS, placed, SELLERS } from "../pipelines/owners/records.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { type S3Server, startS3Server } from "./versitygw.ts";
+import { type S3Server, s3Settings, startS3Server } from "./versitygw.ts";
 
 /**
  * The archive over a real broker and a real S3 server: two owners by consumer group, one of which leaves between what it
@@ -197,7 +197,6 @@ describe("the archive over a real broker and a real store", () => {
   }, 900_000);
 
   test("touchstone budget answers from any machine with the public halves of the keys: of everybody's payments", async () => {
-    const { region, endpoint, accessKeyId, secretAccessKey } = place.privateStore;
     const data = join(dir, "operator");
     makeKeys(data, new Date("2026-10-01T00:00:00.000Z"));
     const config = loadConfig(undefined, {
@@ -207,12 +206,7 @@ describe("the archive over a real broker and a real store", () => {
       TOUCHSTONE_STORES_PRIVATE: "s3://private",
       // Nothing was published there: other keys than the test's sign what is.
       TOUCHSTONE_STORES_PUBLIC: "s3://public/nowhere",
-      TOUCHSTONE_STORES_REGION: region,
-      TOUCHSTONE_STORES_ENDPOINT: endpoint!,
-      TOUCHSTONE_STORES_PRIVATE_KEY_ID: accessKeyId,
-      TOUCHSTONE_STORES_PRIVATE_KEY: secretAccessKey,
-      TOUCHSTONE_STORES_PUBLIC_KEY_ID: accessKeyId,
-      TOUCHSTONE_STORES_PUBLIC_KEY: secretAccessKey,
+      ...s3Settings(place.privateStore),
     });
     const write = vi.spyOn(process.stdout, "write").mockReturnValue(true);
     let report: BudgetReport;

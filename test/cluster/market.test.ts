@@ -12,7 +12,7 @@ import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { DESERVED } from "../flow/deserved.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { type S3Server, startS3Server } from "./versitygw.ts";
+import { type S3Server, s3Settings, startS3Server } from "./versitygw.ts";
 
 /** The whole market with its log in a real Kafka and its stores in a real S3: the same letters, the same proof. */
 let kafka: KafkaCluster;
@@ -23,7 +23,7 @@ let result: MarketLetters;
 beforeAll(async () => {
   [kafka, s3] = [await startKafka(), await startS3Server()];
   dir = await mkdtemp(join(tmpdir(), "cluster-market-"));
-  const { endpoint, region, accessKeyId, secretAccessKey } = await s3.place("private");
+  const place = await s3.place("private");
   await s3.place("public");
   const where = [
     "--log",
@@ -40,12 +40,7 @@ beforeAll(async () => {
     TOUCHSTONE_KAFKA_CREATE: "true",
     TOUCHSTONE_KAFKA_REPLICAS: "1",
     TOUCHSTONE_KAFKA_MIN_IN_SYNC: "1",
-    TOUCHSTONE_STORES_REGION: region,
-    TOUCHSTONE_STORES_ENDPOINT: endpoint!,
-    TOUCHSTONE_STORES_PRIVATE_KEY_ID: accessKeyId,
-    TOUCHSTONE_STORES_PRIVATE_KEY: secretAccessKey,
-    TOUCHSTONE_STORES_PUBLIC_KEY_ID: accessKeyId,
-    TOUCHSTONE_STORES_PUBLIC_KEY: secretAccessKey,
+    ...s3Settings(place),
   });
   const ended = await run.ended;
   expect(ended, ended.stderr).toMatchObject({ code: 0 });

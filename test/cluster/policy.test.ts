@@ -1,8 +1,3 @@
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { mkdirSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { systemClock } from "../../infra/clock.ts";
 import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
@@ -10,54 +5,30 @@ import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { SourceDown } from "../../pipelines/mirror/errors.ts";
 import { HttpSource } from "../../pipelines/mirror/http-source.ts";
 import { StoreSource } from "../../pipelines/mirror/store-source.ts";
-import { freePort } from "./ports.ts";
-import { untilUp, versitygw } from "./versitygw.ts";
+import { startGateway } from "./versitygw.ts";
 
 /** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */
 const ROOT = { keyId: "root", key: "root-secret" };
-const USERS = { publisher: "publisher-secret", pipeline: "pipeline-secret" };
-const NAMES = { public: "ts-public", private: "ts-private", publisher: "publisher", pipeline: "pipeline" };
+const USERS = { publisher: "publisher-secret", owner: "owner-secret", pipeline: "pipeline-secret" };
+const NAMES = {
+  ...{ public: "ts-public", private: "ts-private" },
+  ...{ publisher: "publisher", owner: "owner", pipeline: "pipeline" },
+};
 
-let dir: string;
+let server: Awaited<ReturnType<typeof startGateway>>;
 let url: string;
-let server: ChildProcess;
 let missing: string[];
 
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "policy-"));
-  for (const name of ["data", "iam"]) mkdirSync(join(dir, name));
-  const port = await freePort();
-  url = `http://127.0.0.1:${port}`;
-  const env = { ...process.env, ROOT_ACCESS_KEY: ROOT.keyId, ROOT_SECRET_KEY: ROOT.key };
-  const args = ["--port", `127.0.0.1:${port}`, "--quiet", "--iam-dir", join(dir, "iam"), "posix", join(dir, "data")];
-  server = spawn(versitygw(), args, { env, stdio: ["ignore", "ignore", "inherit"] });
-  await untilUp(url, server);
-  for (const [user, secret] of Object.entries(USERS)) {
-    const admin = ["admin", "--access", ROOT.keyId, "--secret", ROOT.key, "--endpoint-url", url];
-    const made = spawnSync(versitygw(), [
-      ...admin,
-      "create-user",
-      "--access",
-      user,
-      "--secret",
-      secret,
-      "--role",
-      "user",
-    ]);
-    expect(made.status, String(made.stderr)).toBe(0);
-  }
+  server = await startGateway(ROOT, USERS);
+  url = server.url;
   const operator = { endpoint: url, region: "us-east-1", ...ROOT };
   missing = await prepareBuckets(operator, NAMES);
   // Twice is as good as once.
   expect(await prepareBuckets(operator, NAMES)).toEqual(missing);
 });
 
-afterAll(async () => {
-  const gone = new Promise((resolve) => server.once("exit", resolve));
-  server.kill("SIGKILL");
-  await gone;
-  await rm(dir, { recursive: true, force: true });
-});
+afterAll(() => server.stop());
 
 const open = (user: keyof typeof USERS, bucket: string, probe = true) =>
   openS3Store(
@@ -89,6 +60,24 @@ it("the publisher passes the probe, writes what is public, and deletes only what
   expect(await store.head(PARTIAL)).toBeNull();
   expect(await store.head(SEGMENT)).not.toBeNull();
   await store.close();
+});
+
+it("owners pass the probe, write their tables and evidence, and can neither publish nor take anything away", async () => {
+  const store = await open("owner", NAMES.public);
+  const theirs = ["live/1.1.arrow", "evidence/2026-11-01/00.0123456789abcdef.ndjson.zst"];
+  for (const key of theirs) expect(await store.create(key, Buffer.from(key))).toEqual({ result: "created" });
+  const view = "live/view.json";
+  expect(await store.swap(view, Buffer.from("{}"), null)).toMatchObject({ result: "swapped" });
+  expect((await store.list("live/")).map(({ key }) => key)).toEqual(["live/1.1.arrow", view]);
+  for (const key of ["segment/1.ndjson.zst", "archive/x.json", "tile/0/001", "keys/9.json", "hint/index.json"]) {
+    await expect(store.create(key, Buffer.from("x")), key).rejects.toThrow();
+  }
+  const head = (await store.head("checkpoint"))!;
+  await expect(store.swap("checkpoint", Buffer.from("forged"), head.etag)).rejects.toThrow();
+  for (const key of [...theirs, "checkpoint"]) await expect(store.delete(key), key).rejects.toThrow();
+  expect(String(Buffer.from((await store.get("checkpoint"))!.bytes))).toBe("next");
+  await store.close();
+  await expect(open("owner", NAMES.private)).rejects.toThrow();
 });
 
 it("anybody reads what is public, as a mirror does, and writes or lists nothing", async () => {

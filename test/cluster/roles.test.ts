@@ -14,8 +14,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/parts.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { freePort } from "./ports.ts";
-import { untilUp, versitygw } from "./versitygw.ts";
+import { startGateway } from "./versitygw.ts";
 
 /**
  * Every role of the pipeline as its own process with the least that it may have: keys, secrets and credentials of a real
@@ -23,7 +22,7 @@ import { untilUp, versitygw } from "./versitygw.ts";
  */
 const ROOT = new URL("../..", import.meta.url).pathname;
 const PARTITIONS = 2;
-const USERS = { publisher: "publisher-secret", pipeline: "pipeline-secret" };
+const USERS = { publisher: "publisher-secret", owner: "owner-secret", pipeline: "pipeline-secret" };
 const OPERATOR = { keyId: "root", key: "root-secret" };
 
 type Name = "observe" | "own" | "publish" | "waits";
@@ -36,8 +35,7 @@ interface Running {
 
 let dir: string;
 let kafka: KafkaCluster;
-let s3: ChildProcess;
-let s3Url: string;
+let s3: Awaited<ReturnType<typeof startGateway>>;
 const running = new Map<Name, Running>();
 
 beforeAll(async () => {
@@ -46,23 +44,11 @@ beforeAll(async () => {
   const logger = createLogger("silent");
   const place = { brokers: kafka.brokers, prefix: "roles" };
   await (await openKafkaLog(place, { logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })).close();
-  const port = await freePort();
-  s3Url = `http://127.0.0.1:${port}`;
-  for (const name of ["data", "iam", "keys"]) mkdirSync(join(dir, name), { mode: 0o700 });
-  const env = { ...process.env, ROOT_ACCESS_KEY: OPERATOR.keyId, ROOT_SECRET_KEY: OPERATOR.key };
-  const args = ["--port", `127.0.0.1:${port}`, "--quiet", "--iam-dir", join(dir, "iam"), "posix", join(dir, "data")];
-  s3 = spawn(versitygw(), args, { env, stdio: ["ignore", "ignore", "inherit"] });
-  await untilUp(s3Url, s3);
-  for (const [user, secret] of Object.entries(USERS)) {
-    const admin = ["admin", "--access", OPERATOR.keyId, "--secret", OPERATOR.key, "--endpoint-url", s3Url];
-    const made = spawnSync(versitygw(), [
-      ...admin,
-      ...["create-user", "--access", user, "--secret", secret, "--role", "user"],
-    ]);
-    expect(made.status, String(made.stderr)).toBe(0);
-  }
-  const names = { public: "ts-public", private: "ts-private", publisher: "publisher", pipeline: "pipeline" };
-  await prepareBuckets({ endpoint: s3Url, region: "us-east-1", ...OPERATOR }, names);
+  s3 = await startGateway(OPERATOR, USERS);
+  mkdirSync(join(dir, "keys"), { mode: 0o700 });
+  const names = { public: "ts-public", private: "ts-private" };
+  const writers = { publisher: "publisher", owner: "owner", pipeline: "pipeline" };
+  await prepareBuckets({ endpoint: s3.url, region: "us-east-1", ...OPERATOR }, { ...names, ...writers });
   createSecret(join(dir, "keys"), OBSERVER_SECRET);
   keygen(join(dir, "keys"), new Date(Date.now() - 86_400_000));
 }, 900_000);
@@ -70,9 +56,7 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const name of [...running.keys()]) await end(name, "SIGKILL");
   await kafka?.stop();
-  const gone = new Promise((resolve) => s3.once("exit", resolve));
-  s3.kill("SIGKILL");
-  await gone;
+  await s3?.stop();
   await rm(dir, { recursive: true, force: true });
 });
 
@@ -81,6 +65,11 @@ const FILES: Record<Name, readonly string[]> = {
   observe: [`${OBSERVER_SECRET}.secret`],
   own: [],
   ...{ publish: ["cards", "log", "witness", "answers"], waits: ["cards", "log", "witness", "answers"] },
+};
+
+/** By whose credentials it writes the public bucket. */
+const WRITERS: Record<Name, "publisher" | "owner" | null> = {
+  ...{ observe: null, own: "owner", publish: "publisher", waits: "publisher" },
 };
 
 async function begin(name: Name, command: string): Promise<void> {
@@ -92,8 +81,8 @@ async function begin(name: Name, command: string): Promise<void> {
   for (const file of listing.filter((one) => FILES[name].some((start) => one.startsWith(start)))) {
     copyFileSync(join(dir, "keys", file), join(keys, file));
   }
-  const proxy = await startFaultProxy(s3Url);
-  const writes = name !== "observe";
+  const proxy = await startFaultProxy(s3.url);
+  const writer = WRITERS[name];
   const env = {
     ...process.env,
     TOUCHSTONE_DATA_DIR: data,
@@ -104,7 +93,7 @@ async function begin(name: Name, command: string): Promise<void> {
     TOUCHSTONE_STORES_PRIVATE_KEY_ID: "pipeline",
     TOUCHSTONE_STORES_PRIVATE_KEY: USERS.pipeline,
     TOUCHSTONE_STORES_PUBLIC: "s3://ts-public",
-    ...(writes ? { TOUCHSTONE_STORES_PUBLIC_KEY_ID: "publisher", TOUCHSTONE_STORES_PUBLIC_KEY: USERS.publisher } : {}),
+    ...(writer ? { TOUCHSTONE_STORES_PUBLIC_KEY_ID: writer, TOUCHSTONE_STORES_PUBLIC_KEY: USERS[writer] } : {}),
     // A chain that nobody is at: nothing is paid here.
     ...(name === "observe" ? { TOUCHSTONE_CHAIN_RPC_URL: "http://127.0.0.1:1" } : {}),
     TOUCHSTONE_STATUS_PORT: "0",

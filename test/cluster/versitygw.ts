@@ -31,23 +31,51 @@ export interface S3Server {
   stop(): Promise<void>;
 }
 
-/** A real S3 server (versitygw over a folder) on a free port. */
-export async function startS3Server(): Promise<S3Server> {
+interface Gateway {
+  url: string;
+  /** SIGKILL; its folder goes too. */
+  stop(): Promise<void>;
+}
+
+interface Root {
+  keyId: string;
+  key: string;
+}
+
+/** versitygw over a folder of its own, on a free port. @param users by id, with their secrets; they may do nothing yet */
+export async function startGateway(root: Root, users: Readonly<Record<string, string>> = {}): Promise<Gateway> {
   const binary = versitygw();
   const dir = await mkdtemp(join(tmpdir(), "versitygw-"));
-  await mkdir(join(dir, "data"));
+  for (const name of ["data", "iam"]) await mkdir(join(dir, name));
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const env = {
-    ...process.env,
-    ROOT_ACCESS_KEY: CREDENTIALS.accessKeyId,
-    ROOT_SECRET_KEY: CREDENTIALS.secretAccessKey,
-  };
-  const args = ["--port", `127.0.0.1:${port}`, "--quiet", "posix", join(dir, "data")];
+  const env = { ...process.env, ROOT_ACCESS_KEY: root.keyId, ROOT_SECRET_KEY: root.key };
+  const args = ["--port", `127.0.0.1:${port}`, "--quiet", "--iam-dir", join(dir, "iam"), "posix", join(dir, "data")];
   const server: ChildProcess = spawn(binary, args, { env, stdio: ["ignore", "ignore", "inherit"] });
+  await untilUp(url, server);
+  for (const [user, secret] of Object.entries(users)) {
+    const admin = ["admin", "--access", root.keyId, "--secret", root.key, "--endpoint-url", url];
+    const making = ["create-user", "--access", user, "--secret", secret, "--role", "user"];
+    const { status, stderr } = spawnSync(binary, [...admin, ...making], { encoding: "utf8" });
+    if (status !== 0) throw new Error(`versitygw makes no user ${user}: ${stderr}`);
+  }
+  return {
+    url,
+    async stop() {
+      const gone = new Promise((resolve) => server.once("exit", resolve));
+      server.kill("SIGKILL");
+      await gone;
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A real S3 server of one user, who may do everything. */
+export async function startS3Server(): Promise<S3Server> {
+  const { accessKeyId: keyId, secretAccessKey: key } = CREDENTIALS;
+  const { url, stop } = await startGateway({ keyId, key });
   const client = new S3Client({ endpoint: url, region: "us-east-1", forcePathStyle: true, credentials: CREDENTIALS });
   const made = new Set<string>();
-  await untilUp(url, server);
   return {
     url,
     async place(bucket, prefix = "") {
@@ -57,15 +85,22 @@ export async function startS3Server(): Promise<S3Server> {
     },
     async stop() {
       client.destroy();
-      const gone = new Promise((resolve) => server.once("exit", resolve));
-      server.kill("SIGKILL");
-      await gone;
-      await rm(dir, { recursive: true, force: true });
+      await stop();
     },
   };
 }
 
-export async function untilUp(url: string, server: ChildProcess): Promise<void> {
+/** One user for both buckets of a run, as settings in the environment. */
+export const s3Settings = ({ region, endpoint, accessKeyId, secretAccessKey }: S3Place): Record<string, string> => ({
+  TOUCHSTONE_STORES_REGION: region,
+  TOUCHSTONE_STORES_ENDPOINT: endpoint!,
+  TOUCHSTONE_STORES_PRIVATE_KEY_ID: accessKeyId,
+  TOUCHSTONE_STORES_PRIVATE_KEY: secretAccessKey,
+  TOUCHSTONE_STORES_PUBLIC_KEY_ID: accessKeyId,
+  TOUCHSTONE_STORES_PUBLIC_KEY: secretAccessKey,
+});
+
+async function untilUp(url: string, server: ChildProcess): Promise<void> {
   for (let tries = 0; tries < 200 && server.exitCode === null; tries++) {
     if (await fetch(url).catch(() => null)) return;
     await new Promise((resolve) => setTimeout(resolve, 50));

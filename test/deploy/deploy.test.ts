@@ -84,10 +84,17 @@ describe("compose.yaml", () => {
     expect(holders.map(([name]) => name).sort()).toEqual(["buckets", "observer", "owner", "publisher"]);
     const writers = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PUBLIC_KEY);
     expect(writers.map(([name]) => name).sort()).toEqual(["owner", "publisher"]);
-    for (const name of ["owner", "publisher"]) {
+    const idsOf = (name: string) => {
       const { TOUCHSTONE_STORES_PRIVATE_KEY_ID: own, TOUCHSTONE_STORES_PUBLIC_KEY_ID: other } =
         services[name]!.environment!;
-      expect(own).not.toBe(other);
+      return [own, other];
+    };
+    expect(new Set([...idsOf("owner"), ...idsOf("publisher")])).toEqual(new Set(["pipeline", "owner", "publisher"]));
+    // Those that the policies speak of, and that the store is told of.
+    const [, ...words] = services.buckets!.command!;
+    expect(words).toEqual(["publisher", "owner", "pipeline"].flatMap((user) => [`--${user}`, user]));
+    for (const user of ["publisher", "owner", "pipeline"]) {
+      expect(services.users!.entrypoint![2]).toContain(`${user}:$$${user.toUpperCase()}_SECRET`);
     }
     expect(services.replica!.volumes).toEqual(["answer-keys:/data/keys:ro"]);
   });
@@ -241,7 +248,7 @@ describe("bucket policies", () => {
     Action: string[];
     Resource: string[];
   }
-  const names = { public: "pub", private: "priv", publisher: "PUB", pipeline: "PIPE" };
+  const names = { public: "pub", private: "priv", publisher: "PUB", owner: "OWN", pipeline: "PIPE" };
   const of = (which: "public" | "private") => JSON.parse(policyOf(which, names)).Statement as Statement[];
   const fits = (pattern: string, text: string): boolean =>
     new RegExp(`^${pattern.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*")}$`).test(text);
@@ -265,15 +272,19 @@ describe("bucket policies", () => {
     ...{ indexList: "index/12.json", indexShard: `index/shard/${sha}.ndjson.zst` },
   };
 
-  test.each(Object.entries(KEYS))("%s: anybody reads it, the publisher alone writes it", (kind, key) => {
-    expect(key).toMatch(OBJECTS[kind as keyof typeof OBJECTS].pattern);
-    expect(may("public", "nobody", "s3:GetObject", key)).toBe(true);
-    expect(may("public", "PUB", "s3:PutObject", key)).toBe(true);
-    for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:PutObject", key)).toBe(false);
-    for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
-    const expires = key.includes(".p/") || key.startsWith("live/");
-    expect(may("public", "PUB", "s3:DeleteObject", key)).toBe(expires);
-  });
+  test.each(Object.entries(KEYS))(
+    "%s: anybody reads it, the publisher writes it, owners their own kinds",
+    (kind, key) => {
+      expect(key).toMatch(OBJECTS[kind as keyof typeof OBJECTS].pattern);
+      expect(may("public", "nobody", "s3:GetObject", key)).toBe(true);
+      expect(may("public", "PUB", "s3:PutObject", key)).toBe(true);
+      for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:PutObject", key)).toBe(false);
+      expect(may("public", "OWN", "s3:PutObject", key)).toBe(/^(?:live|evidence)\//.test(key));
+      for (const who of ["nobody", "PIPE", "OWN"]) expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
+      const expires = key.includes(".p/") || key.startsWith("live/");
+      expect(may("public", "PUB", "s3:DeleteObject", key)).toBe(expires);
+    },
+  );
 
   test("what is not public is read by nobody, and the private bucket by the pipeline alone", () => {
     const keys = [
@@ -286,7 +297,8 @@ describe("bucket policies", () => {
     for (const key of [...keys, "lake/1/asks/0/data/0-9-abcdef01.parquet"]) {
       expect(may("public", "nobody", "s3:GetObject", key)).toBe(false);
       expect(may("public", "PUB", "s3:PutObject", key)).toBe(false);
-      for (const who of ["nobody", "PUB"]) {
+      expect(may("public", "OWN", "s3:PutObject", key)).toBe(false);
+      for (const who of ["nobody", "PUB", "OWN"]) {
         for (const action of ["s3:GetObject", "s3:PutObject"]) expect(may("private", who, action, key)).toBe(false);
       }
       expect(may("private", "PIPE", "s3:PutObject", key)).toBe(true);

@@ -16,12 +16,20 @@ export interface Operator {
   key: string;
 }
 
-/** Names of the buckets, and who writes them: an access key id, or an ARN with Amazon. */
-export interface Buckets {
+/** Who writes the buckets, each an access key id, or an ARN with Amazon. */
+export interface Writers {
+  /** All that is public. */
+  publisher: string;
+  /** Public tables and evidence of its partitions, and nothing else there. */
+  owner: string;
+  /** The private bucket: observers, owners and publishers alike. */
+  pipeline: string;
+}
+
+/** Names of the buckets, and who writes them. */
+export interface Buckets extends Writers {
   public: string;
   private: string;
-  publisher: string;
-  pipeline: string;
 }
 
 const read = (name: string): string => readFileSync(new URL(name, import.meta.url), "utf8");
@@ -31,6 +39,7 @@ export const policyOf = (which: "public" | "private", buckets: Buckets): string 
   read(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which])
     .replaceAll('"PUBLISHER"', JSON.stringify(buckets.publisher))
+    .replaceAll('"OWNER"', JSON.stringify(buckets.owner))
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
 
 /** What a store may say to what it has not: some have no lifecycle and no access block. */
