@@ -9,7 +9,7 @@ import { type CheckpointKeys, publishCheckpoint } from "./head.ts";
 import { type Hinted, writeHints } from "./hints.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { grow } from "./live.ts";
-import { finish, headOf, headText, type Live, MAX_LOST, recover } from "./recover.ts";
+import { finish, follow, headOf, headText, type Live, MAX_LOST, recover } from "./recover.ts";
 
 export interface CommitterOptions {
   privateStore: Store;
@@ -119,6 +119,17 @@ export class Committer {
     return true;
   }
 
+  /**
+   * Fold what others have published, and write nothing: for a publisher that waits, so that it has little left to read when
+   * its turn comes. The proof that all of it goes together is asked when it goes on from there.
+   */
+  follow(): Promise<void> {
+    return this.#alone(async () => {
+      await this.#forgetIfBehind();
+      if (!this.#live) await follow(this.options, this.#fold);
+    });
+  }
+
   /** One at a time; whatever throws leaves nothing in memory that the stores do not say. */
   #alone<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#queue.then(async () => {
@@ -160,7 +171,7 @@ export class Committer {
     this.#known = generation.n;
     for (const draft of kept.flat()) metrics.count("touchstone_leaves_published_total", { kind: draft.kind });
     if (await finish(this.options, generation, growth)) {
-      for (const entry of entries) this.#fold.apply(JSON.parse(entry.toString("utf8")) as Leaf);
+      for (const entry of entries) this.#fold.apply(JSON.parse(entry.toString("utf8")) as Leaf, entry);
       this.#live = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hinted);
     } else {

@@ -1,4 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
+import { cardTextOf } from "../record/card-cut.mjs";
 import type { CorrectionLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
@@ -104,8 +105,11 @@ export class PublishedFold {
   /** Told of each endpoint that a leaf changes, before it does. */
   onChange: ((cap: string) => void) | null = null;
 
-  /** @throws Error when a leaf is not the next one: its index or its seq leaves a gap. */
-  apply(leaf: Leaf): void {
+  /**
+   * @param entry the leaf's bytes, where the caller has them: the card is cut out of them then, not printed again
+   * @throws Error when a leaf is not the next one: its index or its seq leaves a gap.
+   */
+  apply(leaf: Leaf, entry?: Buffer): void {
     const seq = this.nextSeq.get(leaf.kind) ?? 0;
     if (leaf.index !== this.size || leaf.seq !== seq) {
       throw new Error(`leaf ${leaf.kind} ${leaf.index}/${leaf.seq} is not the next one (${this.size}/${seq})`);
@@ -115,7 +119,7 @@ export class PublishedFold {
     this.newest = leaf.at;
     switch (leaf.kind) {
       case "grade":
-        this.#grade(leaf);
+        this.#grade(leaf, entry);
         return;
       case "listing":
         this.archive.listing(leaf);
@@ -177,7 +181,7 @@ export class PublishedFold {
     return known;
   }
 
-  #grade(leaf: GradeLeaf): void {
+  #grade(leaf: GradeLeaf, entry: Buffer | undefined): void {
     this.evidence.grade(leaf);
     this.archive.grade(leaf);
     const cap = this.#cap(leaf.card.capability_id);
@@ -197,7 +201,7 @@ export class PublishedFold {
       raw_band: leaf.raw_band,
       headline: leaf.headline,
       why: leaf.why,
-      text: canonicalText(leaf.card),
+      text: (entry && cardTextOf(entry)) ?? canonicalText(leaf.card),
     });
     cap.computedAt = leaf.card.computed_at;
     cap.day = leaf.day;

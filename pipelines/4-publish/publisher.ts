@@ -87,6 +87,11 @@ export class Publisher {
     await this.#committer.before();
   }
 
+  /** Read on what another publisher publishes, and write nothing: {@link start} has little left to read then. */
+  follow(): Promise<void> {
+    return this.#committer.follow();
+  }
+
   /** What is published, folded. Changes in place with every publication. */
   get published(): PublishedFold {
     return this.#committer.fold;

@@ -1,7 +1,6 @@
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
-import { cardSpan } from "../mirror/card-signatures.ts";
 import type { Source } from "../mirror/source.ts";
-import type { Leaf } from "../record/leaf.ts";
+import { cardTextOf } from "../record/card-cut.mjs";
 import type { Finding } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { IndexAudit } from "./indexes.ts";
@@ -35,7 +34,7 @@ export class LogReading {
     const leaf = await this.rules.add(entry);
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
-    await this.#indexes.add(leaf, this.rules.jwks, cardTextOf(leaf, entry));
+    await this.#indexes.add(leaf, this.rules.jwks, cardTextOf(entry) ?? undefined);
     if (this.#fault) return;
     await this.#gathering.add(leaf).catch((error: unknown) => {
       this.#fault = { error };
@@ -74,9 +73,4 @@ export class LogReading {
   get findings(): Finding[] {
     return [...this.rules.findings, ...(this.#sound ? this.#indexes.findings : [])];
   }
-}
-
-function cardTextOf(leaf: Leaf, entry: Buffer): string | undefined {
-  const span = leaf.kind === "grade" ? cardSpan(entry) : null;
-  return span ? entry.toString("utf8", span.start, span.end) : undefined;
 }

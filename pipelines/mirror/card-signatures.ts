@@ -2,11 +2,9 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import { isUsableKey } from "../../infra/keys/point.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
 import type { SignedBytes, VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { signedBytesOf, type Vouching } from "../record/card-cut.mjs";
 import type { GradeLeaf } from "../record/leaf.ts";
-import { cardSpan, signedBytesOf, type Vouching } from "./card-cut.mjs";
 import { refuseUnsigned } from "./objects.ts";
-
-export { cardSpan };
 
 /** Cards in one batch, and batches on their way at once for each thread. */
 const BATCH = 512;

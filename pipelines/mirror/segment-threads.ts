@@ -2,8 +2,8 @@ import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 import { bundleLevel } from "../../infra/tree/bundle.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
+import type { Vouching } from "../record/card-cut.mjs";
 import { MAX_LEAF_BYTES } from "../record/leaf.ts";
-import type { Vouching } from "./card-cut.mjs";
 
 /** A leaf of a segment, by its number in it. */
 export interface SegmentLeaf {

@@ -9,7 +9,7 @@ import { parentPort } from "node:worker_threads";
 import { gzipSync } from "node:zlib";
 import binding from "zstd-napi/binding.js";
 import { keyFrom } from "../../infra/keys/raw-key.mjs";
-import { cardSpan, signedBytesOf } from "./card-cut.mjs";
+import { cardSpan, signedBytesOf } from "../record/card-cut.mjs";
 
 const WIDTH = 256;
 const LEAVES = WIDTH * WIDTH;

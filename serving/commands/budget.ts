@@ -38,7 +38,7 @@ async function publishedOf({ config, keys, publicStore }: Parts): Promise<Publis
   const head = await readCheckpoint(publicStore, trustOf(originOf(config.base_url), keys.ring, systemClock.now()));
   if (!head) return fold;
   const reader = await RecordReader.open(publicStore, head);
-  for await (const { leaf } of reader.leaves(0, head.size)) fold.apply(leaf);
+  for await (const { leaf, bytes } of reader.leaves(0, head.size)) fold.apply(leaf, bytes);
   return fold;
 }
 

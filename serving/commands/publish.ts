@@ -39,7 +39,8 @@ async function turn(all: Publishers): Promise<void> {
   status.pulse.is(active ? "publishing" : "waiting");
   status.pulse.needs(...(active ? ACTIVE_WORKS : []));
   if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
-  if (!active) return;
+  // Who waits reads on, so that it takes over at once.
+  if (!active) return publisher.follow();
   if (!before) {
     await publishing.start();
     // What the tree had before is not ours to date.

@@ -1,6 +1,6 @@
 /**
- * Cuts what was signed out of a grade leaf in RFC 8785 form, without printing the card again. Plain JavaScript, so that
- * the threads of segment-threads.ts read it too.
+ * Cuts the card, and what was signed, out of a grade leaf in RFC 8785 form, without printing it again. Plain JavaScript, so
+ * that the threads of mirror/segment-threads.ts read it too.
  */
 
 const CARD = Buffer.from('"card":{');
@@ -12,6 +12,12 @@ export function cardSpan(entry) {
   const start = entry.indexOf(CARD) + CARD.length - 1;
   const end = entry.lastIndexOf(AFTER) + 1;
   return start >= CARD.length && end > start ? { start, end } : null;
+}
+
+/** RFC 8785 text of the card in a grade leaf of that form, or null where these bytes are none. */
+export function cardTextOf(entry) {
+  const span = cardSpan(entry);
+  return span && entry.toString("utf8", span.start, span.end);
 }
 
 /** What to verify of a card, or null where only the long way tells. `keyOf` finds a judged key by its kid. */

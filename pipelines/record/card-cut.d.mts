@@ -8,6 +8,7 @@ export interface Vouching {
 }
 
 export function cardSpan(entry: Buffer): { start: number; end: number } | null;
+export function cardTextOf(entry: Buffer): string | null;
 export function signedBytesOf(
   entry: Buffer,
   card: unknown,
