@@ -1,11 +1,11 @@
 import { verdictOf } from "../../fixtures/market/sellers/flaky.ts";
 import { creptTo } from "../../fixtures/market/sellers/price-creeper.ts";
-import type { Sample } from "../../pipelines/3-grade/sample.ts";
+import { KNOCK as ANSWERED, PAID as DELIVERED, type Row } from "../pipelines/3-grade/rows.ts";
+
+export type { Row };
 
 /** Days of the past that the market's demo lives through, today included. */
 const DAYS = 40;
-
-export type Row = Omit<Sample, "obs_id" | "t" | "w">;
 
 /** What a seller does, as the observer would record it: a free knock, or a planned payment. */
 export interface Behaviour {
@@ -20,34 +20,8 @@ export interface Model {
   open(): Behaviour;
 }
 
-const KNOCK: Row = {
-  kind: 0,
-  payer: null,
-  fault: null,
-  live: true,
-  honest: true,
-  settled: false,
-  delivered: null,
-  refunded: false,
-  delivery: null,
-  outcome: null,
-  schema_ok: null,
-  latency_ms: 20,
-  price: 0.01,
-  input: null,
-  response_sha256: null,
-  pay_to: "0xaa",
-};
-const PAID: Row = {
-  ...KNOCK,
-  kind: 1,
-  settled: true,
-  delivered: true,
-  delivery: 1,
-  outcome: 1,
-  schema_ok: true,
-  input: "known_answer",
-};
+const KNOCK: Row = { ...ANSWERED, latency_ms: 20 };
+const PAID: Row = { ...DELIVERED, latency_ms: 20 };
 const NOTHING: Row = { ...PAID, delivered: false, delivery: null, outcome: 0, schema_ok: null };
 const ERROR_PAGE: Row = { ...NOTHING, settled: false };
 

@@ -9,16 +9,14 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log, NewRecord } from "../../../infra/log/log.ts";
-import { createEvmRail } from "../../../infra/rails/evm.ts";
-import { createLocalWallets } from "../../../infra/rails/wallets.ts";
-import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { createObserver, type Observer, type SpanReport } from "../../../pipelines/1-observe/observer.ts";
+import type { Observer, SpanReport } from "../../../pipelines/1-observe/observer.ts";
 import { planDay } from "../../../pipelines/1-observe/plan.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { Envelope } from "../../../pipelines/record/envelope.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { dayOf } from "../../../pipelines/record/time.ts";
 import { END, START } from "./day.ts";
+import { marketObserver } from "./market-observer.ts";
 import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
 
 /** The real log, and beside it what was confirmed, so that the record can be looked at without a lake. */
@@ -45,30 +43,12 @@ let report: SpanReport;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "observe-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
-  const { rpcUrl, asset, chainId, control, catalogue, newcomers } = world.info;
+  const { catalogue, newcomers } = world.info;
   real = await openEmbeddedLog(join(dir, "log"), { partitions: 1 });
   log = new Tee(real);
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const memory = new LogMemory(log);
-  observer = createObserver({
-    log,
-    egress,
-    rail: createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 }),
-    wallets: createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, 3) }),
-    clock: new FixedClock(START),
-    memory,
-    logger: createLogger("silent"),
-    metrics: createMetrics(),
-    config: {
-      producer: "test",
-      controlUrl: control,
-      caps: CAPS,
-      spentBefore: 0n,
-      hostsAtOnce: 24,
-      secret: Buffer.alloc(32, 1),
-      settlePollMs: [20],
-    },
-  });
+  observer = marketObserver(world.info, { log, egress, clock: new FixedClock(START), memory, seed: 3 });
   await observer.recover();
   await observer.intakeCatalogue(catalogue);
   for (const { url, days } of newcomers) if (days > 1) await observer.intakeCatalogue(url);

@@ -7,13 +7,10 @@ import { startWorld, type World } from "../../../fixtures/market/world.ts";
 import { LapsedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
-import { createEvmRail } from "../../../infra/rails/evm.ts";
-import { createLocalWallets } from "../../../infra/rails/wallets.ts";
-import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { createObserver } from "../../../pipelines/1-observe/observer.ts";
 import { planDay } from "../../../pipelines/1-observe/plan.ts";
 import type { BodyOf, RecordType } from "../../../pipelines/record/bodies.ts";
 import { END, START, salt } from "./day.ts";
+import { marketObserver } from "./market-observer.ts";
 import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
 
 /** The sellers that speak something else than plain x402, on the real market: a day of knocks and paid calls. */
@@ -27,28 +24,10 @@ const log = new FakeLog();
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "tongues-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
-  const { rpcUrl, asset, chainId, control, catalogue, newcomers, sellers } = world.info;
+  const { catalogue, newcomers, sellers } = world.info;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const memory = new LogMemory(log);
-  const observer = createObserver({
-    log,
-    egress,
-    rail: createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 }),
-    wallets: createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, 5) }),
-    clock: new LapsedClock(START),
-    memory,
-    logger: createLogger("silent"),
-    metrics: createMetrics(),
-    config: {
-      producer: "test",
-      controlUrl: control,
-      caps: CAPS,
-      spentBefore: 0n,
-      hostsAtOnce: 24,
-      secret: Buffer.alloc(32, 1),
-      settlePollMs: [20],
-    },
-  });
+  const observer = marketObserver(world.info, { log, egress, clock: new LapsedClock(START), memory, seed: 5 });
   await observer.intakeCatalogue(catalogue);
   for (const { url } of newcomers) await observer.intakeCatalogue(url);
   const origins = new Set(sellers.filter((one) => TONGUES.includes(one.name)).map((one) => one.origin));

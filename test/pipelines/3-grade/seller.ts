@@ -4,43 +4,16 @@ import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
 import { NOW } from "./random.ts";
+import { KNOCK, PAID as PAID_ROW } from "./rows.ts";
 
 export const HOUR = 3_600_000;
 export const DAY = 24 * HOUR;
 const NOBODY = { pay_to: null, domain: null, disputed: false, withdrawn: new Set<string>() };
 export const before = (ms: number) => new Date(NOW.getTime() - ms);
 
-const HANDSHAKE: Sample = {
-  obs_id: "",
-  t: NOW,
-  kind: 0,
-  payer: null,
-  w: 1,
-  fault: null,
-  live: true,
-  honest: true,
-  settled: false,
-  delivered: null,
-  refunded: false,
-  delivery: null,
-  outcome: null,
-  schema_ok: null,
-  latency_ms: 400,
-  price: 0.01,
-  input: null,
-  response_sha256: null,
-  pay_to: "0xaa",
-};
-export const PAID: Sample = {
-  ...HANDSHAKE,
-  kind: 1,
-  settled: true,
-  delivered: true,
-  delivery: 1,
-  outcome: 1,
-  schema_ok: true,
-  input: "known_answer",
-};
+const NEW = { obs_id: "", t: NOW, w: 1 };
+const HANDSHAKE: Sample = { ...KNOCK, ...NEW };
+export const PAID: Sample = { ...PAID_ROW, ...NEW };
 
 let serial = 0;
 export const at = (ms: number, row: Partial<Sample> = {}, like = HANDSHAKE): Sample => ({

@@ -7,7 +7,7 @@ import type { SignedCard } from "../../../pipelines/record/card.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
-import { capOf, correction, header, JWKS, line, PARTITIONS, TRUST, World } from "./world.ts";
+import { capOf, correction, header, line, PARTITIONS, TRUST, World } from "./world.ts";
 
 const START = "2026-11-01";
 let world: World;
@@ -15,10 +15,7 @@ let publisher: Publisher;
 let next = 0;
 
 beforeEach(async () => {
-  world = await World.open();
-  world.clock.set(`${START}T00:00:00.000Z`);
-  publisher = world.publisher();
-  await publisher.publishKeys(JWKS);
+  ({ world, publisher } = await World.begun(START));
   next = 0;
 });
 afterEach(async () => {

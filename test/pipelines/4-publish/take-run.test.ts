@@ -11,7 +11,7 @@ import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { Faults } from "./faults.ts";
-import { type CardSpec, capOf, correction, header, JWKS, line, TRUST, World } from "./world.ts";
+import { type CardSpec, capOf, correction, header, line, TRUST, World } from "./world.ts";
 
 const START = "2026-11-01";
 let world: World;
@@ -19,10 +19,7 @@ let publisher: Publisher;
 let next = 0;
 
 beforeEach(async () => {
-  world = await World.open();
-  world.clock.set(`${START}T00:00:00.000Z`);
-  publisher = world.publisher();
-  await publisher.publishKeys(JWKS);
+  ({ world, publisher } = await World.begun(START));
   next = 0;
 });
 afterEach(() => world.close());

@@ -166,6 +166,15 @@ export class World {
     return new World(dir, privateStore, await openDirectoryStore(join(dir, "public")));
   }
 
+  /** A world whose log begins on this day: with its keys. */
+  static async begun(day: string): Promise<{ world: World; publisher: Publisher }> {
+    const world = await World.open();
+    world.clock.set(`${day}T00:00:00.000Z`);
+    const publisher = world.publisher();
+    await publisher.publishKeys(JWKS);
+    return { world, publisher };
+  }
+
   publisher(more: Partial<PublisherOptions> = {}): Publisher {
     return createPublisher({
       privateStore: this.privateStore,
