@@ -1,10 +1,20 @@
 import { dirname } from "node:path";
 import { sha256hex } from "../canonical.ts";
+import { hold } from "./bulk.ts";
+import { DirectoryBulk } from "./directory-bulk.ts";
 import { isErrno, KeyConflict, ObjectTooLarge, StoreFull } from "./errors.ts";
 import { makeFolder } from "./folders.ts";
 import { type FileStat, type FolderLock, type FsSeam, nodeFs } from "./fs.ts";
 import { Placing } from "./placing.ts";
-import { BadKey, checkKey, type ObjectInfo, type Store, type StoredObject, type SwapResult } from "./store.ts";
+import {
+  BadKey,
+  type Bulk,
+  checkKey,
+  type ObjectInfo,
+  type Store,
+  type StoredObject,
+  type SwapResult,
+} from "./store.ts";
 import { walkKeys } from "./walk.ts";
 
 /** `~` is no key character, so no key can name what is in here and no listing shows it. */
@@ -120,6 +130,17 @@ class DirectoryStore implements Store {
     } finally {
       release();
     }
+  }
+
+  bulk(): Bulk {
+    return new DirectoryBulk({
+      fs: this.#fs,
+      root: this.#root,
+      placing: this.#placing,
+      path: (key) => this.#path(key),
+      naming,
+      hold: (key, bytes) => hold(this, key, bytes),
+    });
   }
 
   close(): Promise<void> {

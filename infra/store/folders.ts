@@ -38,6 +38,15 @@ export class DurableFolders {
   }
 }
 
+/** Make `folder` (below `root`) and all on the way, without a sync of any. @param known those that are there already */
+export async function makeFolders(fs: FsSeam, root: string, folder: string, known: Set<string>): Promise<void> {
+  if (folder === root || known.has(folder)) return;
+  await makeFolders(fs, root, dirname(folder), known);
+  await makeIfAbsent(fs, folder);
+  if (known.size >= MAX_REMEMBERED) known.clear();
+  known.add(folder);
+}
+
 /** Looks before it makes: mkdir on a folder of somebody else's may say EACCES where EEXIST is meant. */
 async function makeIfAbsent(fs: FsSeam, folder: string): Promise<void> {
   if (await isFolder(fs, folder)) return;

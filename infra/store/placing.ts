@@ -28,7 +28,7 @@ export class Placing {
     const release = await lock.acquire();
     try {
       const left = await this.#fs.readdir(this.#temporary);
-      for (const { name } of left) await this.#clear(`${this.#temporary}/${name}`);
+      for (const { name } of left) await this.clear(`${this.#temporary}/${name}`);
     } finally {
       release();
     }
@@ -53,8 +53,25 @@ export class Placing {
         if (!isErrno(error, "ENOENT") || attempt === TRIES) throw error;
         this.#folders.forget();
       } finally {
-        await this.#clear(temporary);
+        await this.clear(temporary);
       }
+    }
+  }
+
+  /** Bytes in a temporary file, not synced and without a name yet. The caller gives it one, or clears it. */
+  async stage(bytes: Uint8Array): Promise<string> {
+    const temporary = this.#newName();
+    try {
+      const file = await this.#fs.openNew(temporary);
+      try {
+        await file.write(bytes);
+      } finally {
+        await file.close();
+      }
+      return temporary;
+    } catch (error) {
+      await this.clear(temporary);
+      throw error;
     }
   }
 
@@ -86,7 +103,7 @@ export class Placing {
       if (isErrno(error, "ENOSPC", "EDQUOT")) return null;
       throw error;
     } finally {
-      await this.#clear(probe);
+      await this.clear(probe);
     }
   }
 
@@ -112,7 +129,7 @@ export class Placing {
   }
 
   /** What cannot be removed now is swept at the next open; it must not hide the error that brought us here. */
-  async #clear(path: string): Promise<void> {
+  async clear(path: string): Promise<void> {
     await this.#fs.unlink(path).catch(() => undefined);
   }
 }

@@ -20,7 +20,26 @@ export interface Store {
   list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
   /** Remove; no error when there is none. Only for lake compaction, expired partial tiles and live tables. */
   delete(key: string): Promise<void>;
+  /** Where many objects are made durable together for less than each by itself; by `bulkOf` (bulk.ts) on any store. */
+  bulk?(): Bulk;
   close(): Promise<void>;
+}
+
+/**
+ * Many objects that have to be durable only once all of them are there. An object comes into sight between its `put` and
+ * the end of `settle`, whole, and not before its bytes are on the disk: a power cut leaves it as it is or not there at all.
+ * End every bulk with `settle`, also after a fault: what was put and proven is kept, and nothing else stays behind.
+ */
+export interface Bulk {
+  /**
+   * The key is to hold these bytes, which the caller has proven; one of that name with other bytes was damaged and is
+   * replaced. Slow while much is waiting for the disk. @throws what `create` and `swap` throw, now or from `settle`
+   */
+  put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
+  /** Rely on an object that was found: its name may not be on the disk yet. */
+  adopt(key: string): void;
+  /** Everything put and adopted so far is there and durable. @throws when that is not known of all of it */
+  settle(): Promise<void>;
 }
 
 export type SwapResult = { result: "swapped"; etag: string } | { result: "lost" };

@@ -1,10 +1,9 @@
-import type { Store } from "../../infra/store/store.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { packSegment } from "../4-publish/segment.ts";
-import { BundleCopier, expose, type Tally } from "./copy.ts";
-import { ahead, inLanes, range } from "./lanes.ts";
+import { BundleCopier, type Exposed, type Tally } from "./copy.ts";
+import { ahead, range } from "./lanes.ts";
 import type { SegmentThreads } from "./segment-threads.ts";
 import { type Placed, type Segment, SegmentCopier } from "./segments.ts";
 import type { PartFolder } from "./sink.ts";
@@ -18,7 +17,7 @@ const WORTH_LEAVES = SEGMENT_LEAVES / 4;
 
 export interface TreeCopy {
   source: Source;
-  publicStore: Store;
+  exposed: Exposed;
   tiles: TileReader;
   tally: Tally;
   parts: PartFolder | null;
@@ -34,22 +33,26 @@ export interface TreeCopy {
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
 export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number; root: Buffer }): Promise<void> {
-  const { source, publicStore, tiles, tally, parts, width, onProgress } = copy;
+  const { source, exposed, tiles, tally, parts, width, onProgress } = copy;
   const { threads, cardSignatures } = copy;
-  const segments = new SegmentCopier(source, publicStore, tiles, tally, parts, threads, cardSignatures);
+  const segments = new SegmentCopier(source, exposed, tiles, tally, parts, threads, cardSignatures);
   const packHere = Math.floor(walk.size / SEGMENT_LEAVES);
   const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
   const first = missing > WORTH_LEAVES ? packHere : packHere + 1;
   const end = Math.floor(head.size / SEGMENT_LEAVES);
   // What is missing of a segment that nearly was whole: its bundles, before the segments behind it.
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
+  const unpacked: number[] = [];
   const lanes = Math.min(width, SEGMENTS_AHEAD);
   const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
   const exposing = new Exposing(segments, walk, lanes);
   try {
     for await (const { n, segment } of fetched) {
       if (segment) await exposing.add(segment, await walk.segment(n, segment.root, segment.proof));
-      else await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
+      else {
+        unpacked.push(n);
+        await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
+      }
       onProgress(walk.size, head.size, "leaves");
     }
   } finally {
@@ -58,10 +61,17 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   exposing.throwFault();
   await byBundles(copy, walk, head.size);
   await walk.end(head);
-  for (const n of range(packHere, end)) {
-    if (!(await publicStore.head(segmentKey(n)))) {
-      await expose(publicStore, segmentKey(n), await packSegment(publicStore, n));
-    }
+  if (first > packHere && end > packHere) unpacked.push(packHere);
+  await packSegments(exposed, unpacked);
+}
+
+/** Segments that came as bundles, made from these once they are in sight. */
+async function packSegments(exposed: Exposed, numbers: readonly number[]): Promise<void> {
+  if (numbers.length > 0) await exposed.settle();
+  for (const n of numbers) {
+    const key = segmentKey(n);
+    if (await exposed.store.head(key)) exposed.adopt(key);
+    else await exposed.put(key, await packSegment(exposed.store, n));
   }
 }
 
@@ -99,13 +109,13 @@ class Exposing {
   }
 }
 
-async function byBundles({ source, publicStore, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
-  const copier = new BundleCopier(source, publicStore, tiles, tally);
+/** The next leaves up to `size`, bundles fetched and proven ahead of the walk. */
+async function byBundles({ source, exposed, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
+  const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let done = 0;
-  await inLanes(width, range(first, end), async (n) => {
-    await copier.copy(n);
+  for await (const bundle of ahead(width, range(first, end), (n) => copier.copy(n))) {
+    await walk.bundle(bundle);
     onProgress(++done, end - first, "bundles");
-  });
-  await walk.to(size, (read) => onProgress(read, size, "leaves"));
+  }
 }

@@ -1,4 +1,4 @@
-import type { Store } from "../../infra/store/store.ts";
+import type { Bulk, Store } from "../../infra/store/store.ts";
 import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
@@ -14,21 +14,45 @@ export interface Tally {
   adopted: number;
 }
 
-/** Put an object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
-export async function expose(store: Store, key: string, bytes: Uint8Array): Promise<void> {
-  const { contentType, cacheControl } = headersOf(key);
-  if ((await store.create(key, bytes, { contentType, cacheControl })).result === "created") return;
-  const there = await store.get(key);
-  if (there && Buffer.compare(there.bytes, bytes) === 0) return;
-  const swap = await store.swap(key, bytes, there?.etag ?? null, { contentType, cacheControl });
-  if (swap.result === "lost") throw new Error(`${key} changed while it was being replaced`);
+/**
+ * Where the objects of one run go: found in the store, put by way of its bulk, so that all of them are durable together
+ * before the commit. What was put may not be in sight before that.
+ */
+export class Exposed {
+  constructor(
+    readonly store: Store,
+    private readonly bulk: Bulk,
+  ) {}
+
+  /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
+  put(key: string, bytes: Uint8Array): Promise<void> {
+    const { contentType, cacheControl } = headersOf(key);
+    return this.bulk.put(key, bytes, { contentType, cacheControl });
+  }
+
+  /** Rely on an object of an earlier run. */
+  adopt(key: string): void {
+    this.bulk.adopt(key);
+  }
+
+  /** Everything put and adopted is durable when this resolves. */
+  settle(): Promise<void> {
+    return this.bulk.settle();
+  }
+}
+
+/** Leaves of a bundle, and their hashes. */
+export interface ProvenBundle {
+  n: number;
+  entries: Buffer[];
+  hashes: Buffer[];
 }
 
 /** Copies entry bundles, each proven by the tile above it before it is written. */
 export class BundleCopier {
   constructor(
     private readonly source: Source,
-    private readonly store: Store,
+    private readonly exposed: Exposed,
     private readonly tiles: TileReader,
     private readonly tally: Tally,
   ) {}
@@ -38,21 +62,24 @@ export class BundleCopier {
    * stranger's gzip but the proven entries is handed on.
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
-  async copy(n: number): Promise<void> {
+  async copy(n: number): Promise<ProvenBundle> {
     const edge = edgeOf(this.tiles.size, 0);
     const width = n < edge.full ? TILE_WIDTH : edge.width;
     const key = entriesPath(n, width);
     const want = n < edge.full ? await this.tiles.rootOfTile(0, n) : rootOf(await this.tiles.tile(0, n));
-    const held = await this.store.get(key);
-    if (held && (await this.#proven(held.bytes, width, width, want)).ok) {
+    const held = await this.exposed.store.get(key);
+    const own = held && (await this.#proven(held.bytes, width, width, want));
+    if (own?.ok) {
+      this.exposed.adopt(key);
       this.tally.adopted++;
-      return;
+      return { n, ...own };
     }
     const { bytes, of } = await this.#fetch(n, width, key);
-    const entries = await this.#proven(bytes, of, width, want);
-    if (!entries.ok) throw new Tampered(key, want.toString("hex"), entries.got);
-    await expose(this.store, key, await packBundle(entries.entries));
+    const proven = await this.#proven(bytes, of, width, want);
+    if (!proven.ok) throw new Tampered(key, want.toString("hex"), proven.got);
+    await this.exposed.put(key, await packBundle(proven.entries));
     this.tally.fetched++;
+    return { n, ...proven };
   }
 
   /** A partial bundle may have gone once the full one is there: its first entries are the same. */
@@ -69,15 +96,16 @@ export class BundleCopier {
     of: number,
     width: number,
     want: Buffer,
-  ): Promise<{ ok: true; entries: Buffer[] } | { ok: false; got: string }> {
+  ): Promise<{ ok: true; entries: Buffer[]; hashes: Buffer[] } | { ok: false; got: string }> {
     let entries: Buffer[];
     try {
       entries = (await unpackBundle(packed, of)).slice(0, width);
     } catch (error) {
       return { ok: false, got: (error as Error).message };
     }
-    const got = rootOf(entries.map(leafHash));
-    return sameHash(got, want) ? { ok: true, entries } : { ok: false, got: got.toString("hex") };
+    const hashes = entries.map(leafHash);
+    const got = rootOf(hashes);
+    return sameHash(got, want) ? { ok: true, entries, hashes } : { ok: false, got: got.toString("hex") };
   }
 }
 

@@ -2,14 +2,13 @@ import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
-import type { Store } from "../../infra/store/store.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { kindOfKey, type ObjectKind, shardKey } from "../4-publish/objects.ts";
 import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, Leaf } from "../record/leaf.ts";
 import { archiveFileOf } from "./archive.ts";
-import { expose, type Tally } from "./copy.ts";
+import type { Exposed, Tally } from "./copy.ts";
 import { Unproven } from "./errors.ts";
 import { fetchEvidence, type NamedFile, readEvidence } from "./evidence.ts";
 import { MAX, packedBound } from "./limits.ts";
@@ -41,7 +40,7 @@ type NamingLeaf = Pick<KeysLeaf, "index" | "key" | "sha256" | "bytes">;
 export class NamedObjects {
   constructor(
     private readonly source: Source,
-    private readonly store: Store,
+    private readonly exposed: Exposed,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null = null,
   ) {}
@@ -50,7 +49,7 @@ export class NamedObjects {
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#named(leaf, "keys");
     const chain = chainOf(leaf, bytes, before);
-    await expose(this.store, leaf.key, bytes);
+    await this.exposed.put(leaf.key, bytes);
     return chain;
   }
 
@@ -63,31 +62,33 @@ export class NamedObjects {
       throw new Unproven(leaf.key, `tree_size ${leaf.tree_size}`, String(list.tree_size));
     }
     refuseUnsigned(leaf.key, jwks, list, list.computed_at);
-    await expose(this.store, leaf.key, bytes);
+    await this.exposed.put(leaf.key, bytes);
     return list.shards;
   }
 
   /** A file of lines, evidence or archive, as its leaf names it packed and unpacked. */
   async file(file: NamedFile): Promise<void> {
-    const held = await this.store.get(file.key);
+    const held = await this.exposed.store.get(file.key);
     const adopted = held !== null && sha256hex(held.bytes) === file.sha256;
     const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file, this.parts);
     await readEvidence(bytes, file);
-    if (!adopted) await expose(this.store, file.key, bytes);
+    if (adopted) this.exposed.adopt(file.key);
+    else await this.exposed.put(file.key, bytes);
     this.tally[adopted ? "adopted" : "fetched"]++;
   }
 
   /** A file of the archive, and its manifest, which the leaf carries whole: nobody has to be asked for that. */
   async archive(leaf: ArchiveLeaf): Promise<void> {
     await this.file(archiveFileOf(leaf));
-    await expose(this.store, archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
+    await this.exposed.put(archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
   /** One shard, by the hash, length and lines of its unpacked bytes; handed on as it came, one frame, as segments are. */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
-    const held = await this.store.get(key);
+    const held = await this.exposed.store.get(key);
     if (held && !("got" in (await shardOf(held.bytes, line)))) {
+      this.exposed.adopt(key);
       this.tally.adopted++;
       return;
     }
@@ -95,13 +96,13 @@ export class NamedObjects {
     if (!packed) throw new MissingObject(key);
     const shard = await shardOf(packed, line);
     if ("got" in shard) throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of that hash`, shard.got);
-    await expose(this.store, key, packed);
+    await this.exposed.put(key, packed);
     this.tally.fetched++;
   }
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
   async #named(leaf: NamingLeaf, kind: ObjectKind): Promise<Uint8Array> {
-    const held = kindOfKey(leaf.key) === kind ? await this.store.get(leaf.key) : null;
+    const held = kindOfKey(leaf.key) === kind ? await this.exposed.store.get(leaf.key) : null;
     if (held && sha256hex(held.bytes) === leaf.sha256) {
       this.tally.adopted++;
       return held.bytes;

@@ -1,12 +1,13 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { bulkOf } from "../../infra/store/bulk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../4-publish/objects.ts";
 import { swapPublic } from "../4-publish/writes.ts";
 import { CardSignatures } from "./card-signatures.ts";
-import type { Tally } from "./copy.ts";
+import { Exposed, type Tally } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import type { MirrorOptions, MirrorSummary } from "./mirror.ts";
 import { NamedObjects } from "./objects.ts";
@@ -21,6 +22,7 @@ import { Walk } from "./walk.ts";
 export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
   readonly #parts: PartFolder | null;
+  readonly #exposed: Exposed;
   readonly #named: NamedObjects;
   readonly #objects: Objects;
 
@@ -33,7 +35,8 @@ export class Run {
     owed: OwedList,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    this.#named = new NamedObjects(options.source, options.publicStore, this.#tally, this.#parts);
+    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore));
+    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins again from nothing finds in the tree all that it owes.
     this.#objects = new Objects(this.#named, trusted ? owed : { items: [], index: null }, options.clock);
   }
@@ -43,7 +46,7 @@ export class Run {
     const { publicStore } = this.options;
     let next = trusted;
     if (this.#objects.owed.length > 0) {
-      await this.#collect(this.#objects.before);
+      await this.#settling(() => this.#collect(this.#objects.before));
       await this.state.saveOwed(this.#objects.list(this.newestIndex));
       if (this.#objects.indexWhole) next = { ...next, index: this.newestIndex };
     }
@@ -59,7 +62,7 @@ export class Run {
   /** Copy and prove everything below the head, then commit to it. */
   async grown(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
-    const newest = await this.#copy(head, tiles);
+    const newest = await this.#settling(() => this.#copy(head, tiles));
     const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
     // Before the commit: what is missing below it must not be forgotten.
     await this.state.saveOwed(this.#objects.list(newest.index));
@@ -72,16 +75,29 @@ export class Run {
     return this.#summary("synced", head, proven.head);
   }
 
-  /** Every object is durable when this returns, or owed. */
+  /** Every object is durable when this returns, or owed. After a fault too all that came before it is kept. */
+  async #settling<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      const done = await work();
+      await this.#exposed.settle();
+      return done;
+    } catch (error) {
+      // The first fault is the one to tell of.
+      await this.#exposed.settle().catch(() => undefined);
+      throw error;
+    }
+  }
+
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
-    const { source, publicStore, width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
+    const { source, width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
+    const exposed = this.#exposed;
     const [pool, threads] = [new VerifyPool(), new SegmentThreads()];
     try {
       const cards = cardSignatures ? new CardSignatures(pool) : null;
       const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
-      const walk = await Walk.from(publicStore, this.#named, cards, from);
+      const walk = await Walk.from(exposed, this.#named, cards, from);
       const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-      const copy = { source, publicStore, tiles, tally: this.#tally, parts: this.#parts, width };
+      const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
       await copyTree({ ...copy, threads, cardSignatures, onProgress: progress }, walk, head);
       await this.#collect([...this.#objects.before, ...walk.wanted]);
       return walk.newest;

@@ -1,10 +1,9 @@
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { Store } from "../../infra/store/store.ts";
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { vouchingIn } from "./card-signatures.ts";
-import { expose, type Tally } from "./copy.ts";
+import type { Exposed, Tally } from "./copy.ts";
 import { inLanes } from "./lanes.ts";
 import { MAX } from "./limits.ts";
 import type { SegmentProof, SegmentThreads } from "./segment-threads.ts";
@@ -40,7 +39,7 @@ const WRITES_AT_ONCE = 8;
 export class SegmentCopier {
   constructor(
     private readonly source: Source,
-    private readonly store: Store,
+    private readonly exposed: Exposed,
     private readonly tiles: TileReader,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null,
@@ -55,7 +54,7 @@ export class SegmentCopier {
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
     const root = await this.tiles.rootOfTile(1, n);
-    const held = await this.store.get(key);
+    const held = await this.exposed.store.get(key);
     const adopted = held && (await this.threads.prove(n, held.bytes, root));
     if (adopted && !("got" in adopted)) {
       this.tally.adopted++;
@@ -83,12 +82,12 @@ export class SegmentCopier {
   async expose({ n, packed, proof }: Segment, placed: Placed, walk: Walk): Promise<void> {
     const first = n * TILE_WIDTH;
     const bundles = inLanes(WRITES_AT_ONCE, proof.bundles.entries(), ([i, bytes]) =>
-      expose(this.store, entriesPath(first + i), bytes),
+      this.exposed.put(entriesPath(first + i), bytes),
     );
     // Whoever catches a fault of one knows that the other is not under way any more.
     const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, placed, walk)]);
     for (const one of [signed, written]) if (one.status === "rejected") throw one.reason;
-    await expose(this.store, segmentKey(n), packed);
+    await this.exposed.put(segmentKey(n), packed);
     await (await this.parts?.open(segmentKey(n)))?.remove();
   }
 

@@ -1,16 +1,15 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { unpackBundle } from "../../infra/tree/bundle.ts";
-import { HASH_BYTES, leafHash, sameHash } from "../../infra/tree/hash.ts";
-import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { HASH_BYTES, sameHash } from "../../infra/tree/hash.ts";
+import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { fetchFrom } from "../4-publish/read.ts";
 import { ArchiveLeaf, EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import type { CardSignatures } from "./card-signatures.ts";
-import { expose } from "./copy.ts";
+import type { Exposed, ProvenBundle } from "./copy.ts";
 import { Unproven } from "./errors.ts";
 import { inLanes } from "./lanes.ts";
 import type { KeyChain, NamedObjects } from "./objects.ts";
@@ -35,7 +34,7 @@ export class Walk {
   readonly #partial = new Map<number, Tile>();
 
   private constructor(
-    private readonly store: Store,
+    private readonly exposed: Exposed,
     private readonly objects: NamedObjects,
     private readonly cards: CardSignatures | null,
     private tree: TreeState,
@@ -47,17 +46,17 @@ export class Walk {
 
   /** From what was proven before, or from the first leaf: also when our own tiles are damaged, which heals them. */
   static async from(
-    store: Store,
+    exposed: Exposed,
     objects: NamedObjects,
     cards: CardSignatures | null,
     trusted: (Trusted & { newestIndex: Newest["index"] }) | null,
   ): Promise<Walk> {
-    const nothing = () => new Walk(store, objects, cards, TreeState.empty, null, { keys: null, index: null });
+    const nothing = () => new Walk(exposed, objects, cards, TreeState.empty, null, { keys: null, index: null });
     if (!trusted) return nothing();
     try {
       const { head, keys, newestIndex: index } = trusted;
-      const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), fetchFrom(store));
-      return new Walk(store, objects, cards, tree, keys && (await ownChain(store, keys)), { keys, index });
+      const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), fetchFrom(exposed.store));
+      return new Walk(exposed, objects, cards, tree, keys && (await ownChain(exposed.store, keys)), { keys, index });
     } catch (error) {
       if (error instanceof MissingObject || error instanceof Tampered) return nothing();
       throw error;
@@ -69,8 +68,8 @@ export class Walk {
     return this.tree.size;
   }
 
-  /** The next leaves, proven before. @param hashes theirs, where they are known @throws Unproven, what objects throw */
-  async leaves(entries: readonly Buffer[], hashes: readonly Buffer[] = entries.map(leafHash)): Promise<void> {
+  /** The next leaves, proven before. @param hashes theirs @throws Unproven, what objects throw */
+  async leaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#leaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
@@ -102,17 +101,10 @@ export class Walk {
     this.cards?.doubted(n * SEGMENT_LEAVES + i, leaf?.card, epochs[epoch]!.jwks);
   }
 
-  /** Leaves up to `size`, from the bundles in the store. @throws Unproven, Tampered, what objects and store throw */
-  async to(size: number, onBundle: (size: number) => void): Promise<void> {
-    while (this.tree.size < size) {
-      const n = Math.floor(this.tree.size / TILE_WIDTH);
-      const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
-      const key = entriesPath(n, width);
-      const bundle = await this.store.get(key);
-      if (!bundle) throw new MissingObject(key);
-      await this.leaves((await unpackBundle(bundle.bytes, width)).slice(this.tree.size - n * TILE_WIDTH));
-      onBundle(this.tree.size);
-    }
+  /** A bundle that was proven, of which the first leaves may have been read before. @throws Unproven, what objects throw */
+  bundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
+    const read = this.tree.size - n * TILE_WIDTH;
+    return this.leaves(entries.slice(read), hashes.slice(read));
   }
 
   /** All leaves were read: their root has to be the head's, and every card signed. @throws Tampered, Unproven */
@@ -155,7 +147,7 @@ export class Walk {
     this.tree = state;
   }
 
-  #write = ({ level, n, width, bytes }: Tile): Promise<void> => expose(this.store, tilePath(level, n, width), bytes);
+  #write = ({ level, n, width, bytes }: Tile): Promise<void> => this.exposed.put(tilePath(level, n, width), bytes);
 
   async #leaf(index: number, entry: Buffer): Promise<void> {
     const leaf = parseJson(entry) as Leaf | null | undefined;

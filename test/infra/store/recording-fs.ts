@@ -3,7 +3,7 @@ import type { FileStat, FolderEntry, FolderLock, FsSeam, NewFile, ReadFile } fro
 /** One thing the file system was asked to do; `index` counts from 0. Reads are not steps: they change nothing. */
 export interface Step {
   index: number;
-  op: "openNew" | "write" | "setModified" | "syncFile" | "sync" | "mkdir" | "link" | "rename" | "unlink";
+  op: "openNew" | "write" | "setModified" | "syncFile" | "sync" | "syncAll" | "mkdir" | "link" | "rename" | "unlink";
   path: string;
 }
 
@@ -34,6 +34,8 @@ const errno = (code: string, path: string): Error => Object.assign(new Error(`${
 export class RecordingFs implements FsSeam {
   readonly steps: Step[] = [];
   fault: (step: Step) => Fault | undefined = () => undefined;
+  /** Can it be synced as a whole? */
+  syncsWhole = true;
   readonly #start = BigInt(Date.now()) * 1_000_000n;
   #free: bigint[] = [];
   #nextInode = 2n;
@@ -50,6 +52,7 @@ export class RecordingFs implements FsSeam {
   afterPowerLoss(keeps: () => boolean): RecordingFs {
     const copies = new Map<Inode, Inode>();
     const image = new RecordingFs();
+    image.syncsWhole = this.syncsWhole;
     const copy = (from: Inode): Inode => {
       const known = copies.get(from);
       if (known) return known;
@@ -106,6 +109,19 @@ export class RecordingFs implements FsSeam {
     if (!(await this.#step("sync", path))) return;
     inode.synced = inode.data;
     if (inode.entries) inode.syncedEntries = new Map(inode.entries);
+  }
+
+  async syncAll(path: string): Promise<boolean> {
+    if (!this.syncsWhole) return false;
+    if (!(await this.#step("syncAll", path))) return true;
+    const all = (inode: Inode): void => {
+      inode.synced = inode.data;
+      if (!inode.entries) return;
+      inode.syncedEntries = new Map(inode.entries);
+      for (const child of inode.entries.values()) all(child);
+    };
+    all(this.#root);
+    return true;
   }
 
   async mkdir(path: string): Promise<void> {
