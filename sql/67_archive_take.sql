@@ -1,10 +1,10 @@
 -- The rows of a file leave the lake. The totals of their endpoints stay: they hold these rows since they were loaded.
 -- grain: one row of the file
--- reads: temp archive_owed; the variables archive_type, archive_day
+-- reads: temp archive_owed, temp archive_here; the variable archive_day
 -- writes: event, samples, withdrawal, withdrawn
 DELETE FROM samples WHERE kind = 0 AND t >= getvariable('archive_day')::DATE
   AND t < getvariable('archive_day')::DATE + INTERVAL 1 DAY AND obs_id IN (SELECT record_id FROM archive_owed);
-DELETE FROM withdrawal WHERE obs_id IN (SELECT record_id FROM archive_owed);
-DELETE FROM withdrawn WHERE obs_id IN (SELECT record_id FROM archive_owed);
-DELETE FROM event WHERE type = getvariable('archive_type') AND observed_at >= getvariable('archive_day')::DATE
-  AND observed_at < getvariable('archive_day')::DATE + INTERVAL 1 DAY AND event_id IN (SELECT record_id FROM archive_owed);
+-- Few rows are withdrawn: they are looked up among those of the file, not the other way round.
+DELETE FROM withdrawal WHERE obs_id IN (SELECT w.obs_id FROM withdrawal w JOIN archive_owed o ON o.record_id = w.obs_id);
+DELETE FROM withdrawn WHERE obs_id IN (SELECT w.obs_id FROM withdrawn w JOIN archive_owed o ON o.record_id = w.obs_id);
+DELETE FROM event WHERE rowid IN (SELECT place FROM archive_here);

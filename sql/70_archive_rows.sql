@@ -1,5 +1,5 @@
 -- Probes of days before $until that may leave the lake and have not, counted partition by partition, with the digest of their
--- ids that a file of them has (66_archive_digest).
+-- ids, which is that of the lines made of them (65_archive_groups).
 -- grain: one (type, UTC day, partition)
 -- reads: event, positions; $until (day)
 -- writes: nothing

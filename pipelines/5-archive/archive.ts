@@ -123,12 +123,12 @@ async function filingsOf(
       const known = fold.archive.filed(subject, day).length;
       const { made, positions } = await madeFiles(parts, fold, subject, day, ends);
       // A further file of nothing would say nothing.
-      if (made.length === 0 && known === 0) made.push(await emptyFile(parts.lake, subject));
+      if (made.length === 0 && known === 0) made.push(await emptyFile(parts.lake));
       all.push(...made);
       await parts.onStep?.("made", subject, day);
       const drafts: ArchiveDraft[] = [];
       for (const file of made) {
-        const { draft } = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
+        const draft = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
         await removeFiles([{ path: file.path }]);
         if (file.ids) ids.set(draft.manifest.id, file.ids);
         drafts.push(draft);
@@ -149,7 +149,8 @@ async function madeFiles(
   const { lake, publicStore, trust, rowsAFile } = parts;
   if (isProbes(subject)) {
     const { topic } = PROBES[subject];
-    return { made: await packedProbes(lake, subject, day, ends, rowsAFile), positions: { [topic]: ends[topic] ?? {} } };
+    const { files } = await packedProbes(lake, subject, day, ends, rowsAFile);
+    return { made: files, positions: { [topic]: ends[topic] ?? {} } };
   }
   const span = fold.archive.gradesToFile(subject, day);
   if (!span) return { made: [], positions: { tree: { "0": 0 } } };

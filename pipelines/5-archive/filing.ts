@@ -1,5 +1,4 @@
-import { createWriteStream } from "node:fs";
-import { readFile, rm, stat, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { signObject } from "../../infra/keys/sign.ts";
@@ -14,10 +13,9 @@ import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduc
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { ArchiveUnproven } from "./errors.ts";
-import { nowhere, type PackedFile, Packing, packFile } from "./pack.ts";
-import { countFile, digestOfPlaces, readBack } from "./read-back.ts";
-import { isProbes, type MadeFile } from "./subjects.ts";
+import { Packing } from "./pack.ts";
+import { readBack } from "./read-back.ts";
+import type { MadeFile } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
 
 /** Boundaries of the job, in order: a test lets it fail at each. */
@@ -55,70 +53,44 @@ export interface What {
 }
 
 /** A file of no row: a day that is missing would be one that was kept back. */
-export async function emptyFile(lake: Pick<Lake, "workDir">, subject: ArchiveSubject): Promise<MadeFile> {
+export async function emptyFile(lake: Pick<Lake, "workDir">): Promise<MadeFile> {
   const path = workPath(lake);
   const { bytes, ...packed } = await new Packing(0).end();
   await writeFile(path, bytes);
-  return { path, packed, rows: 0, digest: isProbes(subject) ? "0" : digestOfPlaces([]) };
+  return { path, packed, rows: 0 };
 }
 
 /**
- * Put one made file, read it back as any reader gets it, hold it against what was made, and sign for it.
- * @returns the leaf, and where the made file lies: the caller removes it
+ * Put one made file, read it back as any reader gets it, hold it against what was made, and sign for it. Its lines were
+ * counted while they were packed, and the hash says that those are the ones that are there now.
+ * @returns the leaf; the made file is the caller's to remove
  * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
  */
-export async function fileOne(
-  parts: FilingParts,
-  made: MadeFile,
-  what: What,
-): Promise<{ draft: ArchiveDraft; path: string }> {
-  const { lake, publicStore, onStep = () => undefined } = parts;
+export async function fileOne(parts: FilingParts, made: MadeFile, what: What): Promise<ArchiveDraft> {
+  const { publicStore, onStep = () => undefined } = parts;
   const { subject, day } = what;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
   try {
-    const { bytes, contentHash, unpackedBytes } = await packedOf(made);
+    const bytes = await readFile(made.path);
     await step("packed");
-    const { rows } = made;
+    const { rows, packed: promised } = made;
+    const { contentHash, unpackedBytes } = promised;
     const key = archiveFileKey(subject, day, contentHash);
     await putPacked(publicStore, key, bytes);
     await step("put");
-    const text = made.packed ? null : workPath(lake);
-    const sink = text === null ? nowhere() : createWriteStream(text);
-    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows }, sink);
+    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows });
     await step("read back");
-    // The lines of a packed file were counted while they were packed, and those are the ones that are there now.
-    if (text !== null) await sameCount(parts, { subject, day, key }, made, text);
     await step("counted");
     const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
     await step("manifest put");
     const { supersedes, reason, positions } = what;
-    const draft: ArchiveDraft = {
+    return {
       ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
       ...{ supersedes, reason, positions },
     };
-    return { draft, path: made.path };
   } catch (error) {
     await removeFiles([made]);
     throw error;
-  }
-}
-
-async function packedOf({ path, packed }: MadeFile): Promise<PackedFile> {
-  return packed ? { bytes: await readFile(path), ...packed } : packFile(path, (await stat(path)).size);
-}
-
-async function sameCount(
-  { lake }: FilingParts,
-  { subject, day, key }: { subject: ArchiveSubject; day: string; key: string },
-  made: MadeFile,
-  text: string,
-): Promise<void> {
-  try {
-    const counted = await countFile(lake, subject, day, text);
-    const [want, got] = [made, counted].map(({ rows, digest }) => `${rows} rows of ids ${digest}`);
-    if (want !== got) throw new ArchiveUnproven(key, want!, got!);
-  } finally {
-    await rm(text, { force: true });
   }
 }
 

@@ -4,7 +4,6 @@ import type { ArchiveFold, LeafSpan } from "../4-publish/archive-fold.ts";
 import type { RecordReader } from "../4-publish/read.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { Packing } from "./pack.ts";
-import { digestOfPlaces } from "./read-back.ts";
 import type { MadeFile } from "./subjects.ts";
 import { workPath } from "./work-files.ts";
 
@@ -24,22 +23,22 @@ export async function gradeFiles(
   leavesAFile = LEAVES_A_FILE,
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
-  let places: number[] = [];
+  let rows = 0;
   let packing: Packing | null = null;
   const close = async () => {
     if (!packing) return;
     const path = workPath(lake);
     const { bytes, ...packed } = await packing.end();
     await writeFile(path, bytes);
-    files.push({ path, packed, rows: places.length, digest: digestOfPlaces(places) });
-    [places, packing] = [[], null];
+    files.push({ path, packed, rows });
+    [rows, packing] = [0, null];
   };
   for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
-    places.push(leaf.index);
+    rows++;
     packing ??= new Packing(0);
     await packing.write(Buffer.concat([bytes, LF]));
-    if (places.length === leavesAFile) await close();
+    if (rows === leavesAFile) await close();
   }
   await close();
   return files;

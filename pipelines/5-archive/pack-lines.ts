@@ -1,118 +1,104 @@
 import { writeFile } from "node:fs/promises";
-import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
+import { setImmediate } from "node:timers/promises";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { Packing } from "./pack.ts";
 import type { MadeFile } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
 
-/** Rows whose lines come out of the engine as one text: some megabytes. */
-const ROWS_A_PIECE = 8_192n;
+/** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
+export const ROWS_A_FILE = 1_000_000;
 
-interface Place {
+/** Lines that are hashed and packed at once: a megabyte or two, and some milliseconds between two looks at what else waits. */
+const LINES_AT_ONCE = 4_096;
+
+/** What a line has at least, in bytes: by it a file that will be large is known before it is made. */
+const LEAST_LINE_BYTES = 256;
+
+/** Where a line stands: capability, then record. Both are ASCII: their order as strings is that of their bytes. */
+export interface Place {
   cap: string;
   id: string;
 }
 
-interface Piece {
-  text: Uint8Array;
-  rows: number;
-  digest: string;
+/** One file, and where it begins and ends. */
+export interface PlacedFile extends MadeFile {
   first: Place;
   last: Place;
 }
 
-/** Rows of `archive_lines` by their place in the table: $first to $next, exclusive. */
-interface Range {
-  first: bigint;
-  next: bigint;
-}
+/** Lines of one subject and day on their way into files, packed and hashed as they come; no text is written to a disk. */
+export class LineFiles {
+  readonly #files: PlacedFile[] = [];
+  #packing: Packing | null = null;
+  #lines: string[] = [];
+  #first: Place = { cap: "", id: "" };
+  readonly #last: Place = { cap: "", id: "" };
+  #rows = 0;
+  #left: number;
 
-/**
- * Files of the lines in `archive_lines`, each packed and hashed while the engine makes the next piece of it; no text is
- * written to a disk. Rows and digest of a file are those that its lines tell.
- * @param base place of the first line @param rows lines of the table
- * @throws ArchiveUnproven when they are not in their order, or a row is there twice
- */
-export async function packLines(
-  tx: Statements,
-  lake: Pick<Lake, "workDir">,
-  { base, rows }: { base: bigint; rows: number },
-  rowsAFile: number,
-): Promise<MadeFile[]> {
-  const files: MadeFile[] = [];
-  let before: Place | null = null;
-  try {
-    for (let first = 0; first < rows; first += rowsAFile) {
-      const range = { first: base + BigInt(first), next: base + BigInt(Math.min(rows, first + rowsAFile)) };
-      const { file, last } = await packRange(tx, lake, range, before);
-      files.push(file);
-      before = last;
+  /** @param rows lines that will come */
+  constructor(
+    readonly lake: Pick<Lake, "workDir">,
+    rows: number,
+    readonly rowsAFile: number = ROWS_A_FILE,
+  ) {
+    this.#left = rows;
+  }
+
+  /**
+   * One more line. When `isDue` says so, `flush` before the next.
+   * @param line with its newline; its bytes, a character each
+   * @throws ArchiveUnproven when it does not stand behind the line before it
+   */
+  push(cap: string, id: string, line: string): void {
+    const last = this.#last;
+    if (!(last.cap < cap || (last.cap === cap && last.id < id))) {
+      throw new ArchiveUnproven("lines of the archive", `one after ${last.cap} ${last.id}`, `${cap} ${id}`);
     }
-  } catch (error) {
-    await removeFiles(files);
-    throw error;
+    if (this.#rows === 0) this.#first = { cap, id };
+    last.cap = cap;
+    last.id = id;
+    this.#lines.push(line);
+    this.#rows++;
   }
-  await tx.run("DROP TABLE archive_lines");
-  return files;
-}
 
-async function packRange(
-  tx: Statements,
-  lake: Pick<Lake, "workDir">,
-  range: Range,
-  before: Place | null,
-): Promise<{ file: MadeFile; last: Place | null }> {
-  const [whole] = await tx.all<{ bytes: number; twice: number }>(sql("65_archive_file"), { ...range });
-  const [path, ids] = [workPath(lake), workPath(lake)];
-  if (whole!.twice > 0) throw new ArchiveUnproven(path, "each row once", `${whole!.twice} twice`);
-  const packing = new Packing(whole!.bytes);
-  let [rows, digest, last] = [0, 0n, before];
-  for await (const piece of piecesOf(tx, range)) {
-    if (last && !isBefore(last, piece.first)) throw new ArchiveUnproven(path, `lines after ${last.id}`, piece.first.id);
-    await packing.write(piece.text);
-    rows += piece.rows;
-    digest ^= BigInt(piece.digest);
-    last = piece.last;
+  get isDue(): boolean {
+    return this.#lines.length === LINES_AT_ONCE || this.#rows === this.rowsAFile;
   }
-  const { bytes, ...packed } = await packing.end();
-  try {
+
+  async flush(): Promise<void> {
+    await this.#pack();
+    if (this.#rows === this.rowsAFile) await this.#close();
+  }
+
+  /** @returns the files; whoever asked for them removes them */
+  async end(): Promise<PlacedFile[]> {
+    if (this.#rows > 0) {
+      await this.#pack();
+      await this.#close();
+    }
+    return this.#files;
+  }
+
+  /** What was made is not wanted: something failed. */
+  async drop(): Promise<void> {
+    await removeFiles(this.#files);
+  }
+
+  async #pack(): Promise<void> {
+    this.#packing ??= new Packing(Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES);
+    await this.#packing.write(Buffer.from(this.#lines.join(""), "latin1"));
+    this.#lines = [];
+    await setImmediate();
+  }
+
+  async #close(): Promise<void> {
+    const path = workPath(this.lake);
+    const { bytes, ...packed } = await this.#packing!.end();
+    this.#files.push({ path, packed, rows: this.#rows, first: this.#first, last: { ...this.#last } });
     await writeFile(path, bytes);
-    await tx.all(sql("66_archive_keep"), { ...range, path: ids });
-  } catch (error) {
-    await removeFiles([{ path, ids }]);
-    throw error;
-  }
-  return { file: { path, packed, ids, rows, digest: digest.toString() }, last };
-}
-
-/** The next piece is being made while this one is used. */
-async function* piecesOf(tx: Statements, { first, next }: Range): AsyncGenerator<Piece> {
-  const pieceAt = async (at: bigint): Promise<Piece | undefined> => {
-    if (at >= next) return undefined;
-    const [piece] = await tx.all<Piece>(sql("65_archive_piece"), {
-      first: at,
-      next: least(next, at + ROWS_A_PIECE),
-    });
-    return piece;
-  };
-  let coming = pieceAt(first);
-  try {
-    for (let at = first; at < next; at += ROWS_A_PIECE) {
-      const piece = await coming;
-      coming = pieceAt(at + ROWS_A_PIECE);
-      // Awaited above or below; until then its failure is not an unhandled one.
-      coming.catch(() => undefined);
-      yield piece!;
-    }
-  } finally {
-    // Nothing else may run on these statements before.
-    await coming.catch(() => undefined);
+    this.#left -= this.#rows;
+    [this.#packing, this.#rows] = [null, 0];
   }
 }
-
-const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
-
-const isBefore = (a: Place, b: Place): boolean =>
-  Buffer.compare(Buffer.from(a.cap), Buffer.from(b.cap)) < 0 ||
-  (a.cap === b.cap && Buffer.compare(Buffer.from(a.id), Buffer.from(b.id)) < 0);

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { createReadStream, createWriteStream } from "node:fs";
+import { createWriteStream } from "node:fs";
 import { availableParallelism } from "node:os";
 import { Readable, Transform, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -19,7 +19,6 @@ export interface Unpacked {
   lines: number;
 }
 
-const STEP_BYTES = 1024 * 1024;
 /** From here on the engine's own threads pack beside us; starting them costs more than a small file. */
 const THREADED_BYTES = 16 * 1024 * 1024;
 const LF = 0x0a;
@@ -55,14 +54,6 @@ export class Packing {
     const contentHash = this.#hash.digest("hex");
     return { bytes: Buffer.concat(this.#packed), contentHash, unpackedBytes: this.#bytes };
   }
-}
-
-/** Pack a text file. */
-export async function packFile(path: string, sizeHint: number): Promise<PackedFile> {
-  const packing = new Packing(sizeHint);
-  const steps = createReadStream(path, { highWaterMark: STEP_BYTES }) as AsyncIterable<Buffer>;
-  for await (const chunk of steps) await packing.write(chunk);
-  return packing.end();
 }
 
 /**

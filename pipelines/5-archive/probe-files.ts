@@ -1,24 +1,23 @@
-import { readFile } from "node:fs/promises";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
-import { unpackFile } from "./pack.ts";
-import { packLines } from "./pack-lines.ts";
-import { type ProbeRow, probeLine } from "./probe-line.ts";
-import type { Counted } from "./read-back.ts";
+import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
+import { idOf, isOf, ProbeShape } from "./probe-shape.ts";
 import { type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
-import { removeFiles, workPath } from "./work-files.ts";
+import { workPath } from "./work-files.ts";
 
-export { workPath };
-
-/** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
-export const ROWS_A_FILE = 1_000_000;
+/** Rows of one subject and day, filed; the digest is of their ids, knowing no order. */
+export interface ProbeFiles {
+  files: MadeFile[];
+  rows: number;
+  digest: string;
+}
 
 /**
  * Rows of one subject and UTC day below the frozen positions as packed files, in the order of (capability, record); none
  * when there is no row. One transaction: lines, counts and digests are of one moment.
- * @param rowsAFile see {@link ROWS_A_FILE}
+ * @param rowsAFile see {@link LineFiles}
  * @throws ArchiveUnproven when the lines are not those of the rows
  */
 export function packedProbes(
@@ -26,8 +25,8 @@ export function packedProbes(
   subject: ProbeSubject,
   day: string,
   ends: Positions,
-  rowsAFile = ROWS_A_FILE,
-): Promise<MadeFile[]> {
+  rowsAFile?: number,
+): Promise<ProbeFiles> {
   const { type, topic } = PROBES[subject];
   const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next }));
   return lake.transaction(async (tx) => {
@@ -35,57 +34,163 @@ export function packedProbes(
     await tx.run("SET VARIABLE archive_day = $day", { day });
     await tx.run("SET VARIABLE archive_ends = $ends", { ends: JSON.stringify(list) });
     await tx.run(sql("63_archive_source"));
-    return writeFiles(tx, lake, subject, rowsAFile);
+    return writeFiles(tx, lake, { subject, day }, rowsAFile);
   });
 }
 
-/** {@link packedProbes}, unpacked. */
-export async function probeFiles(...args: Parameters<typeof packedProbes>): Promise<MadeFile[]> {
-  const files = await packedProbes(...args);
-  return Promise.all(
-    files.map(async ({ path, packed, rows, digest, ids }) => {
-      const text = workPath(args[0]);
-      await unpackFile(await readFile(path), text, packed!.unpackedBytes);
-      await removeFiles([{ path, ids }]);
-      return { path: text, rows, digest };
-    }),
-  );
+/** Endpoints that are read at once, and what their lines have to be. */
+interface Stretch {
+  first: string;
+  last: string;
+  rows: number;
+  digest: string;
 }
 
-/** Files over what `archive_source` names; the variable `archive_day` is their day. */
+/** Records of one shape: see sql/65_archive_groups. */
+interface Group {
+  cap: string;
+  shape: string;
+  count: number;
+  digest: string;
+  records: string;
+}
+
+/**
+ * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
+ * aside what it gathers: a quarter of the memory that it may have is room enough where every body is one of its own kind.
+ */
+const ROWS_AT_ONCE = 524_288;
+const BYTES_AT_ONCE = 256 * 1024 * 1024;
+const SHARE_OF_MEMORY = 4;
+
+/** Files over what `archive_source` names. */
 export async function writeFiles(
   tx: Statements,
   lake: Pick<Lake, "workDir">,
-  subject: ProbeSubject,
-  rowsAFile: number,
-): Promise<MadeFile[]> {
+  { subject, day }: { subject: ProbeSubject; day: string },
+  rowsAFile = ROWS_A_FILE,
+): Promise<ProbeFiles> {
   const isTool = subject === "mcp_probes";
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
-  await tx.run(sql("64_archive_lines"));
-  const [whole] = await tx.all<Counted & { odd: number; base: bigint | null }>(sql("64_archive_whole"));
-  const { rows, digest, odd, base } = whole!;
-  if (odd > 0) await mendOdd(tx, isTool);
-  const files = await packLines(tx, lake, { base: base ?? 0n, rows }, rowsAFile);
-  const want = `${rows} rows of ids ${digest}`;
-  const got = `${files.reduce((sum, file) => sum + file.rows, 0)} rows of ids ${xorOf(files)}`;
-  if (got === want) return files;
-  await removeFiles(files);
-  throw new ArchiveUnproven(`lines of ${subject}`, want, got);
-}
-
-const xorOf = (files: readonly MadeFile[]): string =>
-  files.reduce((all, { digest }) => all ^ BigInt(digest), 0n).toString();
-
-/** Rows that are made outside of the engine at once. */
-const ODD_AT_ONCE = 1_000;
-
-async function mendOdd(tx: Statements, isTool: boolean): Promise<void> {
-  for (let after = { cap: "", id: "" }; ; ) {
-    const rows = await tx.all<ProbeRow>(sql("64_archive_odd"), { ...after, most: ODD_AT_ONCE });
-    const last = rows.at(-1);
-    if (!last) return;
-    const lines = rows.map((row) => ({ event_id: row.event_id, cap: row.cap, line: `${probeLine(row, isTool)}\n` }));
-    await tx.run(sql("64_archive_mended"), { lines: JSON.stringify(lines) });
-    after = { cap: last.cap, id: last.event_id };
+  await tx.run(sql("64_archive_shapes"));
+  const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
+  const most = Math.min(ROWS_AT_ONCE, rowsAFile);
+  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
+  const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
+  const into = new LineFiles(lake, rows, rowsAFile);
+  try {
+    for await (const [stretch, groups] of groupsOf(tx, stretches)) {
+      sameRows(subject, stretch, groups);
+      for (const own of byCap(groups)) await addLines(into, own, isTool, day);
+    }
+    const files = await into.end();
+    await keepIds(tx, lake, files);
+    return { files, rows, digest: xorOf(stretches) };
+  } catch (error) {
+    await into.drop();
+    throw error;
   }
 }
+
+/** Bytes that the engine may hold, as it prints them: "488.2 MiB". */
+async function memoryOf(tx: Statements): Promise<number> {
+  const [row] = await tx.all<{ limit: string }>(`SELECT current_setting('memory_limit') AS "limit"`);
+  const [amount = "", unit = ""] = row!.limit.split(" ");
+  return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
+}
+
+/** The next stretch is being read while this one is used. */
+async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Group[]]> {
+  const read = async (n: number): Promise<Group[]> => {
+    const stretch = stretches[n];
+    if (!stretch) return [];
+    return tx.all<Group>(sql("65_archive_groups"), { first: stretch.first, last: stretch.last });
+  };
+  let coming = read(0);
+  try {
+    for (const [n, stretch] of stretches.entries()) {
+      const groups = await coming;
+      coming = read(n + 1);
+      // Awaited above or below; until then its failure is not an unhandled one.
+      coming.catch(() => undefined);
+      yield [stretch, groups];
+    }
+  } finally {
+    // Nothing else may run on these statements before.
+    await coming.catch(() => undefined);
+  }
+}
+
+/** @throws ArchiveUnproven when they are not those that were counted */
+function sameRows(subject: ProbeSubject, { rows, digest }: Stretch, groups: readonly Group[]): void {
+  const [want, got] = [
+    `${rows} rows of ids ${digest}`,
+    `${groups.reduce((sum, { count }) => sum + count, 0)} rows of ids ${xorOf(groups)}`,
+  ];
+  if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
+}
+
+/** Groups of one endpoint after those of another. */
+function* byCap(groups: readonly Group[]): Generator<Group[]> {
+  let own: Group[] = [];
+  for (const group of groups) {
+    if (own.length > 0 && own[0]!.cap !== group.cap) {
+      yield own;
+      own = [];
+    }
+    own.push(group);
+  }
+  if (own.length > 0) yield own;
+}
+
+const RECORD_END = "\x1e";
+
+/**
+ * Lines of one endpoint, in their order. Records begin with their ids, which differ.
+ * @throws ArchiveUnproven when one is missing, there twice or of another day
+ */
+async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: string): Promise<void> {
+  const { cap } = own[0]!;
+  const shapeOf = new Map<string, ProbeShape>();
+  const all: string[] = [];
+  for (const { shape, count, records } of own) {
+    const some = records.split(RECORD_END);
+    if (some.length !== count) throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, `${some.length}`);
+    const made = new ProbeShape(cap, shape, isTool);
+    // Most endpoints have one shape a day.
+    if (own.length === 1) return addInOrder(into, cap, day, some.sort(), () => made);
+    for (const record of some) {
+      shapeOf.set(record, made);
+      all.push(record);
+    }
+  }
+  await addInOrder(into, cap, day, all.sort(), (record) => shapeOf.get(record)!);
+}
+
+async function addInOrder(
+  into: LineFiles,
+  cap: string,
+  day: string,
+  records: readonly string[],
+  shapeOf: (record: string) => ProbeShape,
+): Promise<void> {
+  for (const record of records) {
+    if (!isOf(record, day)) throw new ArchiveUnproven(`lines of ${cap}`, `rows of ${day}`, record);
+    into.push(cap, idOf(record), shapeOf(record).lineOf(record));
+    if (into.isDue) await into.flush();
+  }
+}
+
+/** Beside each file the ids of its rows, for the moment when they leave. */
+async function keepIds(tx: Statements, lake: Pick<Lake, "workDir">, files: readonly PlacedFile[]): Promise<void> {
+  for (const file of files) {
+    const { first, last } = file;
+    file.ids = workPath(lake);
+    const places = { first_cap: first.cap, first_id: first.id, last_cap: last.cap, last_id: last.id };
+    await tx.all(sql("66_archive_keep"), { ...places, path: file.ids });
+  }
+}
+
+/** Digests of sets that share no member, as that of all of them. */
+const xorOf = (sets: readonly { digest: string }[]): string =>
+  sets.reduce((all, { digest }) => all ^ BigInt(digest), 0n).toString();

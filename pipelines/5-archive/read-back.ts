@@ -7,7 +7,6 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { nowhere, type Unpacked, unpack } from "./pack.ts";
 import { workPath } from "./work-files.ts";
@@ -18,12 +17,6 @@ export interface Expected {
   contentHash: string;
   unpackedBytes: number;
   rows: number;
-}
-
-/** Rows of a file and a digest of their ids, counted in the file itself. */
-export interface Counted {
-  rows: number;
-  digest: string;
 }
 
 /**
@@ -83,29 +76,3 @@ export async function keptIds(tx: Statements, path: string): Promise<void> {
   await tx.run("SET VARIABLE archive_path = $path", { path });
   await tx.run(sql("66_archive_kept"));
 }
-
-/** Count a text of probes. @throws ArchiveUnproven when a row is there twice or of another day */
-export async function countFile(
-  lake: Pick<Lake, "transaction">,
-  subject: ArchiveSubject,
-  day: string,
-  path: string,
-): Promise<Counted> {
-  const counted = await lake.transaction(async (tx) => {
-    await loadIds(tx, path);
-    const [row] = await tx.all<Counted & { twice: number; elsewhere: number }>(sql("66_archive_digest"), { day });
-    return row!;
-  });
-  const { rows, digest, twice, elsewhere } = counted;
-  if (twice + elsewhere > 0) {
-    throw new ArchiveUnproven(
-      path,
-      `each row of ${subject} of ${day} once`,
-      `${twice} twice, ${elsewhere} of other days`,
-    );
-  }
-  return { rows, digest };
-}
-
-/** Positions of leaves in order, hashed: a leaf's id is its place. */
-export const digestOfPlaces = (places: readonly number[]): string => sha256hex(places.join("\n"));

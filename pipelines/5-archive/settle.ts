@@ -79,7 +79,8 @@ async function follow(
     const what = { arc_id: id, topic, shift: 6 - Math.log2(parts.partitions) };
     await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
     await tx.run(sql("67_archive_owed"));
-    const found = await tx.all<Found>(sql("67_archive_found"), { type, day });
+    await tx.run(sql("67_archive_here"));
+    const found = await tx.all<Found>(sql("67_archive_found"), { type });
     for (const { part, owed, here, waiting } of isReplaced || mayDiffer ? [] : found) {
       if (here + waiting === owed) continue;
       throw new ArchiveMismatch(id, `${owed} rows of partition ${part}, ${here} in the lake and ${waiting} waiting`);

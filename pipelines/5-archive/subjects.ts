@@ -15,14 +15,12 @@ export const isProbes = (subject: ArchiveSubject): subject is ProbeSubject => Ob
 export const subjectOf = (type: string): ProbeSubject | null =>
   (Object.keys(PROBES) as ProbeSubject[]).find((subject) => PROBES[subject].type === type) ?? null;
 
-/** A made file before it is put, and what was counted where its rows came from. */
+/** A made file before it is put: packed, and what it unpacks to. */
 export interface MadeFile {
-  /** On this machine's disk: the packed bytes where {@link MadeFile.packed} says of what, else the text. */
+  /** Of the packed bytes on this machine's disk. */
   path: string;
-  packed?: { contentHash: string; unpackedBytes: number };
+  packed: { contentHash: string; unpackedBytes: number };
   rows: number;
-  /** Of the ids, knowing no order: {@link MadeFile.rows} and this are compared with what the lines tell. */
-  digest: string;
   /** Ids of its rows on this machine's disk (sql/66_archive_keep), for taking them out. */
   ids?: string;
 }

@@ -45,13 +45,13 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
   const made = await madeAgain(parts, fold, wrong);
-  const { contentHash } = made.packed!;
+  const { contentHash } = made.packed;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
     await removeFiles([made]);
     throw new CannotSupersede(`nothing is wrong with ${id}: the same bytes come out (${contentHash})`);
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
-  const { draft } = await fileOne(parts, made, what);
+  const draft = await fileOne(parts, made, what);
   try {
     const { manifest } = draft;
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
@@ -78,7 +78,7 @@ async function madeAgain(parts: SupersedeParts, fold: ArchiveFold, wrong: Archiv
     const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
     made = await gradeFiles(reader, lake, fold, { subject, day, span }, ALL_ROWS);
   }
-  return made[0] ?? emptyFile(lake, subject);
+  return made[0] ?? emptyFile(lake);
 }
 
 /** The rows from the segments. Reads every segment of the topic: an operator's command, not a job. */
@@ -104,7 +104,7 @@ async function probesAgain(
     }
     await tx.run("SET VARIABLE archive_day = $day", { day });
     await tx.run(sql("63_archive_again"));
-    return writeFiles(tx, lake, subject, ALL_ROWS);
+    return (await writeFiles(tx, lake, { subject, day }, ALL_ROWS)).files;
   });
 }
 

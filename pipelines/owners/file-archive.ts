@@ -1,4 +1,3 @@
-import { rm } from "node:fs/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
@@ -10,6 +9,7 @@ import { type ArchivePlace, type ArchiveReport, archivedUntil } from "../5-archi
 import { emptyFile, type FilingParts, fileOne } from "../5-archive/filing.ts";
 import { gradeFiles } from "../5-archive/grade-files.ts";
 import { isProbes, type MadeFile, PROBES, type ProbeSubject } from "../5-archive/subjects.ts";
+import { removeFiles } from "../5-archive/work-files.ts";
 import { addDays } from "../record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
@@ -129,13 +129,12 @@ async function filingOf(
   const known = fold.archive.filed(subject, day).length;
   const { made, positions } = await madeFiles(parts, fold, said, subject, day);
   // A further file of nothing would say nothing.
-  if (made.length === 0 && known === 0) made.push(await emptyFile(parts.lake, subject));
+  if (made.length === 0 && known === 0) made.push(await emptyFile(parts.lake));
   await parts.onStep?.("made", subject, day);
   const drafts: ArchiveDraft[] = [];
   for (const file of made) {
-    const { draft, path } = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
-    await rm(path, { force: true });
-    drafts.push(draft);
+    drafts.push(await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions }));
+    await removeFiles([file]);
   }
   return { subject, day, known, drafts };
 }

@@ -1,4 +1,4 @@
-import { rm, stat } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
@@ -9,13 +9,13 @@ import type { PublishedFold } from "../4-publish/fold.ts";
 import type { Followed } from "../4-publish/followed.ts";
 import { archivedUntil } from "../5-archive/archive.ts";
 import { ArchiveUnproven } from "../5-archive/errors.ts";
-import { packFile } from "../5-archive/pack.ts";
-import { probeFiles } from "../5-archive/probe-files.ts";
+import { packedProbes } from "../5-archive/probe-files.ts";
 import { daysWithNews } from "../5-archive/records.ts";
 import { settle } from "../5-archive/settle.ts";
-import { PROBES, type ProbeSubject, subjectOf } from "../5-archive/subjects.ts";
+import { type MadeFile, PROBES, type ProbeSubject, subjectOf } from "../5-archive/subjects.ts";
+import { removeFiles } from "../5-archive/work-files.ts";
 import { addDays } from "../record/time.ts";
-import { type ArchivePart, dayName, type PartDay, type PartFile, rowsFolder, rowsKey, xorOf } from "./archive-parts.ts";
+import { type ArchivePart, dayName, type PartDay, type PartFile, rowsFolder, rowsKey } from "./archive-parts.ts";
 import { HandsChanged } from "./hands.ts";
 import type { PartitionObjects } from "./partition-objects.ts";
 import { positionsOf } from "./payees.ts";
@@ -150,35 +150,34 @@ async function putDay(parts: OwnArchive, ends: Positions, row: Waiting): Promise
   const { topic } = PROBES[subject];
   const next = ends[topic]?.[String(part)];
   const own: Positions = next === undefined ? {} : { [topic]: { [part]: next } };
-  const made = await probeFiles(lake, subject, day, own, rowsAFile);
+  const made = await packedProbes(lake, subject, day, own, rowsAFile);
   try {
     await onStep?.("made");
-    const rows = made.reduce((sum, file) => sum + file.rows, 0);
     // The partition was given away between the look and the reading: whoever has it says its rows.
-    if (rows !== row.rows || xorOf(made.map(({ digest }) => digest)) !== row.digest) throw new HandsChanged();
+    if (made.rows !== row.rows || made.digest !== row.digest) throw new HandsChanged();
     const files: PartFile[] = [];
-    for (const file of made) files.push(await putFile(parts, row, file));
+    for (const file of made.files) files.push(await putFile(parts, row, file));
     await onStep?.("put");
-    return { rows, digest: row.digest, files };
+    return { rows: row.rows, digest: row.digest, files };
   } finally {
-    for (const { path } of made) await rm(path, { force: true });
+    await removeFiles(made.files);
   }
 }
 
-/** Packed, put and read back: a file that nobody can read is told to the one who has its rows. @throws ArchiveUnproven */
+/** Put and read back: a file that nobody can read is told to the one who has its rows. @throws ArchiveUnproven */
 async function putFile(
   { privateStore }: OwnArchive,
   { subject, day, part }: Waiting,
-  { path, rows }: { path: string; rows: number },
+  { path, rows, packed }: MadeFile,
 ): Promise<PartFile> {
-  const { bytes, contentHash, unpackedBytes } = await packFile(path, (await stat(path)).size);
+  const bytes = await readFile(path);
   const sha256 = sha256hex(bytes);
   const key = rowsKey(part, subject, day, sha256);
   await privateStore.create(key, bytes);
   const there = await privateStore.get(key);
   const got = there === null ? "no object" : sha256hex(there.bytes);
   if (got !== sha256) throw new ArchiveUnproven(key, sha256, got);
-  return { key, rows, sha256, content_hash: contentHash, unpacked_bytes: unpackedBytes };
+  return { key, rows, sha256, content_hash: packed.contentHash, unpacked_bytes: packed.unpackedBytes };
 }
 
 /** Files that neither this part nor the one before it names: the publisher may be reading what was said a moment ago. */

@@ -4,10 +4,13 @@
  * Run: npx tsx test/bench/archive.bench.ts [rows]
  */
 import { execFile } from "node:child_process";
-import { writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { decompress } from "zstd-napi";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { makeArchive } from "../../pipelines/5-archive/archive.ts";
 import { handshake } from "../pipelines/2-ingest/records.ts";
 import { ArchiveWorld, fileKeyOf } from "../pipelines/5-archive/world.ts";
@@ -17,7 +20,10 @@ const ROWS = Number(process.argv[2] ?? 1_000_000);
 const DAY = "2026-11-10";
 const DUE = "2027-03-01T00:00:00.000Z";
 
-/** Rows of 5,000 endpoints as the lake has them, made in the engine: what is measured begins where they are. */
+/**
+ * Rows of 5,000 endpoints as the lake has them, bodies in RFC 8785 as every record of ours, made in the engine: what is
+ * measured begins where they are.
+ */
 const ROWS_SQL = `
 INSERT INTO event BY NAME
 WITH made AS (SELECT i, 'cap_' || substr(upper(sha256(((i % 5000)::VARCHAR))), 1, 26) AS cap,
@@ -26,11 +32,13 @@ WITH made AS (SELECT i, 'cap_' || substr(upper(sha256(((i % 5000)::VARCHAR))), 1
 SELECT id AS event_id, 'handshake' AS type, cap AS key, cap, 'observations.free' AS topic,
   ((('0x' || sha256(cap)[1:2])::INTEGER >> 2) >> 5)::USMALLINT AS part, 0 AS log_offset, DATE '1970-01-01' AS scope,
   t AS observed_at, t AS appended_at, 'bench/1' AS producer, 1 AS v, NULL AS extra,
-  '{"slot":{"block":80000,"minute":' || (i % 360) || '},"planned":"free","state":"asked","live":true,"honest":true,"wall":false,' ||
-  '"fault":null,"status":402,"latency_ms":' || (80 + i % 900) || '.25,"price":"0.020000","pay_to":"0x1111111111111111111111111111111111111111",' ||
-  '"terms":{"sha256":"' || sha256(cap) || '","protocols":["x402"],"x402_version":1,"offers":[{"scheme":"exact","network":"eip155:8453",' ||
-  '"network_raw":"base","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","pay_to":"0x1111111111111111111111111111111111111111",' ||
-  '"amount_atomic":"20000","decimals":6,"price":"0.020000","max_timeout_s":60,"payable":true}],"defects":[],"schema_sha256":null},"differs":[]}' AS body
+  '{"differs":[],"fault":null,"honest":true,"latency_ms":' || (80 + i % 900) || '.25,"live":true,' ||
+  '"pay_to":"0x1111111111111111111111111111111111111111","planned":"free","price":"0.020000",' ||
+  '"slot":{"block":80000,"minute":' || (i % 360) || '},"state":"asked","status":402,"terms":{"defects":[],' ||
+  '"offers":[{"amount_atomic":"20000","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","decimals":6,"max_timeout_s":60,' ||
+  '"network":"eip155:8453","network_raw":"base","pay_to":"0x1111111111111111111111111111111111111111","payable":true,' ||
+  '"price":"0.020000","scheme":"exact"}],"protocols":["x402"],"schema_sha256":null,"sha256":"' || sha256(cap) || '",' ||
+  '"x402_version":1},"wall":false}' AS body
 FROM made`;
 const SAMPLES_SQL = `
 INSERT INTO samples BY NAME SELECT cap, event_id AS obs_id, observed_at AS t, 0 AS kind, 1.0 AS w, TRUE AS live
@@ -44,7 +52,10 @@ async function byTools(path: string): Promise<Cost> {
   return { wall, cpu: user + system };
 }
 
-const world = await ArchiveWorld.open();
+const dir = await mkdtemp(join(tmpdir(), "archive-bench-"));
+// As a service opens its lake when nothing is said (infra/config.ts).
+const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
+const world = await ArchiveWorld.open(lake);
 try {
   // One real row of every bucket: its evidence is frozen, so that the made ones, below it, are none of its business.
   await world.ingest.append(...Array.from({ length: 400 }, (_, n) => handshake(`s${n}`, `${DAY}T00:00:00.000Z`)));
@@ -94,4 +105,5 @@ try {
   ratio("of it packing, putting, reading back", `${(filing.wall / tools.wall).toFixed(2)} wall`, "");
 } finally {
   await world.close();
+  await rm(dir, { recursive: true, force: true });
 }

@@ -133,7 +133,7 @@ test.each<[ProbeSubject, string]>([
       "SELECT event_id, cap, epoch_ms(observed_at)::DOUBLE AS t, body FROM event WHERE type = $type ORDER BY cap, event_id";
     const rows = await world.lake.all<Parameters<typeof probeLine>[0]>(query, { type });
     expect(rows).toHaveLength(ROWS);
-    const files = await packedProbes(world.lake, subject, D1, await lakePositions(world.lake), 50);
+    const { files } = await packedProbes(world.lake, subject, D1, await lakePositions(world.lake), 50);
     expect(files.map((file) => file.rows)).toEqual([50, 50, 50, 10]);
     const text = (
       await Promise.all(files.map(async ({ path }) => decompress(await readFile(path)).toString("utf8")))
@@ -158,7 +158,8 @@ test("half of a surrogate pair never becomes a row: its record is set aside, its
   const half = Buffer.from(Buffer.from(bad.value).toString("utf8").replace('"HALF"', '"\\ud83d"'));
   await world.append(good, { ...bad, value: half });
   await world.ingest.pass();
-  const [file, ...more] = await packedProbes(world.lake, "liveness_probes", DAY, await lakePositions(world.lake));
+  const { files } = await packedProbes(world.lake, "liveness_probes", DAY, await lakePositions(world.lake));
+  const [file, ...more] = files;
   expect([file?.rows, more]).toEqual([1, []]);
   expect(decompress(await readFile(file!.path)).toString("utf8")).toContain(good.eventId);
 });

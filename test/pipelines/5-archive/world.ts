@@ -32,13 +32,14 @@ export class ArchiveWorld {
     readonly pipeline: Pipeline,
   ) {}
 
-  static async open(): Promise<ArchiveWorld> {
+  /** @param lake of the caller's making (default: one of a test) */
+  static async open(lake?: Lake): Promise<ArchiveWorld> {
     const parts: { moved?: MovedParts } = {};
     const moved = {
       mark: (lake: Lake) => movedOut(parts.moved!).mark(lake),
       settle: (lake: Lake) => movedOut(parts.moved!).settle(lake),
     };
-    const ingest = await openTestWorld({ moved });
+    const ingest = await openTestWorld({ moved, ...(lake ? { lake } : {}) });
     const publicStore = await openDirectoryStore(join(ingest.dir, "public"));
     parts.moved = { publicStore, trust: TRUST, partitions: PARTITIONS, logger: createLogger("silent") };
     const publisher = publisherOver(ingest, publicStore);
