@@ -7,10 +7,8 @@ import { planDay, reservedFor } from "./1-observe/plan.ts";
 import type { Caps } from "./1-observe/spend.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
-import { volatileRows } from "./2-ingest/volatile.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
 import { openCommitments } from "./4-publish/commitments.ts";
-import { standings } from "./4-publish/fold.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
 import { writeRun } from "./4-publish/runs.ts";
@@ -19,7 +17,8 @@ import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
 import { type AskLine, demandBefore } from "./asks.ts";
 import { type BudgetParts, budgetReport, keepReport } from "./budget/report.ts";
-import { correctionsBelow, unpublished } from "./corrections/drafts.ts";
+import { correctionsBelow } from "./corrections/drafts.ts";
+import { LiveTables } from "./live-tables.ts";
 import { gradeLake } from "./owners/grading.ts";
 import { knownPlan, planKey, publishPlan } from "./plan-leaf.ts";
 import type { RunLine } from "./record/card.ts";
@@ -27,7 +26,6 @@ import { encodeHistory } from "./record/history-arrow.ts";
 import type { Memory } from "./record/memory.ts";
 import type { DayPlan } from "./record/plan.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "./record/time.ts";
-import { encodeVolatile } from "./record/volatile-arrow.ts";
 import { saltHash, saltOf } from "./salts.ts";
 
 /** What the jobs are made of, opened by the front door. */
@@ -70,6 +68,7 @@ const BUDGET_ENDPOINTS = 500;
 export class Pipeline {
   /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
   #dueAt: Moments | null = null;
+  #live: LiveTables | null = null;
 
   constructor(private readonly parts: PipelineParts) {}
 
@@ -223,10 +222,20 @@ export class Pipeline {
     const { lake, publisher, ingest } = this.parts;
     // A correction counts from the moment it is in the log: it shows here before a run has found its consequence.
     await ingest.pass();
-    const said = await unpublished(lake, publisher.published);
-    const rows = await volatileRows(lake, standings(publisher.published), said);
-    const key = await publisher.writeLive(0, encodeVolatile(rows));
-    await publisher.writeView({ live: [key], positions: await ingest.positions() });
+    // Before the rows: they may know more than the positions say, never less.
+    const positions = await ingest.positions();
+    this.#live ??= new LiveTables({
+      ...{ lake, now: this.parts.now, tableOf: () => 0 },
+      write: (table, bytes) => publisher.writeLive(table, bytes),
+    });
+    await this.#live.turn(publisher.published, [0]);
+    await publisher.writeView({ live: this.#live.keysOf(0), positions });
+    this.#live.named();
+  }
+
+  /** Delete what has had its time. @returns how many objects */
+  sweep(): Promise<number> {
+    return this.parts.publisher.sweep(this.#live?.keysOf(0));
   }
 
   /**

@@ -82,7 +82,7 @@ export const JOBS: readonly Job[] = [
     lane: "record",
     run: ({ pipeline, catalogues }) => pipeline.intake(catalogues, true),
   },
-  { name: "sweep", cadence: "0 40 4 * * *", lane: "record", run: ({ publisher }) => publisher.sweep() },
+  { name: "sweep", cadence: "0 40 4 * * *", lane: "record", run: ({ pipeline }) => pipeline.sweep() },
   { name: "tidy", cadence: "0 50 4 * * *", lane: "record", run: ({ pipeline }) => pipeline.tidy() },
 ];
 

@@ -1,11 +1,13 @@
--- What changes faster than a card. `published` is a JSON array of {cap, at, read}: the moment of each headline card, unix ms,
--- and {topic: next offset} of what its run had read.
--- grain: one capability with a known address
--- reads: $published, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, said
+-- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, read}: the moment
+-- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
+-- Every large table meets the list first, so that a turn costs what is in the list.
+-- grain: one capability of the list with a known address
+-- reads: $wanted, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, said
 -- writes: nothing
-WITH card AS (
-  SELECT p.cap, epoch_ms(p.at) AS at_, date_trunc('week', epoch_ms(p.at) - INTERVAL 84 DAY) AS window_start, p.read
-  FROM (SELECT unnest(from_json($published, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS p)),
+WITH wanted AS MATERIALIZED (
+  SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
+  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
+ card AS MATERIALIZED (FROM wanted WHERE at_ IS NOT NULL),
  later AS (
   SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
@@ -26,8 +28,10 @@ WITH card AS (
  offered AS (
   SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
     max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
-      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed FROM listing WHERE NOT gone GROUP BY cap),
- prices AS (SELECT cap, count(*) AS n FROM quoted GROUP BY cap)
+      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
+  FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
+ prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
+ known AS (FROM seen SEMI JOIN wanted USING (cap))
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
   s.price_micro, coalesce(list_filter(s.offers, lambda o: o.payable)[1].asset, s.offers[1].asset) AS asset,
@@ -37,8 +41,8 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
   offered.newest.defects AS listing_defects, epoch_ms(offered.newest.t)::DOUBLE AS listing_t,
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
-FROM endpoint e LEFT JOIN seen s USING (cap) LEFT JOIN later l USING (cap) LEFT JOIN taken w USING (cap)
-  LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
+FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
+  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
 -- An url that is only in line is not in the record yet: it is answered as unknown and queued until it was knocked on.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -27,6 +27,7 @@ DELETE FROM dispute WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM said WHERE part IN (FROM given_back);
 DELETE FROM site WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM dirty WHERE part_of(cap) IN (FROM given_back);
+DELETE FROM stale WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM seen WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM quoted WHERE part_of(cap) IN (FROM given_back);
 DELETE FROM thefts WHERE part_of(cap) IN (FROM given_back);

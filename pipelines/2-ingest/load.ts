@@ -8,6 +8,7 @@ export const INGEST_TABLES: readonly string[] = [
   "00_settings",
   "10_tables",
   "20_samples",
+  "27_stale_tables",
   "45_asks_tables",
   "60_archive_tables",
 ].map(sql);

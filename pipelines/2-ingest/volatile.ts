@@ -15,23 +15,54 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects
   terms_t: number | null;
 }
 
+/** What published headline cards stood on. Without one nothing is newer than the card, and both counts are 0. */
+export interface Published {
+  /** `computed_at` (RFC 3339) of a capability's card, and {topic: next offset} of what its run had read. */
+  get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
+}
+
 /**
- * The volatile table of everything whose address is known, ascending by capability.
- * @param published capability -> of its published headline card `computed_at` (RFC 3339) and {topic: next offset} of what
- * its run had read; without one nothing is newer than the card, and both counts are 0.
+ * Rows of the volatile table, ascending by capability; an endpoint whose address is not known has none.
  * @param said what was said against the record or taken back and is not in the tree yet, by capability
+ * @param caps endpoints that are asked for (default: all that the lake knows)
  */
 export async function volatileRows(
   lake: Lake,
-  published: ReadonlyMap<string, { at: string; read: Readonly<Record<string, number>> }>,
+  published: Published,
   said: ReadonlyMap<string, readonly Saying[]> = new Map(),
+  caps?: readonly string[],
 ): Promise<VolatileRow[]> {
-  const cards = [...published].map(([cap, { at, read }]) => ({ cap, at: Date.parse(at), read }));
+  const wanted = (caps ?? (await knownCaps(lake))).map((cap) => {
+    const card = published.get(cap);
+    return { cap, at: card ? Date.parse(card.at) : null, read: card?.read ?? null };
+  });
   const rows: VolatileRow[] = [];
-  for await (const batch of lake.stream<Row>(sql("27_volatile"), { published: JSON.stringify(cards) })) {
+  if (wanted.length === 0) return rows;
+  for await (const batch of lake.stream<Row>(sql("27_volatile"), { wanted: JSON.stringify(wanted) })) {
     for (const row of batch) rows.push(volatileOf(row, said.get(row.capability_id) ?? []));
   }
   return rows;
+}
+
+/** Every capability whose address the lake knows. */
+export async function knownCaps(lake: Lake): Promise<string[]> {
+  const caps: string[] = [];
+  for await (const batch of lake.stream<{ cap: string }>("SELECT cap FROM endpoint")) {
+    for (const { cap } of batch) caps.push(cap);
+  }
+  return caps;
+}
+
+/**
+ * Endpoints that records came of since this was asked last, each once; all of them in a lake that was loaded anew. They are
+ * told once: who asks keeps them until their rows are written.
+ */
+export async function takeStale(lake: Lake): Promise<string[]> {
+  return lake.transaction(async (tx) => {
+    const rows = await tx.all<{ cap: string }>(sql("27_stale"));
+    if (rows.length > 0) await tx.run("DELETE FROM stale");
+    return rows.map(({ cap }) => cap);
+  });
 }
 
 function volatileOf(row: Row, said: readonly Saying[]): VolatileRow {

@@ -43,7 +43,7 @@ export class DueDays {
   constructor(fold: PublishedFold) {
     this.#fold = fold;
     this.#changed = new Set(fold.caps.keys());
-    fold.onChange = (cap) => this.#changed.add(cap);
+    fold.onChange((cap) => this.#changed.add(cap));
   }
 
   due(today: string, deferred: ReadonlySet<string>): string[] {

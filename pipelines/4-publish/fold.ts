@@ -102,8 +102,12 @@ export class PublishedFold {
   readonly commitments = new CommitmentFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
-  /** Told of each endpoint that a leaf changes, before it does. */
-  onChange: ((cap: string) => void) | null = null;
+  readonly #listeners: ((cap: string) => void)[] = [];
+
+  /** Be told of each endpoint that a leaf changes, before it does; for as long as the fold lives. */
+  onChange(listener: (cap: string) => void): void {
+    this.#listeners.push(listener);
+  }
 
   /**
    * @param entry the leaf's bytes, where the caller has them: the card is cut out of them then, not printed again
@@ -160,7 +164,7 @@ export class PublishedFold {
   }
 
   #cap(cap: string): PublishedCap {
-    this.onChange?.(cap);
+    for (const listener of this.#listeners) listener(cap);
     let known = this.caps.get(cap);
     if (!known) {
       known = {
@@ -237,10 +241,8 @@ export interface Standing {
   read: Readonly<Record<string, number>>;
 }
 
-/** What all published headlines stood on, by capability. */
-export const standings = (fold: PublishedFold): Map<string, Standing> =>
-  new Map(
-    [...fold.caps.values()].flatMap((cap) =>
-      headlineOf(cap) ? [[cap.cap, { at: cap.computedAt, read: cap.positions }] as const] : [],
-    ),
-  );
+/** What the published headline of an endpoint stood on; undefined without one. */
+export function standingOf(fold: PublishedFold, cap: string): Standing | undefined {
+  const known = fold.caps.get(cap);
+  return known && headlineOf(known) ? { at: known.computedAt, read: known.positions } : undefined;
+}

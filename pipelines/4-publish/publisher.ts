@@ -186,7 +186,7 @@ export class Publisher {
     return this.#committer.refresh();
   }
 
-  /** Write one partition's volatile table; the key goes into the next view. */
+  /** Write one file of a partition's volatile table; the key goes into the next view. */
   writeLive(partition: number, bytes: Uint8Array): Promise<string> {
     return writeLive(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
@@ -215,10 +215,13 @@ export class Publisher {
     return nameHistory(this.#options.publicStore, history);
   }
 
-  /** Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects */
-  async sweep(): Promise<number> {
+  /**
+   * Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects
+   * @param kept live files that are in use although no view names them yet
+   */
+  async sweep(kept: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
-    return (await sweepPartials(publicStore, clock)) + (await sweepLive(publicStore, clock));
+    return (await sweepPartials(publicStore, clock)) + (await sweepLive(publicStore, clock, kept));
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {

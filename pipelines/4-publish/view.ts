@@ -20,7 +20,7 @@ export async function readView(store: Store): Promise<View | null> {
 
 const viewOf = (bytes: Uint8Array): View => JSON.parse(Buffer.from(bytes).toString("utf8")) as View;
 
-/** Write one partition's volatile table. @returns the key, for the view. */
+/** Write one file of a partition's volatile table. @returns the key, for the view. */
 export const writeLive = (store: Store, clock: Clock, partition: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => liveKey(partition, n), bytes);
 
@@ -63,10 +63,13 @@ export function nameHistory(store: Store, history: HistoryNames): Promise<boolea
   return swapPublic(store, VIEW, (theirs) => theirs && canonicalBytes({ ...viewOf(theirs.bytes), history }));
 }
 
-/** Delete live tables and history files that no view names and that are older than an hour of record time. */
-export async function sweepLive(store: Store, clock: Clock): Promise<number> {
+/**
+ * Delete live tables and history files that no view names and that are older than an hour of record time.
+ * @param kept files that the next view names, however long ago they were written: a table is brought on, not made anew
+ */
+export async function sweepLive(store: Store, clock: Clock, kept: Iterable<string> = []): Promise<number> {
   const view = await readView(store);
-  const named = new Set([...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
+  const named = new Set([...kept, ...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
   const before = clock.now().getTime() - KEPT_MS;
   let swept = 0;
   for (let startAfter: string | undefined; ; ) {

@@ -35,9 +35,17 @@ export async function correctionsBelow(
   return rows.filter(({ part, log_offset }) => Number(log_offset) < (next[String(part)] ?? 0)).map(draftOf);
 }
 
-/** What the log says and the tree does not yet, by capability: serving shows it before its leaf is there. */
-export async function unpublished(lake: Reader, fold: PublishedFold): Promise<Map<string, Saying[]>> {
-  const drafts = (await lake.all<Row>(sql("42_corrections"))).map(draftOf);
+/**
+ * What the log says and the tree does not yet, by capability: serving shows it before its leaf is there.
+ * @param caps endpoints that are asked for (default: all)
+ */
+export async function unpublished(
+  lake: Reader,
+  fold: PublishedFold,
+  caps?: ReadonlySet<string>,
+): Promise<Map<string, Saying[]>> {
+  const rows = await lake.all<Row>(sql("42_corrections"));
+  const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(draftOf);
   const byCap = new Map<string, Saying[]>();
   for (const draft of unknownDrafts(fold, drafts) as CorrectionDraft[]) {
     const { kind, capability_id: cap, body } = draft;

@@ -16,6 +16,7 @@ import { Moments } from "../4-publish/moments.ts";
 import { type RunSaid, writeRun } from "../4-publish/runs.ts";
 import { keepKin } from "../5-archive/kin-tables.ts";
 import { correctionsBelow } from "../corrections/drafts.ts";
+import type { LiveTables } from "../live-tables.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";
 import { archiveParts } from "./archive-parts.ts";
@@ -26,7 +27,7 @@ import { settleWaiting } from "./moved.ts";
 import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
 import { Payees, turnedBetween } from "./payees.ts";
 import { Refusals } from "./refusals.ts";
-import { Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
+import { openOwnLive, Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
 export interface OwnerParts {
   ownership: Pick<Ownership, "held" | "onChange">;
@@ -77,6 +78,7 @@ export class Owner {
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
   readonly #files: OwnerParts & { tables: Tables };
+  readonly #live: LiveTables;
   /** False while rows of archived days wait that no total holds yet. */
   #whole = true;
 
@@ -87,6 +89,7 @@ export class Owner {
     this.#evidence = evidenceParts(privateStore, log.id);
     this.#archive = archiveParts(privateStore, log.id);
     this.#files = { ...parts, tables: new Tables(privateStore, log.id) };
+    this.#live = openOwnLive(this.#files);
   }
 
   /** Partitions held now; the lake is brought to them. */
@@ -147,11 +150,15 @@ export class Owner {
     return { held, ...run.read, lines: run.lines.length, run: number };
   }
 
-  /** Volatile tables of our partitions, for the publisher to name. @returns files that were written */
+  /**
+   * Volatile tables of our partitions, for the publisher to name. @returns partitions whose table changed
+   * @throws HandsChanged, Outrun
+   */
   async volatile(): Promise<number> {
     const { held } = await this.ingest();
     // What the owner before us has written stands: totals never go back.
-    return held.length > 0 && this.#whole ? writeOwnVolatile(this.#files, held) : 0;
+    if (held.length === 0 || !this.#whole) return 0;
+    return writeOwnVolatile(this.#files, this.#live, held, (mine) => this.#refuseLost(mine));
   }
 
   /** The charts' files of our buckets that changed. @returns files that were written */

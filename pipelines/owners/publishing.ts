@@ -10,7 +10,7 @@ import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, type FreezeReport, publishEvidence } from "./evidence.ts";
 import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
 import { refuse } from "./refusals.ts";
-import { nameTables, Tables } from "./tables.ts";
+import { filesInUse, nameTables, Tables } from "./tables.ts";
 
 export interface PublishingParts {
   log: { id: string; partitions: number };
@@ -71,6 +71,11 @@ export class Publishing {
   /** The tables of the present, as the owners wrote them last. @returns how many partitions that have one */
   tables(): Promise<number> {
     return nameTables(this.parts.publisher, this.#tables);
+  }
+
+  /** Delete what has had its time. @returns how many objects */
+  async sweep(): Promise<number> {
+    return this.parts.publisher.sweep(await filesInUse(this.#tables));
   }
 
   /** The evidence of every day that all owners have closed, and of what came late. */

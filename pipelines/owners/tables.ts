@@ -1,35 +1,33 @@
 import { z } from "zod";
-import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { changedBuckets, historyOf } from "../2-ingest/history.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import type { Positions } from "../2-ingest/load.ts";
-import { volatileRows } from "../2-ingest/volatile.ts";
-import { standings } from "../4-publish/fold.ts";
 import type { Followed } from "../4-publish/followed.ts";
 import { mergePositions } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { writeHistory, writeLive } from "../4-publish/view.ts";
-import { unpublished } from "../corrections/drafts.ts";
+import { LiveTables } from "../live-tables.ts";
 import type { HistoryNames } from "../record/history.ts";
 import { encodeHistory } from "../record/history-arrow.ts";
 import { partitionOf, partitionOfBucket } from "../record/ids.ts";
-import type { VolatileRow } from "../record/volatile.ts";
-import { encodeVolatile } from "../record/volatile-arrow.ts";
 import { PartitionObjects } from "./partition-objects.ts";
 import { positionsOf } from "./payees.ts";
 
 /** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
-const LivePart = z.object({
-  v: z.literal(1),
-  log: z.string(),
-  positions: z.record(z.string(), z.int()),
-  key: z.string(),
-  /** sha256 of the file's bytes: the same rows are not written again. */
-  sha256: z.string(),
-});
+const LivePart = z
+  .object({
+    v: z.union([z.literal(1), z.literal(2)]),
+    log: z.string(),
+    positions: z.record(z.string(), z.int()),
+    /** v 1: the one file with all rows. */
+    key: z.string().optional(),
+    /** Oldest first: the last file that has a row of an endpoint counts. */
+    keys: z.array(z.string()).optional(),
+  })
+  .transform(({ log, positions, key, keys }) => ({ v: 2 as const, log, positions, keys: keys ?? (key ? [key] : []) }));
 const HistoryPart = z.object({
   v: z.literal(1),
   log: z.string(),
@@ -57,30 +55,46 @@ export interface OwnTables {
   log: { id: string; partitions: number };
 }
 
-/** The owner's half: the volatile table of each of its partitions. @returns files that were written */
-export async function writeOwnVolatile(parts: OwnTables, held: readonly number[]): Promise<number> {
-  const { lake, ingest, publicStore, clock, followed, tables, log } = parts;
+/**
+ * The owner's half: the volatile table of each of its partitions, brought on by the rows of what was touched. What the owner
+ * before has written stays in force until all rows of a partition that was taken over are there.
+ * @param refuseLost throws when a partition was taken from us: its rows may have left the lake while they were read
+ * @returns partitions whose table changed
+ */
+export async function writeOwnVolatile(
+  parts: OwnTables,
+  live: LiveTables,
+  held: readonly number[],
+  refuseLost: (held: readonly number[]) => void,
+): Promise<number> {
+  const { ingest, followed, tables, log } = parts;
   // Before the rows: the table may know more than its positions say, never less.
   const positions = await ingest.positions();
-  const fold = await followed.current();
-  const byPartition = new Map<number, VolatileRow[]>(held.map((partition) => [partition, []]));
-  for (const row of await volatileRows(lake, standings(fold), await unpublished(lake, fold)))
-    byPartition.get(partitionOf(row.capability_id, log.partitions))?.push(row);
+  await live.turn(await followed.current(), held);
   let written = 0;
   const said = await tables.live.ofOurs(held);
-  for (const [partition, rows] of byPartition) {
-    const bytes = encodeVolatile(rows);
-    const sha256 = sha256hex(bytes);
+  for (const partition of held) {
     const own = positionsOf(positions, partition);
+    const keys = live.keysOf(partition);
     const theirs = said.get(partition);
-    const same = theirs?.sha256 === sha256;
+    const same = theirs !== undefined && JSON.stringify(theirs.keys) === JSON.stringify(keys);
     if (same && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
-    const key = same ? theirs.key : await writeLive(publicStore, clock, partition, bytes);
-    await tables.live.put(partition, { v: 1, log: log.id, positions: own, key, sha256 }, () => true);
+    refuseLost(held);
+    await tables.live.put(partition, { v: 2, log: log.id, positions: own, keys }, () => true);
     if (!same) written++;
   }
+  live.named();
   return written;
 }
+
+/** The tables of an owner's partitions as files of the public store. */
+export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTables): LiveTables =>
+  new LiveTables({
+    lake,
+    now: () => clock.now(),
+    tableOf: (cap) => partitionOf(cap, log.partitions),
+    write: (partition, bytes) => writeLive(publicStore, clock, partition, bytes),
+  });
 
 /** The owner's half: the charts' files of its buckets that changed. @returns files that were written */
 export async function writeOwnHistory(parts: OwnTables, held: readonly number[], now: Date): Promise<number> {
@@ -125,7 +139,13 @@ function merged(
 export async function nameTables(publisher: Publisher, tables: Tables): Promise<number> {
   const live = [...(await tables.live.all())].sort(([a], [b]) => a - b);
   const history = [...(await tables.history.all())];
-  await publisher.writeView({ live: live.map(([, { key }]) => key), positions: merged(live).positions });
+  await publisher.writeView({ live: live.flatMap(([, { keys }]) => keys), positions: merged(live).positions });
   if (history.length > 0) await publisher.nameHistory(merged(history));
   return live.length;
+}
+
+/** Files that owners bring on, whether a view names them already or not. */
+export async function filesInUse(tables: Tables): Promise<string[]> {
+  const live = [...(await tables.live.all()).values()].flatMap(({ keys }) => keys);
+  return [...live, ...[...(await tables.history.all()).values()].flatMap(({ files }) => Object.values(files))];
 }

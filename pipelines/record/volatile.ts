@@ -1,8 +1,9 @@
 import type { HistoryNames } from "./history.ts";
 
 /**
- * The volatile table: what changes faster than a card, one row a capability, made by the lake's owner every few seconds
- * as Arrow IPC (`live/<partition>.<n>.arrow`) and read by serving. Unproven, never mirrored.
+ * The volatile table: what changes faster than a card, one row a capability. The lake's owner brings it on every few
+ * seconds by a further Arrow IPC file (`live/<partition>.<n>.arrow`) with the rows of what was touched, and serving folds
+ * what is new. Unproven, never mirrored.
  */
 export interface VolatileRow {
   capability_id: string;
@@ -48,6 +49,7 @@ export interface View {
   /** Key of the newest signed shard list, or null before the first index. */
   index: string | null;
   tree_size: number;
+  /** Files of the volatile tables; of the rows of one endpoint the one in the last file that has any counts. */
   live: string[];
   /** {topic: {partition: next offset}} behind the volatile tables. */
   positions: Record<string, Record<string, number>>;

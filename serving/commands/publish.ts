@@ -79,7 +79,7 @@ const PUBLISHER_JOBS: readonly JobOf<Publishers>[] = [
   job("evidence", "15 * * * * *", ({ publishing }) => publishing.evidence()),
   job("archive", "45 * * * * *", ({ publishing, filing }) => publishing.archive(filing)),
   job("index", "0 3 * * * *", ({ publishing }) => publishing.index()),
-  job("sweep", "0 40 4 * * *", ({ publisher }) => publisher.sweep()),
+  job("sweep", "0 40 4 * * *", ({ publishing }) => publishing.sweep()),
 ];
 
 /**

@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";
 import type { PublishedTree, Snapshot } from "./tree.ts";
-import { View, type Volatile } from "./view.ts";
+import { View } from "./view.ts";
 import { loadVolatile } from "./volatile.ts";
 
 export interface FollowerDeps {
@@ -84,12 +84,8 @@ export class Follower {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
     const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
-    const volatile = await this.#volatile(old);
-    if (volatile !== old.volatile) {
-      for (const row of volatile.rows.values()) {
-        old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
-      }
-    }
+    const { volatile, came } = await this.#volatile(old);
+    for (const row of came) old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) this.#view = new View({ ...old, size, entries, volatile });
@@ -101,13 +97,13 @@ export class Follower {
   }
 
   /** Newer rows, or the old ones: a table that cannot be read must not hold back a letter that fell. */
-  async #volatile(old: View): Promise<Volatile> {
+  async #volatile(old: View): ReturnType<typeof loadVolatile> {
     try {
       return await loadVolatile(this.deps.store, old.volatile);
     } catch (error) {
       this.deps.metrics.count("touchstone_serving_volatile_failures_total");
       this.deps.logger.warn({ err: error }, "the volatile rows could not be read; the old ones stay");
-      return old.volatile;
+      return { volatile: old.volatile, came: [] };
     }
   }
 

@@ -9,6 +9,11 @@ import { PayeeTable } from "./payees.ts";
 /** {topic: {partition: next offset}} behind the volatile rows. */
 export type Positions = Record<string, Record<string, number>>;
 
+/** A row, and the live file that it came with. */
+export interface FoldedRow extends VolatileRow {
+  file: string;
+}
+
 /** The volatile rows of one `live/view.json`. */
 export interface Volatile {
   /** Etag of the view that named them, or null before the first. */
@@ -16,10 +21,13 @@ export interface Volatile {
   /** Size of the tree that their counts refer to. */
   treeSize: number;
   positions: Positions;
-  /** By key of the live object: one that is named again is not read again, since keys are never used twice. */
-  tables: ReadonlyMap<string, readonly VolatileRow[]>;
-  /** All of them, by capability id. */
-  rows: ReadonlyMap<string, VolatileRow>;
+  /**
+   * Live files that are folded in, in the view's order, and of how many rows each one is the newest. One that is named again
+   * is not read again, since keys are never used twice.
+   */
+  files: ReadonlyMap<string, number>;
+  /** The newest row of every capability. */
+  rows: Layered<FoldedRow>;
   /** Bucket -> key of its history file: prices and latencies day by day, read when somebody looks. */
   history: ReadonlyMap<number, string>;
 }
@@ -28,8 +36,8 @@ export const NO_VOLATILE: Volatile = {
   etag: null,
   treeSize: 0,
   positions: {},
-  tables: new Map(),
-  rows: new Map(),
+  files: new Map(),
+  rows: Layered.empty(),
   history: new Map(),
 };
 
@@ -87,7 +95,7 @@ export class View {
 
   /** Is this id in the record: published, or at least knocked at? */
   has(cap: string): boolean {
-    return this.entries.get(cap) !== undefined || this.volatile.rows.has(cap);
+    return this.entries.get(cap) !== undefined || this.row(cap) !== undefined;
   }
 
   /**

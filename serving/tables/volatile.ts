@@ -4,39 +4,87 @@ import { VIEW } from "../../pipelines/4-publish/objects.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { decodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
 import { wentBack } from "./positions.ts";
-import type { Volatile } from "./view.ts";
+import { type FoldedRow, NO_VOLATILE, type Volatile } from "./view.ts";
 
 const ViewFile = z.looseObject({
   v: z.literal(1),
   at: z.string(),
   index: z.string().nullable(),
   tree_size: z.int().min(0),
-  live: z.array(z.string()).max(64),
+  live: z.array(z.string()).max(4096),
   positions: z.record(z.string(), z.record(z.string(), z.int().min(0))),
   history: z.looseObject({ files: z.record(z.string().regex(/^\d{1,2}$/), z.string()) }).optional(),
 });
 
 const MAX_VIEW_BYTES = 1024 * 1024;
 
+/** Files of one partition's table have the same beginning. */
+const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
+
 /**
  * The volatile rows that `live/view.json` names now; the old ones when it is the same view, there is none, or its
- * positions went back (a lake that is being rebuilt counts up again from nothing; nobody is shown that).
+ * positions went back (a lake that is being rebuilt counts up again from nothing; nobody is shown that). Only files that are
+ * new are read, and only their rows are changed.
+ * @returns what is held now, and the rows that came with it
  * @throws when the view or a file of it cannot be read: files are replaced every few seconds, the next look finds the new ones.
  */
-export async function loadVolatile(store: Pick<Store, "get">, old: Volatile): Promise<Volatile> {
+export async function loadVolatile(
+  store: Pick<Store, "get">,
+  old: Volatile,
+): Promise<{ volatile: Volatile; came: Iterable<VolatileRow> }> {
   const object = await store.get(VIEW, { maxBytes: MAX_VIEW_BYTES });
-  if (!object || object.etag === old.etag) return old;
+  if (!object || object.etag === old.etag) return { volatile: old, came: [] };
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-  if (wentBack(old.positions, file.positions)) return old;
-  const tables = new Map<string, readonly VolatileRow[]>();
-  for (const key of file.live) tables.set(key, old.tables.get(key) ?? (await readTable(store, key)));
-  const rows = new Map<string, VolatileRow>();
-  for (const table of tables.values()) for (const row of table) rows.set(row.capability_id, row);
+  if (wentBack(old.positions, file.positions)) return { volatile: old, came: [] };
+  const { came, ...folded } =
+    (goesOn(old, file.live) && (await fold(store, old, file.live))) || (await fold(store, NO_VOLATILE, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
-  return { etag: object.etag, treeSize: file.tree_size, positions: file.positions, tables, rows, history };
+  const facts = { etag: object.etag, treeSize: file.tree_size, positions: file.positions, history };
+  return { volatile: { ...facts, ...folded }, came: came.values() };
 }
 
-async function readTable(store: Pick<Store, "get">, key: string): Promise<readonly VolatileRow[]> {
+/** Are the files that are held already, of every table, named in the same order and before those that are new? */
+function goesOn(old: Volatile, keys: readonly string[]): boolean {
+  const held = [...old.files.keys()];
+  const place = new Map(held.map((key, i) => [key, i]));
+  const last = new Map<string, number>();
+  return keys.every((key) => {
+    const at = place.get(key) ?? Number.POSITIVE_INFINITY;
+    const before = last.get(tableOf(key)) ?? -1;
+    last.set(tableOf(key), at);
+    return at > before || (at === before && at === Number.POSITIVE_INFINITY);
+  });
+}
+
+/**
+ * The files that are named and not folded in yet, in their order, over what is held. Null when a file that is not named any
+ * more still has the newest row of an endpoint: then the files say another thing than rows that are brought on, and all of
+ * them have to be read.
+ */
+async function fold(
+  store: Pick<Store, "get">,
+  old: Volatile,
+  keys: readonly string[],
+): Promise<(Pick<Volatile, "files" | "rows"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
+  const came = new Map<string, FoldedRow>();
+  const counts = new Map(old.files);
+  const add = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
+  for (const key of keys) {
+    if (old.files.has(key)) continue;
+    add(key, 0);
+    for (const row of await readTable(store, key)) {
+      const before = came.get(row.capability_id) ?? old.rows.get(row.capability_id);
+      if (before) add(before.file, -1);
+      came.set(row.capability_id, Object.assign(row, { file: key }));
+      add(key, 1);
+    }
+  }
+  const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
+  for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
+  return { files, rows: old.rows.with(came), came };
+}
+
+async function readTable(store: Pick<Store, "get">, key: string): Promise<VolatileRow[]> {
   const table = await store.get(key);
   if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
   return decodeVolatile(table.bytes);

@@ -201,7 +201,7 @@ describe("the volatile rows", () => {
     await record.live([rowOf(A, { probes: 10 })]);
     const follower = follow();
     await follower.refresh();
-    const [key] = [...follower.view.volatile.tables.keys()];
+    const [key] = [...follower.view.volatile.files.keys()];
     await record.store.delete(key!);
     await record.live([rowOf(B, { probes: 1 })], { live: [key!, "live/0.1.arrow"] });
     await follower.refresh();
