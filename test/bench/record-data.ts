@@ -22,6 +22,8 @@ import { JWKS, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { AT, endpointText, signedCard } from "./record-text.ts";
 
 const ORIGIN = "bench.example/tree";
+/** Where such a record comes from, and whose checkpoint it has. */
+export const BENCH = { origin: ORIGIN, trust: checkpointKeys(ORIGIN, SIGNERS) };
 
 /** A signed record in a folder: keys, a listing and a card of every endpoint, an index of them all. */
 export interface BenchRecord {

@@ -19,6 +19,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "ingest.bench.ts": ["250000", "2"],
   "mirror.bench.ts": ["5000"],
   "publish.bench.ts": ["20000"],
+  "replica.bench.ts": ["5000", "1000"],
   "sign.bench.ts": ["4000"],
   "store.bench.ts": ["2000", "500"],
   "stream.bench.ts": ["200000"],

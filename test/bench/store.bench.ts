@@ -13,12 +13,9 @@ import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { createApp } from "../../serving/app.ts";
-import { Follower } from "../../serving/tables/follower.ts";
-import { PublishedTree } from "../../serving/tables/tree.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
 import { startS3Server, versitygw } from "../cluster/versitygw.ts";
-import { AppendOnly, checkPath, judge, TwoHands } from "../helpers/serving.ts";
+import { TwoHands } from "../helpers/serving.ts";
 import {
   header,
   JWKS,
@@ -31,6 +28,7 @@ import {
   urlOf,
 } from "../pipelines/4-publish/world.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
+import { checksOf, replicaOver } from "./replica.ts";
 
 const CARDS = Number(process.argv[2] ?? 20_000);
 const CHECKS = Number(process.argv[3] ?? 5_000);
@@ -76,32 +74,9 @@ async function published({ privateStore, publicStore }: Stores): Promise<Cost[]>
 }
 
 async function served(store: Store): Promise<Cost[]> {
-  const [clock, metrics] = [new TwoHands(NOW), createMetrics()];
-  const tree = new PublishedTree(store, TRUST);
-  const follower = new Follower({ tree, store, origin: ORIGIN, clock, logger, metrics });
+  const { follower, app } = replicaOver(store, { origin: ORIGIN, trust: TRUST, clock: new TwoHands(NOW) });
   const start = await timed(() => follower.refresh());
-  const app = createApp({
-    store,
-    follower,
-    log: new AppendOnly(),
-    answers: SIGNERS.answers,
-    judge,
-    jwks: () => JWKS,
-    clock,
-    logger,
-    metrics,
-    baseUrl: "https://bench.example",
-    limits: { checksPerMinute: 1e9, readsPerMinute: 1e9 },
-    // Nothing is kept: every check is made and signed.
-    cache: { ttlMs: 0, maxEntries: 1, maxChars: 1e6 },
-  });
-  const checks = await timed(async () => {
-    for (let i = 0; i < CHECKS; i++) {
-      const answer = await app.request(checkPath({ url: urlOf(`s-${(i * 7_919) % CARDS}`) }));
-      const text = await answer.text();
-      if (!text.includes('"band"')) throw new Error(`check ${i}: ${answer.status} ${text.slice(0, 500)}`);
-    }
-  });
+  const checks = await checksOf(app, { cards: CARDS, checks: CHECKS, urlOf: (i) => urlOf(`s-${i}`) });
   const feed = await timed(async () => {
     const text = await (await app.request("/v1/trust/feed")).text();
     const lines = text.split("\n").length - 1;
