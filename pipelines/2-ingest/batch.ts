@@ -1,8 +1,7 @@
-import { open, rm } from "node:fs/promises";
 import { RecordsLost } from "../../infra/chain/errors.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
-import { Lines } from "./lines.ts";
 import { type Rejected, readRow } from "./row.ts";
+import { Segment } from "./segment.ts";
 
 /**
  * Bounds of one batch, and so of one segment: what is held in memory and read in one go. 122,880 rows are one row group of
@@ -23,67 +22,49 @@ export interface Batch {
   lastEventId: string;
   rows: number;
   rejected: Rejected[];
-  /** NDJSON file with the rows. */
-  lines: string;
+  /** The segment: a Parquet file with the rows. */
+  segment: Uint8Array;
 }
 
 /**
  * The next batch of a partition, from `from` on and below `end`; null when nothing is there.
- * @param lines file to write; the caller removes it
  * @throws RecordsLost when the log no longer keeps `from`.
  */
 export async function takeBatch(
   log: Log,
   place: { topic: string; partition: number },
-  range: { from: number; end: number },
-  lines: string,
+  { from, end }: { from: number; end: number },
 ): Promise<Batch | null> {
   const { topic, partition } = place;
-  const batch: Batch = {
-    topic,
-    partition,
-    first: range.from,
-    next: range.from,
-    lastEventId: "",
-    rows: 0,
-    rejected: [],
-    lines,
-  };
-  const file = await open(lines, "w");
-  const page = new Lines();
-  try {
-    let bytes = 0;
-    for (let taken = 0; taken < BATCH_ROWS && bytes < BATCH_BYTES && batch.next < range.end; ) {
-      const maxRecords = Math.min(READ_RECORDS, BATCH_ROWS - taken, range.end - batch.next);
-      const records = await readLog(log, topic, partition, batch.next, maxRecords);
-      if (records.length === 0) break;
-      judge(batch, records, page);
-      await file.writeFile(page.take());
-      taken += records.length;
-      for (const record of records) bytes += record.value.byteLength;
-    }
-  } finally {
-    await file.close();
+  const segment = new Segment({ topic, partition });
+  const rejected: Rejected[] = [];
+  let next = from;
+  let lastEventId = "";
+  for (let taken = 0, bytes = 0; taken < BATCH_ROWS && bytes < BATCH_BYTES && next < end; ) {
+    const maxRecords = Math.min(READ_RECORDS, BATCH_ROWS - taken, end - next);
+    const records = await readLog(log, topic, partition, next, maxRecords);
+    const last = records.at(-1);
+    if (!last) break;
+    judge(records, segment, rejected);
+    next = last.offset + 1;
+    lastEventId = last.eventId;
+    taken += records.length;
+    for (const record of records) bytes += record.value.byteLength;
   }
-  if (batch.next > batch.first) return batch;
-  await rm(lines, { force: true });
-  return null;
+  if (next === from) return null;
+  return {
+    ...{ topic, partition, first: from, next, lastEventId, rows: segment.rows, rejected },
+    segment: segment.close(),
+  };
 }
 
-/** Rows as lines for the file; rejected ones are kept in the batch. */
-function judge(batch: Batch, records: readonly LogRecord[], page: Lines): void {
+/** What passes becomes a row; the rest is kept as it came. */
+function judge(records: readonly LogRecord[], segment: Segment, rejected: Rejected[]): void {
   for (const record of records) {
     const read = readRow(record);
-    if (read.ok) {
-      page.add(read.line);
-      batch.rows++;
-    } else {
-      batch.rejected.push(read.rejected);
-    }
+    if (read.ok) segment.add(read.row);
+    else rejected.push(read.rejected);
   }
-  const last = records.at(-1)!;
-  batch.next = last.offset + 1;
-  batch.lastEventId = last.eventId;
 }
 
 async function readLog(

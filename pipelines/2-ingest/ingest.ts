@@ -273,12 +273,7 @@ class Ingester implements Ingest {
           if (!batch) break;
           most = BATCH_ROWS;
           from = batch.next;
-          await line
-            .add((before) => this.#settle(place, batch, before, count))
-            .catch(async (error: unknown) => {
-              await rm(batch.lines, { force: true });
-              throw error;
-            });
+          await line.add((before) => this.#settle(place, batch, before, count));
         }
       }
     } finally {
@@ -288,7 +283,7 @@ class Ingester implements Ingest {
   }
 
   #take(place: Place, from: number, end: number): Promise<Batch | null> {
-    return takeBatch(this.#options.log, place, { from, end }, place.path("ndjson"));
+    return takeBatch(this.#options.log, place, { from, end });
   }
 
   async #settle(
@@ -300,7 +295,6 @@ class Ingester implements Ingest {
     if (batch.first !== place.next || !this.#held.has(place.partition)) {
       // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
       // is another's by now, who reads it.
-      await rm(batch.lines, { force: true });
       return null;
     }
     const { topic } = place;

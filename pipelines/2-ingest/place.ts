@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { checkLog } from "../../infra/chain/check-log.ts";
 import type { SegmentRef } from "../../infra/chain/commit.ts";
@@ -7,7 +7,6 @@ import { type Chain, openChain, type Proposal } from "../../infra/chain/commits.
 import type { ChainHead } from "../../infra/chain/succession.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { type Batch, rejectedBytes } from "./batch.ts";
@@ -96,9 +95,9 @@ export class Place {
     const path = this.path("parquet");
     let published: Published | null = null;
     try {
-      await this.write(batch.lines, path);
+      await writeFile(path, batch.segment);
       const rejected = { records: batch.rejected.length, bytes: rejectedBytes(batch.rejected) };
-      const ref = await this.chain.putSegment(await readFile(path), batch.first, batch.next - 1, {
+      const ref = await this.chain.putSegment(batch.segment, batch.first, batch.next - 1, {
         rows: batch.rows,
         rejected,
       });
@@ -106,7 +105,6 @@ export class Place {
       if (await this.commit({ first, next, lastEventId, add: [ref], remove: [] })) published = { ref, path, next };
       return published;
     } finally {
-      await rm(batch.lines, { force: true });
       if (!published) await rm(path, { force: true });
     }
   }
@@ -114,12 +112,6 @@ export class Place {
   /** What was published into the lake, in the order of the chain. @returns records that were new */
   load({ ref, path, next }: Published): Promise<number> {
     return this.#load(ref, path, next);
-  }
-
-  /** NDJSON rows to a Parquet file. */
-  async write(lines: string, segment: string): Promise<void> {
-    const { topic, partition: part } = this;
-    await this.#parts.lake.all(sql("11_segment"), { topic, part, lines, segment });
   }
 
   /** True when the commit is ours. Until the lake has followed, we are out of step: a throw in between is mended later. */

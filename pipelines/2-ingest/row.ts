@@ -3,8 +3,9 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
-import { PLAIN_TIME, plainLine, textOf } from "./plain.ts";
+import { PLAIN_TIME, plainRow, textOf } from "./plain.ts";
 import { isQuickEnvelope } from "./quick.ts";
+import type { Row } from "./segment.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -21,18 +22,18 @@ export interface Rejected {
   moved_to?: number;
 }
 
-export type Read = { ok: true; line: string } | { ok: false; rejected: Rejected };
+export type Read = { ok: true; row: Row } | { ok: false; rejected: Rejected };
 
 const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
 
 /**
- * One record of the log as a line of a segment (JSON, without the newline), or as a rejected one with the reason. What
+ * One record of the log as a row of a segment, or as a rejected one with the reason. What
  * passes here loads: whatever the engine would choke on is refused before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): Read {
   const text = textOf(record.value);
-  const plain = plainLine(record, text, isoOf(record.appendedAt));
-  if (plain !== null) return { ok: true, line: plain };
+  const plain = plainRow(record, text);
+  if (plain !== null) return { ok: true, row: plain };
   let envelope = quickly(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
@@ -44,7 +45,7 @@ export function readRow(record: LogRecord): Read {
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   if (unreadable) return refuse(record, unreadable);
-  return { ok: true, line: lineOf(record, envelope, body.text as string) };
+  return { ok: true, row: rowOf(record, envelope, body.text as string) };
 }
 
 /** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
@@ -59,25 +60,19 @@ function quickly(text: string): Envelope | null {
   }
 }
 
-/** JSON by hand: ids, types and times were checked to hold nothing that needs an escape. */
-function lineOf(record: LogRecord, envelope: Envelope, body: string): string {
-  const { event_id, type, cap, observed_at, v } = envelope;
-  const extra = extraOf(envelope);
-  return (
-    `{"offset":${record.offset},"event_id":"${event_id}","type":"${type}","key":${JSON.stringify(envelope.key)},` +
-    `${cap === undefined ? "" : `"cap":"${cap}",`}"observed_at":"${observed_at}",` +
-    `"producer":${JSON.stringify(envelope.producer)},"v":${v},"appended_at":"${isoOf(record.appendedAt)}",` +
-    `"body":${JSON.stringify(body)}${extra === undefined ? "" : `,"extra":${JSON.stringify(extra)}`}}`
-  );
-}
-
-/** Records are appended in groups of one moment: its text is kept until another one comes. */
-let printed = { ms: Number.NaN, text: "" };
-function isoOf(moment: Date): string {
-  const ms = moment.getTime();
-  if (ms !== printed.ms) printed = { ms, text: moment.toISOString() };
-  return printed.text;
-}
+const rowOf = (record: LogRecord, envelope: Envelope, body: string): Row => ({
+  offset: record.offset,
+  eventId: envelope.event_id,
+  type: envelope.type,
+  key: envelope.key,
+  cap: envelope.cap ?? null,
+  observedMs: Date.parse(envelope.observed_at),
+  producer: envelope.producer,
+  v: envelope.v,
+  appendedMs: record.appendedAt.getTime(),
+  body: Buffer.from(body),
+  extra: extraOf(envelope) ?? null,
+});
 
 /** Rejected lines back to records, as they came from the log. */
 export const recordOf = (rejected: Rejected): LogRecord => ({

@@ -2,11 +2,12 @@
  * From a real Kafka broker to Parquet and DuckDB: rows of 514 bytes, produced once, then read by kafkajs alone, by the
  * whole exactly-once ingest, and by peers that only write Parquet. Everybody shares the machine with the broker. Needs
  * Java and Maven; says what is missing, and never fails because of a time.
- * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions]
+ * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions] [--peers=none|polars,spark]
  */
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { systemClock } from "../../infra/clock.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { createKafka } from "../../infra/log/kafka/client.ts";
@@ -23,8 +24,11 @@ import { PEERS, runPeer } from "./peers/peers.ts";
 import { type Cost, ratio, timed } from "./ratio.ts";
 import { streamRows } from "./stream-rows.ts";
 
-const ROWS = Number(process.argv[2] ?? 1_000_000);
-const PARTITIONS = Number(process.argv[3] ?? 4);
+const { positionals, values } = parseArgs({ allowPositionals: true, options: { peers: { type: "string" } } });
+const ROWS = Number(positionals[0] ?? 1_000_000);
+const PARTITIONS = Number(positionals[1] ?? 4);
+/** Words of the peers' names to be run: all unless some are named, none for a word that none of them has. */
+const ASKED = values.peers?.toLowerCase().split(",") ?? [""];
 const TOPIC = "observations.free";
 const PREFIX = "bench";
 const logger = createLogger("warn");
@@ -115,7 +119,7 @@ async function compare(broker: string, dir: string): Promise<void> {
   const ours = await said("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
   await log.close();
   ratio("stream: ingest of bare kafkajs", speedOf(ours, kafkajs), "0.60 or more");
-  for (const peer of PEERS) {
+  for (const peer of PEERS.filter(({ name }) => ASKED.some((word) => name.toLowerCase().includes(word)))) {
     const what = `stream: ingest of ${peer.name}`;
     const missing = peer.missing();
     if (missing) {

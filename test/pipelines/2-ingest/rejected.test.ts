@@ -1,4 +1,3 @@
-import { readFile, writeFile } from "node:fs/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { LogRecord, NewRecord } from "../../../infra/log/log.ts";
@@ -6,6 +5,7 @@ import { readRejected, rejectedBytes } from "../../../pipelines/2-ingest/batch.t
 import { scanMember } from "../../../pipelines/2-ingest/json-text.ts";
 import { Place } from "../../../pipelines/2-ingest/place.ts";
 import { type Rejected, readRow } from "../../../pipelines/2-ingest/row.ts";
+import { Segment } from "../../../pipelines/2-ingest/segment.ts";
 import { fc } from "../../helpers/histories.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
@@ -64,9 +64,8 @@ describe("what a segment takes", () => {
     );
     const result = readRow(record);
     if (!result.ok) throw new Error(result.rejected.reason);
-    const line = JSON.parse(result.line) as { body: string; extra: string };
-    expect(line.body.startsWith('{"x" : 1.50,"differs"')).toBe(true);
-    expect(JSON.parse(line.extra)).toEqual({ tomorrow: [1.1] });
+    expect(Buffer.from(result.row.body).toString().startsWith('{"x" : 1.50,"differs"')).toBe(true);
+    expect(JSON.parse(result.row.extra!)).toEqual({ tomorrow: [1.1] });
   });
 
   test("any JSON object: the scan finds the member that JSON.parse finds", () => {
@@ -104,11 +103,10 @@ async function written(w: World): Promise<{ place: Place; records: NewRecord[] }
       ...{ appended_at: record.appendedAt.toISOString(), raw: Buffer.from(record.value).toString("base64") },
     }),
   );
-  const [lines, path] = [place.path("ndjson"), place.path("parquet")];
-  await writeFile(lines, `${taken.line}\n`);
-  await place.write(lines, path);
+  const segment = new Segment(place);
+  segment.add(taken.row);
   const content = { rows: 1, rejected: { records: 2, bytes: rejectedBytes(rejected) } };
-  const ref = await place.chain.putSegment(await readFile(path), 0, 2, content);
+  const ref = await place.chain.putSegment(segment.close(), 0, 2, content);
   await place.commit({ first: 0, next: 3, lastEventId: kept[2]!.eventId, add: [ref], remove: [] });
   return { place, records };
 }

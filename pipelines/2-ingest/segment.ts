@@ -1,0 +1,87 @@
+import { BytesColumn, LongColumn, RepeatingColumn, Values } from "../../infra/lake/parquet/columns.ts";
+import { parquetFile } from "../../infra/lake/parquet/file.ts";
+
+/** A record that the readers of today take, as a segment keeps it. */
+export interface Row {
+  offset: number;
+  eventId: string;
+  type: string;
+  key: string;
+  cap: string | null;
+  /** Unix ms. */
+  observedMs: number;
+  producer: string;
+  v: number;
+  /** Unix ms. */
+  appendedMs: number;
+  /** The body's text as it came, UTF-8. It may lie in the bytes of the record. */
+  body: Uint8Array;
+  /** Members of the envelope that we do not know, as JSON text. */
+  extra: string | null;
+}
+
+/**
+ * The rows of one segment on their way into its Parquet file. They are packed page by page as they come, so a batch is
+ * held packed and never as text. What names repeat in (keys, types) is kept once; ids and bodies stand as they are.
+ */
+export class Segment {
+  readonly #topic = new RepeatingColumn<string>();
+  readonly #part = new RepeatingColumn<number>();
+  readonly #offset = new LongColumn();
+  readonly #eventId = new BytesColumn();
+  readonly #type = new RepeatingColumn<string>();
+  /** Nearly every record's key is its capability. */
+  readonly #keys = new Values<string>();
+  readonly #key = new RepeatingColumn(this.#keys);
+  readonly #cap = new RepeatingColumn(this.#keys);
+  readonly #observedAt = new LongColumn(1_000);
+  readonly #producer = new RepeatingColumn<string>();
+  readonly #v = new RepeatingColumn<number>();
+  readonly #appendedAt = new LongColumn(1_000);
+  readonly #body = new BytesColumn();
+  readonly #extra = new RepeatingColumn<string>();
+  #rows = 0;
+
+  constructor(private readonly place: { topic: string; partition: number }) {}
+
+  get rows(): number {
+    return this.#rows;
+  }
+
+  /** One row; offsets rise. */
+  add(row: Row): void {
+    this.#topic.add(this.place.topic);
+    this.#part.add(this.place.partition);
+    this.#offset.add(row.offset);
+    this.#eventId.addAscii(row.eventId);
+    this.#type.add(row.type);
+    this.#key.add(row.key);
+    this.#cap.add(row.cap);
+    this.#observedAt.add(row.observedMs);
+    this.#producer.add(row.producer);
+    this.#v.add(row.v);
+    this.#appendedAt.add(row.appendedMs);
+    this.#body.add(row.body);
+    this.#extra.add(row.extra);
+    this.#rows++;
+  }
+
+  /** The whole file. Nothing may be added any more. */
+  close(): Uint8Array {
+    return parquetFile(this.#rows, [
+      { name: "topic", kind: "text", column: this.#topic },
+      { name: "part", kind: "short", column: this.#part },
+      { name: "offset", kind: "long", column: this.#offset },
+      { name: "event_id", kind: "text", column: this.#eventId },
+      { name: "type", kind: "text", column: this.#type },
+      { name: "key", kind: "text", column: this.#key },
+      { name: "cap", kind: "text", column: this.#cap },
+      { name: "observed_at", kind: "moment", column: this.#observedAt },
+      { name: "producer", kind: "text", column: this.#producer },
+      { name: "v", kind: "short", column: this.#v },
+      { name: "appended_at", kind: "moment", column: this.#appendedAt },
+      { name: "body", kind: "text", column: this.#body },
+      { name: "extra", kind: "text", column: this.#extra },
+    ]);
+  }
+}
