@@ -15,6 +15,9 @@ export class Placing {
   readonly #fs: FsSeam;
   readonly #temporary: string;
   readonly #folders: DurableFolders;
+  /** Names of temporary files: no other process has this beginning. */
+  readonly #own = randomBytes(12).toString("hex");
+  #names = 0;
 
   /** @param root and `temporary`: existing folders on one file system. */
   constructor(fs: FsSeam, root: string, temporary: string) {
@@ -125,7 +128,7 @@ export class Placing {
   }
 
   #newName(): string {
-    return `${this.#temporary}/${randomBytes(12).toString("hex")}`;
+    return `${this.#temporary}/${this.#own}${this.#names++}`;
   }
 
   /** What cannot be removed now is swept at the next open; it must not hide the error that brought us here. */

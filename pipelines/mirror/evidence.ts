@@ -5,6 +5,7 @@ import { evidenceKey } from "../4-publish/objects.ts";
 import type { EvidenceLeaf } from "../record/leaf.ts";
 import { Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
+import type { Frame } from "./segment-threads.ts";
 import type { PartFile, PartFolder } from "./sink.ts";
 import { fetchInto, type Source } from "./source.ts";
 import { BadFrame, streamFrame } from "./unpack.ts";
@@ -108,16 +109,24 @@ export async function readEvidence(
     longest = Math.max(longest, held);
     if (onLine && held <= MAX_LINE_BYTES) rest.push(Buffer.from(chunk.subarray(from)));
   };
-  const want = `${leaf.unpacked_bytes} bytes in ${leaf.rows} lines of ${leaf.unpacked_sha256}`;
-  let size: number;
+  let frame: Frame | { got: string };
   try {
-    size = await streamFrame(packed, leaf.unpacked_bytes, read);
+    const size = await streamFrame(packed, leaf.unpacked_bytes, read);
+    frame = { size, lines, longest, sha256: hash.digest("hex") };
   } catch (error) {
-    if (error instanceof BadFrame) throw new Unproven(leaf.key, want, error.message);
-    throw error;
+    if (!(error instanceof BadFrame)) throw error;
+    frame = { got: error.message };
   }
-  const got = `${size} bytes in ${lines} lines of ${hash.digest("hex")}`;
+  refuseOtherFile(frame, leaf);
+}
+
+/** @throws Unproven unless this is what the leaf says of the file, and no line is too long */
+export function refuseOtherFile(frame: Frame | { got: string }, leaf: NamedFile): void {
+  const said = (size: number, lines: number, sha256: string) => `${size} bytes in ${lines} lines of ${sha256}`;
+  const want = said(leaf.unpacked_bytes, leaf.rows, leaf.unpacked_sha256);
+  const got = "got" in frame ? frame.got : said(frame.size, frame.lines, frame.sha256);
   if (got !== want) throw new Unproven(leaf.key, want, got);
-  if (longest > MAX_LINE_BYTES)
+  if ("longest" in frame && frame.longest > MAX_LINE_BYTES) {
     throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
+  }
 }

@@ -10,8 +10,9 @@ import type { ArchiveLeaf, Leaf } from "../record/leaf.ts";
 import { archiveFileOf } from "./archive.ts";
 import type { Exposed, Tally } from "./copy.ts";
 import { Unproven } from "./errors.ts";
-import { fetchEvidence, type NamedFile, readEvidence } from "./evidence.ts";
+import { fetchEvidence, type NamedFile, readEvidence, refuseOtherFile } from "./evidence.ts";
 import { MAX, packedBound } from "./limits.ts";
+import type { SegmentThreads } from "./segment-threads.ts";
 import type { PartFolder } from "./sink.ts";
 import type { Source } from "./source.ts";
 import { parseJson } from "./state.ts";
@@ -36,14 +37,28 @@ export type KeysLeaf = Extract<Leaf, { kind: "keys" }>;
 export type IndexLeaf = Extract<Leaf, { kind: "index" }>;
 type NamingLeaf = Pick<KeysLeaf, "index" | "key" | "sha256" | "bytes">;
 
+/** Packed bytes that are unpacked where they are before threads are begun for more, and the most that is copied to one. */
+const FEW_BYTES = 1024 * 1024;
+const MAX_COPIED = 32 * 1024 * 1024;
+
 /** Copies what leaves name: hash and size first, then what the object itself says, and only then is it exposed. */
 export class NamedObjects {
+  #unpacked = 0;
+
+  /** @param threads unpack and hash where there is much of it; without them it is done here */
   constructor(
     private readonly source: Source,
     private readonly exposed: Exposed,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null = null,
+    private readonly threads: SegmentThreads | null = null,
   ) {}
+
+  /** The threads, if these bytes are for them. */
+  #threadsFor(packed: Uint8Array): SegmentThreads | null {
+    this.#unpacked += packed.length;
+    return this.#unpacked > FEW_BYTES && packed.length <= MAX_COPIED ? this.threads : null;
+  }
 
   /** The next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
@@ -71,7 +86,9 @@ export class NamedObjects {
     const held = await this.exposed.store.get(file.key);
     const adopted = held !== null && sha256hex(held.bytes) === file.sha256;
     const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file, this.parts);
-    await readEvidence(bytes, file);
+    const threads = this.#threadsFor(bytes);
+    if (threads) refuseOtherFile(await threads.frame(bytes, file.unpacked_bytes), file);
+    else await readEvidence(bytes, file);
     if (adopted) this.exposed.adopt(file.key);
     else await this.exposed.put(file.key, bytes);
     this.tally[adopted ? "adopted" : "fetched"]++;
@@ -87,17 +104,28 @@ export class NamedObjects {
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
     const held = await this.exposed.store.get(key);
-    if (held && !("got" in (await shardOf(held.bytes, line)))) {
+    if (held && (await this.#otherShard(held.bytes, line)) === null) {
       this.exposed.adopt(key);
       this.tally.adopted++;
       return;
     }
     const packed = await this.source.get(key, packedBound(line.bytes));
     if (!packed) throw new MissingObject(key);
-    const shard = await shardOf(packed, line);
-    if ("got" in shard) throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of that hash`, shard.got);
+    const other = await this.#otherShard(packed, line);
+    if (other !== null) throw new Unproven(key, `${line.bytes} bytes in ${line.lines} lines of that hash`, other);
     await this.exposed.put(key, packed);
     this.tally.fetched++;
+  }
+
+  /** What a shard holds instead of what its list says, or null where it holds that. */
+  async #otherShard(packed: Uint8Array, line: ShardLine): Promise<string | null> {
+    const threads = this.#threadsFor(packed);
+    const shard = threads ? await threads.frame(packed, line.bytes) : await shardOf(packed, line);
+    if ("got" in shard) return shard.got;
+    if ("text" in shard) return null;
+    const { size, lines, sha256 } = shard;
+    const same = sha256 === line.sha256 && size === line.bytes && lines === line.lines;
+    return same ? null : `${size} bytes in ${lines} lines of ${sha256}`;
   }
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */

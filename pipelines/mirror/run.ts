@@ -23,6 +23,7 @@ export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
   readonly #parts: PartFolder | null;
   readonly #exposed: Exposed;
+  readonly #threads = new SegmentThreads();
   readonly #named: NamedObjects;
   readonly #objects: Objects;
 
@@ -36,7 +37,7 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore));
-    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
+    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts, this.#threads);
     // A mirror that begins again from nothing finds in the tree all that it owes.
     this.#objects = new Objects(this.#named, trusted ? owed : { items: [], index: null }, options.clock);
   }
@@ -85,13 +86,15 @@ export class Run {
       // The first fault is the one to tell of.
       await this.#exposed.settle().catch(() => undefined);
       throw error;
+    } finally {
+      await this.#threads.close();
     }
   }
 
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
     const { source, width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
     const exposed = this.#exposed;
-    const [pool, threads] = [new VerifyPool(), new SegmentThreads()];
+    const [pool, threads] = [new VerifyPool(), this.#threads];
     try {
       const cards = cardSignatures ? new CardSignatures(pool) : null;
       const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
@@ -102,7 +105,7 @@ export class Run {
       await this.#collect([...this.#objects.before, ...walk.wanted]);
       return walk.newest;
     } finally {
-      await Promise.all([pool.close(), threads.close()]);
+      await pool.close();
     }
   }
 

@@ -25,6 +25,17 @@ export interface SegmentProof {
   bad: { i: number; text: string } | null;
 }
 
+type Answered = Omit<SegmentProof, "bundles"> & { bundles: Uint8Array; lengths: number[] };
+
+/** Lines that a zstd frame holds. */
+export interface Frame {
+  size: number;
+  lines: number;
+  /** Of the longest line, without its newline. */
+  longest: number;
+  sha256: string;
+}
+
 /** From this leaf of the segment on these keys vouch for cards. */
 export interface Epoch {
   from: number;
@@ -45,7 +56,7 @@ interface Thread {
 
 /**
  * Reads segments on all cores: hashes, entry bundles, signatures (segment-worker.mjs). A segment stays with the thread
- * that proved it until it is forgotten. Begins no thread before the first segment.
+ * that proved it until it is forgotten. Begins no thread before it is asked.
  */
 export class SegmentThreads {
   readonly #threads: Thread[] = [];
@@ -55,10 +66,27 @@ export class SegmentThreads {
   /** @param width threads at most (default: one a core) */
   constructor(readonly width: number = availableParallelism()) {}
 
+  /** Begin the threads for segments [first, end), so that they are ready when the first has come. */
+  begin(first: number, end: number): void {
+    for (let n = first; n < Math.min(end, first + this.width); n++) this.#threads[n % this.width] ??= begun();
+  }
+
   /** Hold segment n against `want`, its hash in level 2 of the tree. @throws when a thread dies */
   async prove(n: number, packed: Uint8Array, want: Uint8Array): Promise<SegmentProof | { got: string }> {
     const ask = { packed, want, first: n * SEGMENT_LEAVES, level: bundleLevel(TILE_WIDTH) };
-    return (await this.#ask(n, "prove", ask)) as SegmentProof | { got: string };
+    const answer = (await this.#ask(n, "prove", ask)) as Answered | { got: string };
+    if ("got" in answer) return answer;
+    let at = 0;
+    const bundles = answer.lengths.map((length) => {
+      at += length;
+      return answer.bundles.subarray(at - length, at);
+    });
+    return { ...answer, bundles };
+  }
+
+  /** What a frame of lines unpacks to, or why it is none of at most `maxBytes`. */
+  async frame(packed: Uint8Array, maxBytes: number): Promise<Frame | { got: string }> {
+    return (await this.#ask(this.#asked, "frame", { packed, maxBytes })) as Frame | { got: string };
   }
 
   /** Cards of a proven segment, from its leaf `from` on, that no thread found signed. */

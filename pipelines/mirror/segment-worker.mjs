@@ -2,32 +2,31 @@
  * A thread of segment-threads.ts. Plain JavaScript, so that it starts without a loader. It reads a segment twice at most:
  * `prove` unpacks it, hashes its lines into tiles, holds their root against the one asked for, packs the entry bundles
  * and picks the leaves that the walk has to read; `cards` verifies the signatures of cards of a segment that was proven.
+ * `frame` tells what a shard or a file of lines unpacks to.
  * Memory is a window of the unpacked bytes, the hashes, and the packed bundles.
  */
 import { hash, verify } from "node:crypto";
 import { parentPort } from "node:worker_threads";
 import { gzipSync } from "node:zlib";
-import binding from "zstd-napi/binding.js";
 import { keyFrom } from "../../infra/keys/raw-key.mjs";
 import { cardSpan, signedBytesOf } from "../record/card-cut.mjs";
+import { Bad, BLOCK, eachBlock, frameOf } from "./frame.mjs";
+import { parsed, placeOf } from "./leaf-place.mjs";
 
 const WIDTH = 256;
 const LEAVES = WIDTH * WIDTH;
 const HASH = 32;
 const LF = 0x0a;
-/** Unpacked at once, behind the line that is not whole yet. */
-const BLOCK = 1024 * 1024;
-
-/** No segment; says why. */
-class Bad extends Error {}
+/** Room for a packed bundle in one piece. */
+const PACKED_BYTES = 128 * 1024;
 
 /** Calls `onLine(window, start, end)` for every line; the byte before `start` is the 0 that RFC 6962 puts before a leaf. */
 function eachLine(packed, maxLine, onLine) {
-  const frame = new binding.DCtx();
   const window = Buffer.allocUnsafeSlow(1 + maxLine + BLOCK);
   window[0] = 0;
-  let [filled, count, ended] = [1, 0, false];
-  const take = () => {
+  let [filled, count] = [1, 0];
+  const take = (produced) => {
+    filled += produced;
     const view = window.subarray(0, filled);
     let start = 1;
     for (let at = view.indexOf(LF, start); at >= 0; at = view.indexOf(LF, start)) {
@@ -41,38 +40,24 @@ function eachLine(packed, maxLine, onLine) {
     window.copy(window, 1, start, filled);
     filled = 1 + filled - start;
   };
-  let left = packed;
-  for (let more = left.length > 0; more; ) {
-    if (ended) throw new Bad(`${left.length} bytes behind the end of its frame`);
-    const [hint, produced, consumed] = unpack(frame, window.subarray(filled, filled + BLOCK), left);
-    left = left.subarray(consumed);
-    filled += produced;
-    ended = hint === 0;
-    // A full block may have left more behind it although nothing is left to read.
-    more = left.length > 0 || (!ended && produced === BLOCK);
-    take();
-  }
-  if (!ended) throw new Bad("it ends within its frame");
+  eachBlock(packed, window, () => filled, take);
   if (filled > 1) throw new Bad("it ends within a line");
   if (count !== LEAVES) throw new Bad(`${count} lines`);
 }
 
-function unpack(frame, room, left) {
-  try {
-    return frame.decompressStream(room, left);
-  } catch (error) {
-    throw new Bad(error.message);
-  }
-}
+/** A hash by way of its latin1 text: a buffer for each costs more than the hash. */
+const hashInto = (bytes, out, at) => out.latin1Write(hash("sha256", bytes, "latin1"), at, HASH);
 
-/** Nodes of one level from those below: `width` hashes, a power of two, down to one, in place. */
-function rootInto(hashes, at, width, out, outAt) {
-  const nodes = Buffer.from(hashes.subarray(at, at + width * HASH));
-  const pair = Buffer.alloc(1 + 2 * HASH, 1);
-  for (let n = width / 2; n >= 1; n /= 2) {
+const nodes = Buffer.allocUnsafeSlow(WIDTH * HASH);
+const pair = Buffer.alloc(1 + 2 * HASH, 1);
+
+/** Root over 256 hashes, level by level in place. */
+function rootInto(hashes, at, out, outAt) {
+  hashes.copy(nodes, 0, at, at + WIDTH * HASH);
+  for (let n = WIDTH / 2; n >= 1; n /= 2) {
     for (let i = 0; i < n; i++) {
       nodes.copy(pair, 1, 2 * i * HASH, (2 * i + 2) * HASH);
-      hash("sha256", pair, "buffer").copy(nodes, i * HASH);
+      hashInto(pair, nodes, i * HASH);
     }
   }
   nodes.copy(out, outAt, 0, HASH);
@@ -94,28 +79,9 @@ class Bundle {
   }
 
   packed(level) {
-    const packed = gzipSync(this.#bytes.subarray(0, this.#size), { level });
+    const packed = gzipSync(this.#bytes.subarray(0, this.#size), { level, chunkSize: PACKED_BYTES });
     this.#size = 0;
     return packed;
-  }
-}
-
-/**
- * Kind and index of a leaf. Of a card's leaf only what stands behind the card is read: JSON takes the last of two members
- * of one name, so no card can say otherwise; what is in the card is for its signature to prove.
- */
-function placeOf(entry) {
-  const span = entry.indexOf('"card":{') > 0 ? cardSpan(entry) : null;
-  const behind = span && parsed(`{${entry.toString("utf8", span.end + 1)}`);
-  if (behind?.kind === "grade" && Number.isInteger(behind.index)) return behind;
-  return parsed(entry.toString("utf8")) ?? {};
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
   }
 }
 
@@ -133,22 +99,24 @@ function prove({ id, packed, want, first, maxLine, level }) {
   const followed = [];
   let [i, bad] = [0, null];
   eachLine(bytes, maxLine, (window, start, end) => {
-    hash("sha256", window.subarray(start - 1, end), "buffer").copy(hashes, i * HASH);
+    hashInto(window.subarray(start - 1, end), hashes, i * HASH);
     bundle.add(window, start, end);
-    const entry = window.subarray(start, end);
-    const { kind, index } = placeOf(entry);
-    if (index !== first + i) bad ??= { i, text: entry.toString("utf8", 0, 80) };
-    else if (FOLLOWED.has(kind)) followed.push({ i, entry: new Uint8Array(entry) });
+    const { kind, index } = placeOf(window, start, end);
+    if (index !== first + i) bad ??= { i, text: window.toString("utf8", start, Math.min(end, start + 80)) };
+    else if (FOLLOWED.has(kind)) followed.push({ i, entry: new Uint8Array(window.subarray(start, end)) });
     i++;
     if (i % WIDTH > 0) return;
     bundles.push(bundle.packed(level));
-    rootInto(hashes, (i - WIDTH) * HASH, WIDTH, tops, (i / WIDTH - 1) * HASH);
+    rootInto(hashes, (i - WIDTH) * HASH, tops, (i / WIDTH - 1) * HASH);
   });
   const root = Buffer.alloc(HASH);
-  rootInto(tops, 0, WIDTH, root, 0);
+  rootInto(tops, 0, root, 0);
   if (!root.equals(want)) throw new Bad(root.toString("hex"));
   held.set(id, bytes);
-  return { hashes, tops, bundles, followed, bad };
+  const lengths = bundles.map((one) => one.length);
+  const together = Buffer.concat(bundles);
+  const answer = { hashes, tops, bundles: together, lengths, followed, bad };
+  return { answer, moved: [hashes.buffer, tops.buffer, together.buffer] };
 }
 
 /** Cards from leaf `from` of the segment on that no key of their place signed, or that only the long way tells of. */
@@ -161,22 +129,25 @@ function cards({ id, maxLine, from, epochs }) {
     const at = i++;
     if (at < from) return;
     const entry = window.subarray(start, end);
-    if (placeOf(entry).kind !== "grade") return;
+    if (placeOf(window, start, end).kind !== "grade") return;
     const span = cardSpan(entry);
     const card = span && parsed(entry.toString("utf8", span.start, span.end));
     const job = card && signedBytesOf(entry, card, (kid) => byKid[epoch]?.get(kid) ?? null);
     if (job && verify(null, job.bytes, keyFrom(job.publicKey), job.signature)) return;
     doubtful.push({ i: at, epoch, entry: new Uint8Array(entry) });
   });
-  return { doubtful };
+  return { answer: { doubtful } };
 }
 
-const WORK = { prove, cards };
+const frame = (ask) => ({ answer: frameOf(ask) });
+
+const WORK = { prove, cards, frame };
 
 parentPort.on("message", (ask) => {
   if (ask.what === "forget") return void held.delete(ask.id);
   try {
-    parentPort.postMessage({ ask: ask.ask, ...WORK[ask.what](ask) });
+    const { answer, moved = [] } = WORK[ask.what](ask);
+    parentPort.postMessage({ ask: ask.ask, ...answer }, moved);
   } catch (error) {
     if (!(error instanceof Bad)) throw error;
     parentPort.postMessage({ ask: ask.ask, got: error.message });
