@@ -2,7 +2,7 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, said
+-- reads: $wanted, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, correction_in_force, said
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
   SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
@@ -15,12 +15,17 @@ WITH wanted AS MATERIALIZED (
  heard AS (SELECT event_id, cap FROM said s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
  minded AS (FROM correction c SEMI JOIN heard USING (event_id, cap)
   ANTI JOIN (FROM reinstated SEMI JOIN heard USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
+ -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
+ doubted AS MATERIALIZED (
+  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN heard USING (event_id, cap)),
+ stood AS MATERIALIZED (FROM samples SEMI JOIN doubted USING (cap)),
+ told AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN doubted USING (cap)),
  taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
                      -- withdrawn, also if that one was taken back since
-  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN samples s ON s.obs_id = w.obs_id AND s.cap = w.cap
+  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN stood s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
     -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
-    JOIN event e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
+    JOIN told e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE s.t >= window_start AND s.t < card.at_
     AND (s.fault IS NULL OR (s.kind < 2 AND (s.fault = 'blocked' OR (s.fault = 'bad_input' AND s.settled))))
     AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND (m.record_id = w.obs_id OR (m.record_id IS NULL AND s.t < m.issued_at)))
