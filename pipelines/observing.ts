@@ -5,7 +5,7 @@ import { JOBS, type Job, type ObserveDay, type Schedule, type ScheduleParts, sta
 
 /** One of several observers: it publishes nothing, and follows what is published. */
 export interface ObservingParts extends ScheduleParts {
-  followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps">> };
+  followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
   /** Told that the plan of a day is waited for, and that its commitment was found. */
   onPlan?: (day: string, known: boolean) => void;
   /** The same jobs, with somebody who looks on. */
@@ -82,7 +82,14 @@ export function startObserving(parts: ObservingParts): Schedule {
     lane: "budget",
     run: async ({ pipeline }) => pipeline.budget(await parts.followed.current()),
   };
-  const jobs = [...OBSERVER_JOBS, budget];
+  // Its memory is of payments; old handshakes leave it as they leave the lakes of the owners, or it grew for ever.
+  const archive: Job = {
+    name: "archive",
+    cadence: "0 25 * * * *",
+    lane: "record",
+    run: async ({ pipeline }) => pipeline.settle((await parts.followed.current()).archive),
+  };
+  const jobs = [...OBSERVER_JOBS, budget, archive];
   return startSchedule(parts, {
     jobs: parts.watch?.(jobs) ?? jobs,
     planOf: (day, signal) => committedPlan(parts, day, signal),

@@ -8,6 +8,7 @@ import type { Caps } from "./1-observe/spend.ts";
 import { changedBuckets, historyOf } from "./2-ingest/history.ts";
 import type { Ingest } from "./2-ingest/ingest.ts";
 import { PARAMS_SHA256 } from "./3-grade/params.ts";
+import type { ArchiveFold } from "./4-publish/archive-fold.ts";
 import { openCommitments } from "./4-publish/commitments.ts";
 import { Moments } from "./4-publish/moments.ts";
 import type { Publisher } from "./4-publish/publisher.ts";
@@ -15,6 +16,7 @@ import { writeRun } from "./4-publish/runs.ts";
 import { type ArchivePlace, type ArchiveReport, makeArchive } from "./5-archive/archive.ts";
 import { type EvidenceReport, makeEvidence } from "./5-archive/evidence.ts";
 import { keepKin } from "./5-archive/kin-tables.ts";
+import { settle } from "./5-archive/settle.ts";
 import { type AskLine, demandBefore } from "./asks.ts";
 import { type BudgetParts, budgetReport, keepReport } from "./budget/report.ts";
 import { correctionsBelow } from "./corrections/drafts.ts";
@@ -268,6 +270,16 @@ export class Pipeline {
   async archive(now: Date): Promise<ArchiveReport> {
     await this.parts.ingest.pass();
     return makeArchive({ ...this.parts, ...this.parts.archive }, now);
+  }
+
+  /**
+   * Where another process files the archive: rows that its leaves say were moved leave this lake too, each file's only when
+   * all of them are found. @param filed the archive of what is published @returns rows that left
+   */
+  async settle(filed: ArchiveFold): Promise<number> {
+    const { ingest, lake, partitions, archive } = this.parts;
+    await ingest.pass();
+    return settle({ lake, publicStore: archive.publicStore, partitions }, filed);
   }
 
   /**
