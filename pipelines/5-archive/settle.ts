@@ -96,7 +96,9 @@ async function follow(
 
 /** Rows that wait are in no total yet: their lake was loaded after they had been filed. */
 async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
-  if (found.some(({ waiting }) => waiting > 0)) {
+  for (const { part, waiting } of found) {
+    if (waiting === 0) continue;
+    await tx.run("SET VARIABLE archive_part = $part", { part });
     await tx.run(sql("67_archive_known"));
     for (const step of ["13_knocks", "24_seen", "25_site"]) await tx.run(sql(step));
   }
@@ -134,23 +136,32 @@ async function withIds<T>(
  */
 async function sortOut(parts: SettleParts, fold: ArchiveFold): Promise<void> {
   const { lake } = parts;
-  for (const { type, day } of await lake.all<{ type: string; day: string }>(sql("68_late_days"))) {
+  for (const { type, day, parts: waiting } of await lake.all<LateDay>(sql("68_late_days"))) {
     const subject = subjectOf(type);
     if (subject === null) continue;
     for (const leaf of fold.standing(subject, day)) {
       await withIds(parts, leaf, new Map(), (tx) => tx.run(sql("67_archive_copies")));
     }
-    await admit(lake, subject, day);
+    await admit(lake, subject, day, waiting);
   }
 }
 
-async function admit(lake: Lake, subject: ProbeSubject, day: string): Promise<void> {
+interface LateDay {
+  type: string;
+  day: string;
+  parts: number[];
+}
+
+async function admit(lake: Lake, subject: ProbeSubject, day: string, waiting: readonly number[]): Promise<void> {
   const { type, topic } = PROBES[subject];
   await lake.transaction(async (tx) => {
     await tx.run("SET VARIABLE archive_type = $type", { type });
     await tx.run("SET VARIABLE archive_day = $day", { day });
-    await tx.run(sql("68_late_admitted"));
-    for (const step of STEPS[topic] ?? []) await tx.run(sql(step));
-    await tx.run(sql("25_site"));
+    for (const part of waiting) {
+      await tx.run("SET VARIABLE archive_part = $part", { part });
+      await tx.run(sql("68_late_admitted"));
+      for (const step of STEPS[topic] ?? []) await tx.run(sql(step));
+      await tx.run(sql("25_site"));
+    }
   });
 }

@@ -210,3 +210,24 @@ describe("the archive of a day", () => {
     ).not.toEqual([]);
   });
 });
+
+test("totals of a new lake count a record once, also when records of several partitions share an offset", async () => {
+  const world = await open();
+  const names = Array.from({ length: 12 }, (_, n) => `seller-${n}`);
+  await world.ingest.append(...names.map((name) => handshake(name, `${D1}T01:00:00.000Z`)));
+  await world.archive(FIRST);
+  const counted = () => world.ingest.lake.all("SELECT cap, probes::INTEGER AS probes FROM seen ORDER BY cap");
+  const before = await counted();
+  expect(before).toEqual(
+    names.map((name) => ({ cap: capOf(name), probes: 1 })).sort((a, b) => (a.cap < b.cap ? -1 : 1)),
+  );
+  await world.ingest.ingest.rebuild();
+  expect(await counted()).toEqual(before);
+  // The same for what came late and is in no file yet.
+  await world.ingest.append(...names.map((name) => handshake(name, `${D1}T02:00:00.000Z`)));
+  await world.ingest.ingest.pass();
+  await world.archive(FIRST);
+  expect(await counted()).toEqual(before.map((row) => ({ ...(row as object), probes: 2 })));
+  await world.ingest.ingest.rebuild();
+  expect(await counted()).toEqual(before.map((row) => ({ ...(row as object), probes: 2 })));
+});
