@@ -1,10 +1,11 @@
 -- Endpoints in stretches of their order that are read at once, and what the lines of each have to be, counted where the rows
 -- came from. A stretch has some $rows rows or $bytes bytes of text, whichever is fewer rows.
--- grain: one stretch, ascending; digest = of the ids, knowing no order
+-- grain: one stretch, ascending; digest = of the ids, knowing no order; look = a checksum of the same
 -- reads: temp archive_source
 -- writes: nothing
-WITH caps AS (SELECT cap, count(*) AS n, sum(strlen(body)) AS bytes, bit_xor(md5_number(event_id)) AS digest FROM archive_source GROUP BY cap),
+WITH caps AS (SELECT cap, count(*) AS n, sum(strlen(body)) AS bytes, bit_xor(md5_number(event_id)) AS digest, bit_xor(hash(event_id)) AS look
+  FROM archive_source GROUP BY cap),
  placed AS (SELECT *, sum(n) OVER before - n AS row_at, sum(bytes) OVER before - bytes AS byte_at FROM caps
    WINDOW before AS (ORDER BY cap ROWS UNBOUNDED PRECEDING))
-SELECT min(cap) AS first, max(cap) AS last, sum(n)::DOUBLE AS rows, bit_xor(digest)::VARCHAR AS digest
+SELECT min(cap) AS first, max(cap) AS last, sum(n)::DOUBLE AS rows, bit_xor(digest)::VARCHAR AS digest, bit_xor(look)::VARCHAR AS look
 FROM placed GROUP BY greatest(row_at // $rows, byte_at // $bytes) ORDER BY first

@@ -1,5 +1,5 @@
 -- Probes of days before $until that may leave the lake and have not, counted partition by partition, with the digest of their
--- ids, which is that of the lines made of them (65_archive_groups).
+-- ids, which is that of the lines made of them (64_archive_ranges).
 -- grain: one (type, UTC day, partition)
 -- reads: event, positions; $until (day)
 -- writes: nothing

@@ -83,6 +83,7 @@ export class LineFiles {
 
   /** What was made is not wanted: something failed. */
   async drop(): Promise<void> {
+    this.#packing?.drop();
     await removeFiles(this.#files);
   }
 

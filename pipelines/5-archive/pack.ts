@@ -1,10 +1,10 @@
-import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { availableParallelism } from "node:os";
 import { Readable, Transform, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { CompressStream, DecompressStream } from "zstd-napi";
+import { type Hashing, hashingOf, THREADED_BYTES } from "./hashing.ts";
 
 /** A file as it is put, and what it unpacks to. */
 export interface PackedFile {
@@ -19,13 +19,11 @@ export interface Unpacked {
   lines: number;
 }
 
-/** From here on the engine's own threads pack beside us; starting them costs more than a small file. */
-const THREADED_BYTES = 16 * 1024 * 1024;
 const LF = 0x0a;
 
 /** A text on its way into one zstd frame at level 3, hashed on the way in. Only packed bytes are held. */
 export class Packing {
-  readonly #hash = createHash("sha256");
+  readonly #hash: Hashing;
   readonly #frame: CompressStream;
   readonly #packed: Buffer[] = [];
   readonly #ended: Promise<unknown>;
@@ -33,6 +31,7 @@ export class Packing {
 
   /** @param sizeHint bytes that will come */
   constructor(sizeHint: number) {
+    this.#hash = hashingOf(sizeHint);
     const threads = sizeHint > THREADED_BYTES ? { nbWorkers: Math.min(4, availableParallelism()) } : {};
     this.#frame = new CompressStream({ compressionLevel: 3, ...threads });
     this.#frame.on("data", (chunk: Buffer) => this.#packed.push(chunk));
@@ -41,28 +40,38 @@ export class Packing {
     this.#ended.catch(() => undefined);
   }
 
+  /** @param text is the packing's own from now on */
   async write(text: Uint8Array): Promise<void> {
-    this.#hash.update(text);
     this.#bytes += text.length;
     const chunk = Buffer.from(text.buffer, text.byteOffset, text.length);
-    if (!this.#frame.write(chunk)) await once(this.#frame, "drain");
+    // The frame has read it when this was called back, and only then may it go on to a thread.
+    await new Promise<void>((done, failed) => {
+      this.#frame.write(chunk, (error) => (error ? failed(error) : done()));
+    });
+    await this.#hash.update(text);
   }
 
   async end(): Promise<PackedFile> {
     this.#frame.end();
     await this.#ended;
-    const contentHash = this.#hash.digest("hex");
+    const contentHash = await this.#hash.digest();
     return { bytes: Buffer.concat(this.#packed), contentHash, unpackedBytes: this.#bytes };
+  }
+
+  /** It will not be ended: something failed. */
+  drop(): void {
+    this.#hash.drop();
+    this.#frame.destroy();
   }
 }
 
 /**
  * Unpack what a store gave back, counting and hashing on the way.
- * @param sink takes the text: a file, say
+ * @param sink takes the text: a file, say; without one the count and the hash are all that is wanted
  * @throws Error when it is no zstd frame, or unpacks to more than `most` bytes
  */
-export async function unpack(packed: Uint8Array, most: number, sink: Writable): Promise<Unpacked> {
-  const hash = createHash("sha256");
+export async function unpack(packed: Uint8Array, most: number, sink?: Writable): Promise<Unpacked> {
+  const hash = hashingOf(most);
   let unpackedBytes = 0;
   let lines = 0;
   const meter = new Transform({
@@ -72,21 +81,26 @@ export async function unpack(packed: Uint8Array, most: number, sink: Writable): 
         done(new Error(`unpacks to more than ${most} bytes`));
         return;
       }
-      hash.update(chunk);
       for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, at + 1)) lines++;
-      done(null, chunk);
+      if (sink) this.push(chunk);
+      // What is hashed may go on to a thread, so the sink keeps its own.
+      hash.update(sink ? Buffer.from(chunk) : chunk).then(() => done(), done);
     },
   });
-  await pipeline(Readable.from(slices(packed)), new DecompressStream(), meter, sink);
-  return { contentHash: hash.digest("hex"), unpackedBytes, lines };
+  try {
+    await pipeline(Readable.from(slices(packed)), new DecompressStream(), meter, sink ?? nowhere());
+    return { contentHash: await hash.digest(), unpackedBytes, lines };
+  } catch (error) {
+    hash.drop();
+    throw error;
+  }
 }
 
 /** {@link unpack} into a file. */
 export const unpackFile = (packed: Uint8Array, path: string, most: number): Promise<Unpacked> =>
   unpack(packed, most, createWriteStream(path));
 
-/** For who wants the count and the hash alone. */
-export const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
+const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
 
 const SLICE_BYTES = 64 * 1024;
 

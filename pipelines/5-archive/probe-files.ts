@@ -44,6 +44,7 @@ interface Stretch {
   last: string;
   rows: number;
   digest: string;
+  look: string;
 }
 
 /** Records of one shape: see sql/65_archive_groups. */
@@ -51,7 +52,7 @@ interface Group {
   cap: string;
   shape: string;
   count: number;
-  digest: string;
+  look: string;
   records: string;
 }
 
@@ -122,11 +123,10 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
 }
 
 /** @throws ArchiveUnproven when they are not those that were counted */
-function sameRows(subject: ProbeSubject, { rows, digest }: Stretch, groups: readonly Group[]): void {
-  const [want, got] = [
-    `${rows} rows of ids ${digest}`,
-    `${groups.reduce((sum, { count }) => sum + count, 0)} rows of ids ${xorOf(groups)}`,
-  ];
+function sameRows(subject: ProbeSubject, { rows, look }: Stretch, groups: readonly Group[]): void {
+  const count = groups.reduce((sum, group) => sum + group.count, 0);
+  const looks = groups.reduce((all, group) => all ^ BigInt(group.look), 0n);
+  const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
   if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
 }
 
@@ -158,7 +158,7 @@ async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean,
     if (some.length !== count) throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, `${some.length}`);
     const made = new ProbeShape(cap, shape, isTool);
     // Most endpoints have one shape a day.
-    if (own.length === 1) return addInOrder(into, cap, day, some.sort(), () => made);
+    if (own.length === 1) return addInOrder(into, cap, day, some, () => made);
     for (const record of some) {
       shapeOf.set(record, made);
       all.push(record);
@@ -192,5 +192,5 @@ async function keepIds(tx: Statements, lake: Pick<Lake, "workDir">, files: reado
 }
 
 /** Digests of sets that share no member, as that of all of them. */
-const xorOf = (sets: readonly { digest: string }[]): string =>
+const xorOf = (sets: readonly Stretch[]): string =>
   sets.reduce((all, { digest }) => all ^ BigInt(digest), 0n).toString();

@@ -8,7 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveUnproven } from "./errors.ts";
-import { nowhere, type Unpacked, unpack } from "./pack.ts";
+import { type Unpacked, unpack } from "./pack.ts";
 import { workPath } from "./work-files.ts";
 
 /** What a file has to be. */
@@ -29,7 +29,7 @@ export interface Expected {
 export async function readBack(
   publicStore: Pick<Store, "get">,
   { key, contentHash, unpackedBytes, rows }: Expected,
-  sink: Writable = nowhere(),
+  sink?: Writable,
 ): Promise<Uint8Array> {
   const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}`;
   const object = await publicStore.get(key);
