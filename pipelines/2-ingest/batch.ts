@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { RecordsLost } from "../../infra/chain/errors.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
 import { type Rejected, readRow } from "./row.ts";
@@ -9,9 +10,13 @@ import { Segment } from "./segment.ts";
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-/** Between pages the loop has its turn: what is committed and loaded beside waits for it at each statement. */
 const READ_RECORDS = 1_000;
 const READ_BYTES = 8 * 1024 * 1024;
+/**
+ * After so many records the loop has its turn: what is committed and loaded beside waits for it at each statement, while
+ * the engine stands still. Records that lie ready never wait for anything, and would keep it to the end of the batch.
+ */
+const TURN_RECORDS = 100;
 
 /** Records [first, next) of one partition, read and judged, on their way into a segment. */
 export interface Batch {
@@ -45,7 +50,10 @@ export async function takeBatch(
     const records = await readLog(log, topic, partition, next, maxRecords);
     const last = records.at(-1);
     if (!last) break;
-    judge(records, segment, rejected);
+    for (let at = 0; at < records.length; at += TURN_RECORDS) {
+      judge(records.slice(at, at + TURN_RECORDS), segment, rejected);
+      await setImmediate();
+    }
     next = last.offset + 1;
     lastEventId = last.eventId;
     taken += records.length;

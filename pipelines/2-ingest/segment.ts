@@ -1,5 +1,6 @@
-import { BytesColumn, LongColumn, RepeatingColumn, Values } from "../../infra/lake/parquet/columns.ts";
+import { BytesColumn, LongColumn } from "../../infra/lake/parquet/columns.ts";
 import { parquetFile } from "../../infra/lake/parquet/file.ts";
+import { RepeatingColumn, Values } from "../../infra/lake/parquet/repeating-column.ts";
 
 /** A record that the readers of today take, as a segment keeps it. */
 export interface Row {
