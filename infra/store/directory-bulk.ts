@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { isErrno } from "./errors.ts";
+import type { FileBatch } from "./file-batch.ts";
 import { makeFolders } from "./folders.ts";
 import type { FsSeam } from "./fs.ts";
 import type { Placing } from "./placing.ts";
@@ -32,10 +32,10 @@ export interface DirectoryBulkParts {
 }
 
 /**
- * Bulk of a folder. Bytes go to temporary files; now and then one sync of the whole file system makes all of them
- * durable, and only then they get their names; `settle` syncs once more, for the names. So every object in sight is
- * whole on the disk, as with `create`, for two syncs instead of three a file. Where the file system cannot be synced
- * whole each object is placed by itself.
+ * Bulk of a folder. Objects wait in memory; a batch of them is written to temporary files, one sync of the whole file
+ * system makes all of these durable, and only then they get their names; `settle` syncs once more, for the names. So
+ * every object in sight is whole on the disk, as with `create`, for two syncs instead of three a file. Where the file
+ * system cannot be synced whole each object is placed by itself.
  */
 export class DirectoryBulk implements Bulk {
   #staged: Staged[] = [];
@@ -43,22 +43,27 @@ export class DirectoryBulk implements Bulk {
   /** Paths in place whose names are not known to be durable. */
   #unnamed = new Set<string>();
   readonly #folders = new Set<string>();
+  readonly #files: FileBatch;
   #flushing: Promise<void> = Promise.resolve();
   #fault: { error: unknown } | null = null;
 
-  constructor(private readonly parts: DirectoryBulkParts) {}
+  constructor(private readonly parts: DirectoryBulkParts) {
+    this.#files = parts.fs.openBatch();
+  }
 
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    const { naming, placing, path } = this.parts;
     this.#throwFault();
-    const at = path(key);
-    const temporary = await naming(key, () => placing.stage(bytes));
-    this.#staged.push({ key, path: at, temporary, bytes });
+    const path = this.parts.path(key);
+    this.#staged.push({ key, path, temporary: this.parts.placing.newName(), bytes });
     this.#bytes += bytes.length;
-    if (this.#bytes < FLUSH_BYTES && this.#staged.length < FLUSH_OBJECTS) return;
+    if (!this.#isFull()) return;
     // One batch fills while the one before it is written; a third has to wait.
     await this.#flushing;
-    if (this.#bytes >= FLUSH_BYTES || this.#staged.length >= FLUSH_OBJECTS) this.#flush();
+    if (this.#isFull()) this.#flush();
+  }
+
+  #isFull(): boolean {
+    return this.#bytes >= FLUSH_BYTES || this.#staged.length >= FLUSH_OBJECTS;
   }
 
   adopt(key: string): void {
@@ -69,6 +74,7 @@ export class DirectoryBulk implements Bulk {
     await this.#flushing;
     this.#flush();
     await this.#flushing;
+    await this.#files.close();
     this.#throwFault();
     const { fs, root, placing } = this.parts;
     const unnamed = this.#unnamed;
@@ -81,45 +87,48 @@ export class DirectoryBulk implements Bulk {
   #flush(): void {
     const batch = this.#staged;
     [this.#staged, this.#bytes] = [[], 0];
+    // After a fault nothing more is placed.
+    if (this.#fault || batch.length === 0) return;
     this.#flushing = this.#placed(batch).catch((error: unknown) => {
       this.#fault ??= { error };
     });
   }
 
   async #placed(batch: Staged[]): Promise<void> {
-    const { fs, root, placing, hold } = this.parts;
-    if (batch.length === 0) return;
+    const { fs, root, placing, hold, naming } = this.parts;
+    const left = new Set(batch.map(({ temporary }) => temporary));
     try {
-      // After a fault the batch is only cleared away.
-      if (this.#fault) return;
-      const durable = await fs.syncAll(root);
-      await lanes(batch, async ({ key, path, temporary, bytes }) => {
-        if (durable && (await this.parts.naming(key, () => this.#linked(path, temporary)))) this.#unnamed.add(path);
-        else await hold(key, bytes);
-      });
+      const written = await this.#files.write(batch.map(({ temporary: path, bytes }) => ({ path, bytes })));
+      for (const [i, { key }] of batch.entries()) await naming(key, async () => refuse(written[i], key));
+      let slow = batch;
+      if (await fs.syncAll(root)) {
+        for (const { key, path } of batch) await naming(key, () => makeFolders(fs, root, dirname(path), this.#folders));
+        const moved = await this.#files.move(batch.map(({ temporary: from, path: to }) => ({ from, to })));
+        left.clear();
+        slow = [];
+        for (const [i, one] of batch.entries()) {
+          // The name is taken, or the temporary file was swept away.
+          if (moved[i] === "EEXIST" || moved[i] === "ENOENT") slow.push(one);
+          else await naming(one.key, async () => refuse(moved[i], one.key));
+          if (moved[i] === null) this.#unnamed.add(one.path);
+        }
+        // Somebody may have removed a folder under us.
+        if (slow.length > 0) this.#folders.clear();
+      }
+      await lanes(slow, ({ key, bytes }) => hold(key, bytes));
     } finally {
-      await lanes(batch, ({ temporary }) => placing.clear(temporary));
-    }
-  }
-
-  /** False when the name is taken, or the temporary file was swept away. */
-  async #linked(path: string, temporary: string): Promise<boolean> {
-    const { fs, root } = this.parts;
-    try {
-      await makeFolders(fs, root, dirname(path), this.#folders);
-      await fs.link(temporary, path);
-      return true;
-    } catch (error) {
-      if (!isErrno(error, "EEXIST", "ENOENT")) throw error;
-      // Somebody may have removed a folder under us.
-      this.#folders.clear();
-      return false;
+      await lanes(left, (temporary) => placing.clear(temporary));
     }
   }
 
   #throwFault(): void {
     if (this.#fault) throw this.#fault.error;
   }
+}
+
+/** @throws the error that a file of a batch ended with */
+function refuse(code: string | null | undefined, key: string): void {
+  if (code) throw Object.assign(new Error(`${code}: ${key}`), { code });
 }
 
 /** All of it with a few steps under way; the first fault is thrown after all that was begun has ended. */

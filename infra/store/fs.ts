@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { type BigIntStats, close, promises as disk, fstat, fsync, futimes, open, write } from "node:fs";
 import { promisify } from "node:util";
+import { type FileBatch, openFileBatch } from "./file-batch.ts";
 import { openFolderLock } from "./lock.ts";
 
 /**
@@ -24,6 +25,8 @@ export interface FsSeam {
   /** Replaces `to`. The atomic step of swap. */
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
+  /** Many files at once. */
+  openBatch(): FileBatch;
   readdir(path: string): Promise<FolderEntry[]>;
   stat(path: string): Promise<FileStat>;
   /** Stat and bytes [start, end) through one descriptor, so both speak of the same version. `read` decides from the stat. */
@@ -149,6 +152,7 @@ export const nodeFs: FsSeam = {
   link: (from, to) => disk.link(from, to),
   rename: (from, to) => disk.rename(from, to),
   unlink: (path) => disk.unlink(path),
+  openBatch: openFileBatch,
   readdir: async (path) =>
     (await disk.readdir(path, { withFileTypes: true })).map((e) => ({ name: e.name, kind: kindOf(e) })),
   stat: async (path) => toStat(await disk.stat(path, { bigint: true })),

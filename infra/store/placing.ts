@@ -43,7 +43,7 @@ export class Placing {
    */
   async place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
     for (let attempt = 1; ; attempt++) {
-      const temporary = this.#newName();
+      const temporary = this.newName();
       try {
         const stat = await this.#writeTemporary(temporary, bytes, before);
         await this.#folders.ensure(dirname(path));
@@ -58,23 +58,6 @@ export class Placing {
       } finally {
         await this.clear(temporary);
       }
-    }
-  }
-
-  /** Bytes in a temporary file, not synced and without a name yet. The caller gives it one, or clears it. */
-  async stage(bytes: Uint8Array): Promise<string> {
-    const temporary = this.#newName();
-    try {
-      const file = await this.#fs.openNew(temporary);
-      try {
-        await file.write(bytes);
-      } finally {
-        await file.close();
-      }
-      return temporary;
-    } catch (error) {
-      await this.clear(temporary);
-      throw error;
     }
   }
 
@@ -98,7 +81,7 @@ export class Placing {
   }
 
   async #diskTime(): Promise<bigint | null> {
-    const probe = this.#newName();
+    const probe = this.newName();
     try {
       const file = await this.#fs.openNew(probe);
       return (await file.stat().finally(() => file.close())).modifiedNs;
@@ -127,7 +110,8 @@ export class Placing {
     }
   }
 
-  #newName(): string {
+  /** A path for a temporary file. Whoever writes it gives it another name, or clears it. */
+  newName(): string {
     return `${this.#temporary}/${this.#own}${this.#names++}`;
   }
 

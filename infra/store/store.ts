@@ -33,7 +33,7 @@ export interface Store {
 export interface Bulk {
   /**
    * The key is to hold these bytes, which the caller has proven; one of that name with other bytes was damaged and is
-   * replaced. Slow while much is waiting for the disk. @throws what `create` and `swap` throw, now or from `settle`
+   * replaced. They may not change until it has settled. Slow while much is waiting for the disk. @throws what `create` and `swap` throw, now or from `settle`
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
   /** Rely on an object that was found: its name may not be on the disk yet. */

@@ -89,9 +89,8 @@ export class Walk {
         epochs.push({ from: i + 1, jwks: this.chain.jwks });
     }
     if (bad && bad.i >= from) throw notALeaf(first + bad.i, bad.text);
-    const all = Array.from({ length: SEGMENT_LEAVES - from }, (_, i) => hashAt(hashes, from + i));
-    if (from > 0) await this.#append(all);
-    else await this.#appendSegment(n, root, hashes, tops);
+    if (from === 0) await this.#appendSegment(n, root, hashes, tops);
+    else await this.#append(Array.from({ length: SEGMENT_LEAVES - from }, (_, i) => hashAt(hashes, from + i)));
     return { from, epochs };
   }
 

@@ -1,3 +1,4 @@
+import type { Codes, FileBatch } from "../../../infra/store/file-batch.ts";
 import type { FileStat, FolderEntry, FolderLock, FsSeam, NewFile, ReadFile } from "../../../infra/store/fs.ts";
 
 /** One thing the file system was asked to do; `index` counts from 0. Reads are not steps: they change nothing. */
@@ -160,6 +161,32 @@ export class RecordingFs implements FsSeam {
     this.#drop(inode);
   }
 
+  /** File by file, each step one that can fail. */
+  openBatch(): FileBatch {
+    const codes = async <T>(files: readonly T[], work: (file: T) => Promise<void>): Promise<Codes> => {
+      const all: Codes = [];
+      for (const file of files) all.push(await work(file).then(() => null, codeOf));
+      return all;
+    };
+    return {
+      write: (files) =>
+        codes(files, async ({ path, bytes }) => {
+          const file = await this.openNew(path);
+          await file.write(bytes);
+        }),
+      move: (files) =>
+        codes(files, async ({ from, to }) => {
+          const linked = await this.link(from, to).then(
+            () => null,
+            (error: unknown) => ({ error }),
+          );
+          await this.unlink(from).catch(codeOf);
+          if (linked) throw linked.error;
+        }),
+      close: async () => {},
+    };
+  }
+
   async readdir(path: string): Promise<FolderEntry[]> {
     await turn();
     const { entries } = this.#find(path);
@@ -258,6 +285,12 @@ export class RecordingFs implements FsSeam {
 
 /** One turn of the event loop, as a real disk would take, so that concurrent callers interleave. */
 const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+/** The code of an error of the file system; power is no such error. */
+function codeOf(error: unknown): string {
+  if (error instanceof PowerLoss) throw error;
+  return (error as { code: string }).code;
+}
 
 const torn = (data: Buffer, keeps: () => boolean): Buffer =>
   keeps() ? data : data.subarray(0, Math.floor(data.length / 2));
