@@ -16,7 +16,7 @@ export interface LiveTablesParts {
   now: () => Date;
   /** Rows of a full file (default 16,384); a file of them is encoded without a pause. */
   fileRows?: number;
-  /** Endpoints that one query asks for (default 262,144). */
+  /** Endpoints that one query asks for (default 65,536). */
   queryCaps?: number;
 }
 
@@ -54,7 +54,7 @@ export class LiveTables {
    */
   async turn(fold: PublishedFold, tables: readonly number[]): Promise<void> {
     await this.#hear(fold, tables);
-    const { tableOf, queryCaps = 262_144 } = this.parts;
+    const { tableOf, queryCaps = 65_536 } = this.parts;
     const held = new Set(tables);
     for (const cap of this.#owed) if (!held.has(tableOf(cap))) this.#owed.delete(cap);
     for (const files of this.#files.values()) for (const cap of files.toRewrite()) this.#owed.add(cap);

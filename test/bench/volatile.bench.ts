@@ -1,7 +1,7 @@
 /**
  * A turn of the volatile tables with a hundredth of the endpoints touched against one that writes all rows, with what
  * serving does to follow. CPU of the whole process, bytes written, and what a replica's rows take of memory.
- * Run: npx tsx --expose-gc test/bench/volatile.bench.ts [--quick] [endpoints ..]
+ * Run: npx tsx --expose-gc test/bench/volatile.bench.ts [--quick] [--rows=30] [endpoints ..]
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -15,8 +15,9 @@ import { loadVolatile } from "../../serving/tables/volatile.ts";
 import { type Cost, ratio, shown, timed } from "./ratio.ts";
 import { END, fillLake } from "./volatile-data.ts";
 
+const args = process.argv.slice(2);
 /** Samples of each endpoint. */
-const ROWS = 30;
+const ROWS = Number(args.find((arg) => arg.startsWith("--rows="))?.slice(7) ?? 30);
 const TURNS = 5;
 
 /** Objects in memory, with what went through. */
@@ -135,7 +136,6 @@ async function measure(endpoints: number): Promise<void> {
   }
 }
 
-const args = process.argv.slice(2);
 const sizes = args.filter((arg) => !arg.startsWith("--")).map(Number);
 for (const size of sizes.length > 0 ? sizes : args.includes("--quick") ? [5_000] : [10_000, 100_000])
   await measure(size);

@@ -262,7 +262,7 @@ describe("histories of records, cards, corrections, take-overs, restarts and ful
         for (const one of acts) await history.does(one);
         await history.ends();
       }),
-      { numRuns: 8 },
+      { numRuns: 5 },
     );
   });
 });
