@@ -12,6 +12,7 @@ FROM stage WHERE type IN ('handshake', 'mcp.probe'));
 
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM knock WHERE price_micro IS NOT NULL;
 -- The newest 402 by time, then by id. Few knocks of an endpoint share its newest moment, so ids are compared of those alone.
+-- Offsets are numbers of one partition; an endpoint lies in one, so with it they name the record whatever is staged.
 CREATE OR REPLACE TEMP TABLE seen_new AS
 WITH per_cap AS (
   SELECT cap, count(*) AS probes, count(*) FILTER (state NOT IN ('silent', 'unfetchable')) AS answered,
@@ -24,7 +25,7 @@ WITH per_cap AS (
  newest AS (
   SELECT l.cap, l.k.id, l.k.price_micro, l.k.pay_to, from_json(s.body, '{"terms": {"protocols": ["VARCHAR"],
       "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN"}], "defects": "JSON"}, "differs": "JSON"}') AS b
-  FROM latest l JOIN stage s ON s.log_offset = l.k.o)
+  FROM latest l JOIN stage s ON s.log_offset = l.k.o AND s.cap = l.cap)
 SELECT p.cap, probes, answered, asked, first_seen, last_seen, paid_calls, p.terms_t, n.id AS terms_id,
   n.price_micro, n.pay_to, n.b.terms.offers, n.b.terms.protocols, n.b.terms.defects AS terms_defects, n.b.differs AS differs
 FROM per_cap p LEFT JOIN newest n USING (cap);
