@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { type BigIntStats, close, promises as disk, fstat, fsync, futimes, open, write } from "node:fs";
+import { release } from "node:os";
 import { promisify } from "node:util";
 import { type FileBatch, openFileBatch } from "./file-batch.ts";
 import { openFolderLock } from "./lock.ts";
@@ -133,9 +134,15 @@ async function read(path: string, range: (stat: FileStat) => { start: number; en
  */
 const SYNCED_WHOLE: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x9123683e, 0xf2f52010, 0x2fc12fc1, 0x01021994]);
 
+/** From Linux 5.8 on syncfs(2) fails when something could not be written back; before, it says that all is well. */
+export function tellsOfErrors(kernel: string): boolean {
+  const [major = 0, minor = 0] = kernel.split(".").map(Number);
+  return major > 5 || (major === 5 && minor >= 8);
+}
+
 /** syncfs(2) by way of coreutils, since Node has no name for it. */
 async function syncAll(path: string): Promise<boolean> {
-  if (process.platform !== "linux") return false;
+  if (process.platform !== "linux" || !tellsOfErrors(release())) return false;
   const { type } = await disk.statfs(path);
   if (!SYNCED_WHOLE.has(type >>> 0)) return false;
   return new Promise((resolve) => execFile("sync", ["-f", path], (error) => resolve(error === null)));

@@ -24,6 +24,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "store.bench.ts": ["2000", "500"],
   "stream.bench.ts": ["200000"],
   "tree.bench.ts": ["300000"],
+  "volatile.bench.ts": ["5000"],
 };
 
 const args = process.argv.slice(2);

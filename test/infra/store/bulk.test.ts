@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { bulkOf } from "../../../infra/store/bulk.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { KeyConflict, StoreFull } from "../../../infra/store/errors.ts";
-import { nodeFs } from "../../../infra/store/fs.ts";
+import { nodeFs, tellsOfErrors } from "../../../infra/store/fs.ts";
 import { BadKey, type Bulk, type Store } from "../../../infra/store/store.ts";
 import { lots } from "../../helpers/drawn.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -248,5 +248,15 @@ describe("on this machine's disk", () => {
   it.runIf(process.platform === "linux")("a file system of which nothing is known is not synced whole", async () => {
     expect(await nodeFs.syncAll("/proc")).toBe(false);
     expect(await nodeFs.syncAll(root)).toBeTypeOf("boolean");
+  });
+
+  it.each([
+    ["4.19.0-27-amd64", false],
+    ["5.7.19", false],
+    ["5.8.0", true],
+    ["5.10.0-35-cloud-amd64", true],
+    ["6.1.0", true],
+  ])("Linux %s: is a sync that fails told? %s", (kernel, told) => {
+    expect(tellsOfErrors(kernel)).toBe(told);
   });
 });
