@@ -61,8 +61,8 @@ export async function emptyFile(lake: Pick<Lake, "workDir">): Promise<MadeFile> 
 }
 
 /**
- * Put one made file, read it back as any reader gets it, hold it against what was made, and sign for it. Its lines were
- * counted while they were packed, and the hash says that those are the ones that are there now.
+ * Put one made file, read it back as any reader gets it, hold it against what was made, its lines and the ids in them
+ * against the rows that they were made of, and sign for it.
  * @returns the leaf; the made file is the caller's to remove
  * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
  */
@@ -73,12 +73,12 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   try {
     const bytes = await readFile(made.path);
     await step("packed");
-    const { rows, packed: promised } = made;
+    const { rows, told, packed: promised } = made;
     const { contentHash, unpackedBytes } = promised;
     const key = archiveFileKey(subject, day, contentHash);
     await putPacked(publicStore, key, bytes);
     await step("put");
-    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows });
+    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows, told });
     await step("read back");
     await step("counted");
     const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });

@@ -2,6 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { ArchiveUnproven } from "./errors.ts";
+import { LineIds } from "./line-ids.ts";
 import { Packing } from "./pack.ts";
 import type { MadeFile } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
@@ -31,6 +32,8 @@ export interface PlacedFile extends MadeFile {
 export class LineFiles {
   readonly #files: PlacedFile[] = [];
   #packing: Packing | null = null;
+  #told = new LineIds();
+  #ids: string[] = [];
   #lines: string[] = [];
   #first: Place = { cap: "", id: "" };
   readonly #last: Place = { cap: "", id: "" };
@@ -60,6 +63,7 @@ export class LineFiles {
     last.cap = cap;
     last.id = id;
     this.#lines.push(line);
+    this.#ids.push(id);
     this.#rows++;
   }
 
@@ -90,16 +94,18 @@ export class LineFiles {
   async #pack(): Promise<void> {
     this.#packing ??= new Packing(Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES);
     await this.#packing.write(Buffer.from(this.#lines.join(""), "latin1"));
-    this.#lines = [];
+    this.#told.add(this.#ids);
+    [this.#lines, this.#ids] = [[], []];
     await setImmediate();
   }
 
   async #close(): Promise<void> {
     const path = workPath(this.lake);
     const { bytes, ...packed } = await this.#packing!.end();
-    this.#files.push({ path, packed, rows: this.#rows, first: this.#first, last: { ...this.#last } });
+    const told = this.#told.digest();
+    this.#files.push({ path, packed, told, rows: this.#rows, first: this.#first, last: { ...this.#last } });
     await writeFile(path, bytes);
     this.#left -= this.#rows;
-    [this.#packing, this.#rows] = [null, 0];
+    [this.#packing, this.#told, this.#rows] = [null, new LineIds(), 0];
   }
 }

@@ -5,6 +5,7 @@ import { Readable, Transform, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { CompressStream, DecompressStream } from "zstd-napi";
 import { type Hashing, hashingOf, THREADED_BYTES } from "./hashing.ts";
+import type { LineIds } from "./line-ids.ts";
 
 /** A file as it is put, and what it unpacks to. */
 export interface PackedFile {
@@ -68,9 +69,14 @@ export class Packing {
 /**
  * Unpack what a store gave back, counting and hashing on the way.
  * @param sink takes the text: a file, say; without one the count and the hash are all that is wanted
+ * @param ids reads the ids that the text tells
  * @throws Error when it is no zstd frame, or unpacks to more than `most` bytes
  */
-export async function unpack(packed: Uint8Array, most: number, sink?: Writable): Promise<Unpacked> {
+export async function unpack(
+  packed: Uint8Array,
+  most: number,
+  { sink, ids }: { sink?: Writable; ids?: LineIds } = {},
+): Promise<Unpacked> {
   const hash = hashingOf(most);
   let unpackedBytes = 0;
   let lines = 0;
@@ -82,6 +88,7 @@ export async function unpack(packed: Uint8Array, most: number, sink?: Writable):
         return;
       }
       for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, at + 1)) lines++;
+      ids?.read(chunk);
       if (sink) this.push(chunk);
       // What is hashed may go on to a thread, so the sink keeps its own.
       hash.update(sink ? Buffer.from(chunk) : chunk).then(() => done(), done);
@@ -98,7 +105,7 @@ export async function unpack(packed: Uint8Array, most: number, sink?: Writable):
 
 /** {@link unpack} into a file. */
 export const unpackFile = (packed: Uint8Array, path: string, most: number): Promise<Unpacked> =>
-  unpack(packed, most, createWriteStream(path));
+  unpack(packed, most, { sink: createWriteStream(path) });
 
 const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
 

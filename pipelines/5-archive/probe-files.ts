@@ -187,7 +187,9 @@ async function keepIds(tx: Statements, lake: Pick<Lake, "workDir">, files: reado
     const { first, last } = file;
     file.ids = workPath(lake);
     const places = { first_cap: first.cap, first_id: first.id, last_cap: last.cap, last_id: last.id };
-    await tx.all(sql("66_archive_keep"), { ...places, path: file.ids });
+    const [kept] = await tx.all<{ Count: bigint }>(sql("66_archive_keep"), { ...places, path: file.ids });
+    if (Number(kept?.Count) !== file.rows)
+      throw new ArchiveUnproven("ids of a file", `${file.rows} rows`, `${kept?.Count}`);
   }
 }
 

@@ -8,6 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveUnproven } from "./errors.ts";
+import { LineIds } from "./line-ids.ts";
 import { type Unpacked, unpack } from "./pack.ts";
 import { workPath } from "./work-files.ts";
 
@@ -17,30 +18,34 @@ export interface Expected {
   contentHash: string;
   unpackedBytes: number;
   rows: number;
+  /** Of the ids that its lines tell (line-ids.ts), where they are the names of rows that will leave. */
+  told?: string;
 }
 
 /**
- * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length and
- * lines.
+ * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length, lines
+ * and the ids that they tell.
  * @param sink takes the text while it is not proven yet
  * @returns the packed bytes
  * @throws ArchiveUnproven, and what the store throws
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
-  { key, contentHash, unpackedBytes, rows }: Expected,
+  { key, contentHash, unpackedBytes, rows, told }: Expected,
   sink?: Writable,
 ): Promise<Uint8Array> {
-  const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}`;
+  const ids = told === undefined ? undefined : new LineIds();
+  const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}${told ? `, ids of ${told}` : ""}`;
   const object = await publicStore.get(key);
   if (!object) throw new ArchiveUnproven(key, want, "no object");
   let got: Unpacked;
   try {
-    got = await unpack(object.bytes, unpackedBytes, sink);
+    got = await unpack(object.bytes, unpackedBytes, { sink, ids });
   } catch (error) {
     throw new ArchiveUnproven(key, want, (error as Error).message);
   }
-  const found = `${got.lines} lines in ${got.unpackedBytes} bytes of ${got.contentHash}`;
+  const read = ids ? `, ids of ${ids.digest()}` : "";
+  const found = `${got.lines} lines in ${got.unpackedBytes} bytes of ${got.contentHash}${read}`;
   if (found !== want) throw new ArchiveUnproven(key, want, found);
   return object.bytes;
 }

@@ -21,6 +21,8 @@ export interface MadeFile {
   path: string;
   packed: { contentHash: string; unpackedBytes: number };
   rows: number;
+  /** Of the ids that its lines have to tell (line-ids.ts); leaves, which never leave a lake, have none. */
+  told?: string;
   /** Ids of its rows on this machine's disk (sql/66_archive_keep), for taking them out. */
   ids?: string;
 }
