@@ -17,6 +17,12 @@ const files = readdirSync("test", { recursive: true, encoding: "utf8" })
   .filter((file) => file.endsWith(".test.ts") && !/^test.(?:browser|cluster|bench)/.test(file) && file.includes(filter))
   .filter((file) => DRAWS.test(readFileSync(file, "utf8")));
 
+if (files.length === 0) {
+  // Without a name the runner would take every test for meant.
+  process.stderr.write(`no test whose histories are drawn has ${JSON.stringify(filter)} in its name\n`);
+  process.exit(2);
+}
+
 const failed: number[] = [];
 for (let round = 1; round <= rounds; round++) {
   const seed = randomInt(2 ** 31);
