@@ -7,6 +7,7 @@ import { ArchiveFold } from "./archive-fold.ts";
 import { lastCounted } from "./cadence.ts";
 import { CommitmentFold } from "./commitment-fold.ts";
 import { EvidenceFold } from "./evidence-fold.ts";
+import type { RecordReader } from "./read.ts";
 
 /**
  * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
@@ -161,6 +162,11 @@ export class PublishedFold {
       case "archive":
         this.archive.archive(leaf);
     }
+  }
+
+  /** Apply what the reader has beyond this. A call that ends early leaves a fold of fewer leaves. @throws as the reader does */
+  async readOn(reader: Pick<RecordReader, "leaves">): Promise<void> {
+    for await (const { leaf, bytes } of reader.leaves(this.size)) this.apply(leaf, bytes);
   }
 
   #cap(cap: string): PublishedCap {

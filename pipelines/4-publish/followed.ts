@@ -30,7 +30,7 @@ export class Followed {
     const reader = await RecordReader.open(this.store, head);
     if (this.#root && !(await reader.extends({ size: this.fold.size, root: this.#root })))
       throw new Error(`the checkpoint of ${head.size} leaves does not continue the one of ${this.fold.size}`);
-    for await (const { leaf, bytes } of reader.leaves(this.fold.size)) this.fold.apply(leaf, bytes);
+    await this.fold.readOn(reader);
     this.#root = head.root;
     return this.fold;
   }

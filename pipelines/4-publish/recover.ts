@@ -1,4 +1,3 @@
-import type { Store } from "../../infra/store/store.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import type { TreeState } from "../../infra/tree/state.ts";
 import { writeTree } from "./apply.ts";
@@ -70,7 +69,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
     const head = headOf(options, generation.new);
     if (published?.size !== head.size) await complete(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
-    await foldUpTo(publicStore, head, kept.fold);
+    await kept.fold.readOn(await RecordReader.open(publicStore, head));
     await writeHints(publicStore, kept.fold, kept.hinted);
     return { ...(await loadLive(publicStore, head)), generation };
   }
@@ -80,13 +79,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
 /** Fold what the public checkpoint has beyond this fold. @throws BadNote, MissingObject, Tampered */
 export async function follow({ publicStore, keys }: CommitterOptions, fold: PublishedFold): Promise<void> {
   const head = await readCheckpoint(publicStore, ownTrust(keys));
-  if (head && head.size > fold.size) await foldUpTo(publicStore, head, fold);
-}
-
-/** Each leaf is proven under the head; a call that ends early leaves a fold of fewer leaves. */
-async function foldUpTo(store: Store, head: { size: number; root: Buffer }, fold: PublishedFold): Promise<void> {
-  const reader = await RecordReader.open(store, head);
-  for await (const { leaf, bytes } of reader.leaves(fold.size)) fold.apply(leaf, bytes);
+  if (head && head.size > fold.size) await fold.readOn(await RecordReader.open(publicStore, head));
 }
 
 async function complete(options: CommitterOptions, generation: Generation): Promise<void> {

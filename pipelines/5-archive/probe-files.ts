@@ -2,6 +2,7 @@ import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
+import { xorOf } from "./id-digest.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
 import { idOf, isOf, ProbeShape } from "./probe-shape.ts";
 import { type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
@@ -86,7 +87,7 @@ export async function writeFiles(
     }
     const files = await into.end();
     await keepIds(tx, lake, files);
-    return { files, rows, digest: xorOf(stretches) };
+    return { files, rows, digest: xorOf(stretches.map(({ digest }) => digest)) };
   } catch (error) {
     await into.drop();
     throw error;
@@ -125,7 +126,7 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
 /** @throws ArchiveUnproven when they are not those that were counted */
 function sameRows(subject: ProbeSubject, { rows, look }: Stretch, groups: readonly Group[]): void {
   const count = groups.reduce((sum, group) => sum + group.count, 0);
-  const looks = groups.reduce((all, group) => all ^ BigInt(group.look), 0n);
+  const looks = xorOf(groups.map((group) => group.look));
   const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
   if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
 }
@@ -192,7 +193,3 @@ async function keepIds(tx: Statements, lake: Pick<Lake, "workDir">, files: reado
       throw new ArchiveUnproven("ids of a file", `${file.rows} rows`, `${kept?.Count}`);
   }
 }
-
-/** Digests of sets that share no member, as that of all of them. */
-const xorOf = (sets: readonly Stretch[]): string =>
-  sets.reduce((all, { digest }) => all ^ BigInt(digest), 0n).toString();

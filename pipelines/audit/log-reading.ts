@@ -34,7 +34,8 @@ export class LogReading {
     const leaf = await this.rules.add(entry);
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
-    await this.#indexes.add(leaf, this.rules.jwks, cardTextOf(entry) ?? undefined);
+    const cardText = leaf.kind === "grade" ? cardTextOf(entry) : null;
+    await this.#indexes.add(leaf, this.rules.jwks, cardText ?? undefined);
     if (this.#fault) return;
     await this.#gathering.add(leaf).catch((error: unknown) => {
       this.#fault = { error };

@@ -1,4 +1,3 @@
-import { hash } from "node:crypto";
 import { z } from "zod";
 import type { Store } from "../../infra/store/store.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
@@ -50,21 +49,3 @@ export const rowsFolder = (partition: number): string => `owners/archive-rows/${
 /** Named by its content: whoever makes the same rows again finds them there. */
 export const rowsKey = (partition: number, subject: ArchiveSubject, day: string, packedSha256: string): string =>
   `${rowsFolder(partition)}${subject}.${day}.${packedSha256}.ndjson.zst`;
-
-/** Digests of sets that share no member, as that of all of them. */
-export const xorOf = (digests: readonly string[]): string =>
-  digests.reduce((all, digest) => all ^ BigInt(digest), 0n).toString();
-
-/** {@link xorOf} ids one after the other, as the engine's bit_xor(md5_number(..)) makes it of a table. */
-export class IdDigest {
-  readonly #sum = Buffer.alloc(16);
-
-  add(id: string): void {
-    const one = hash("md5", id, "buffer");
-    for (let i = 0; i < 16; i++) this.#sum[i]! ^= one[i]!;
-  }
-
-  value(): string {
-    return ((this.#sum.readBigUInt64LE(8) << 64n) | this.#sum.readBigUInt64LE(0)).toString();
-  }
-}

@@ -4,11 +4,12 @@ import { sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { ArchiveUnproven } from "../5-archive/errors.ts";
+import { IdDigest, xorOf } from "../5-archive/id-digest.ts";
 import { type Unpacked, unpackFile } from "../5-archive/pack.ts";
 import { LineFiles } from "../5-archive/pack-lines.ts";
 import type { MadeFile } from "../5-archive/subjects.ts";
 import { workPath } from "../5-archive/work-files.ts";
-import { IdDigest, type PartDay, type PartFile, xorOf } from "./archive-parts.ts";
+import type { PartDay, PartFile } from "./archive-parts.ts";
 
 /** Lines of one capability, as a partition's files have them: their bytes, a character each. */
 interface CapLines {

@@ -5,9 +5,8 @@ import { openLake } from "../../infra/lake/duckdb.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
-import { PublishedFold } from "../../pipelines/4-publish/fold.ts";
+import type { PublishedFold } from "../../pipelines/4-publish/fold.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
-import { RecordReader, readCheckpoint } from "../../pipelines/4-publish/read.ts";
 import { capsOf, openIngest, originOf } from "../../pipelines/assemble.ts";
 import { type BudgetReport, budgetReport, isFresh, keptReport } from "../../pipelines/budget/report.ts";
 import { followedArchive } from "../../pipelines/owners/moved.ts";
@@ -33,13 +32,9 @@ export class BudgetBusy extends Error {
   }
 }
 
-async function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFold> {
-  const fold = new PublishedFold();
-  const head = await readCheckpoint(publicStore, trustOf(originOf(config.base_url), keys.ring, systemClock.now()));
-  if (!head) return fold;
-  const reader = await RecordReader.open(publicStore, head);
-  for await (const { leaf, bytes } of reader.leaves(0, head.size)) fold.apply(leaf, bytes);
-  return fold;
+function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFold> {
+  const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
+  return new Followed(publicStore, () => trust).current();
 }
 
 async function computed(parts: Parts, day: string, most: number): Promise<BudgetReport> {

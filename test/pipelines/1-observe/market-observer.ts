@@ -5,7 +5,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver, type Observer } from "../../../pipelines/1-observe/observer.ts";
-import { CAPS, type FakeLog, type LogMemory } from "./world.ts";
+import { CONFIG, type FakeLog, type LogMemory } from "./world.ts";
 
 export interface MarketObserverParts {
   log: FakeLog;
@@ -26,12 +26,9 @@ export function marketObserver({ rpcUrl, asset, chainId, control }: WorldInfo, p
     logger: createLogger("silent"),
     metrics: createMetrics(),
     config: {
-      producer: "test",
+      ...CONFIG,
       controlUrl: control,
-      caps: CAPS,
-      spentBefore: 0n,
       hostsAtOnce: 24,
-      secret: Buffer.alloc(32, 1),
       settlePollMs: [20],
     },
   });

@@ -14,7 +14,7 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
 import { planDay } from "../../../pipelines/1-observe/plan.ts";
 import { END, firstPaidOnly, START, salt } from "./day.ts";
-import { CAPS, DAY, entry, type FakeWorld, fakeWorld, item, wellKnown } from "./world.ts";
+import { CAPS, CONFIG, DAY, entry, type FakeWorld, fakeWorld, item, wellKnown } from "./world.ts";
 
 /** Bad input over real sockets, through the real egress, with its clocks shortened. */
 const SHORT = {
@@ -100,12 +100,9 @@ async function observe(handler: RequestListener, log?: Log) {
     logger: createLogger("silent"),
     metrics: createMetrics(),
     config: {
-      producer: "test",
+      ...CONFIG,
       controlUrl: control,
-      caps: CAPS,
-      spentBefore: 0n,
       hostsAtOnce: 2,
-      secret: Buffer.alloc(32, 1),
       settlePollMs: [],
     },
   });

@@ -417,6 +417,8 @@ export interface FakeWorld {
 }
 
 export const CAPS = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 25_000_000n, total: 1_000_000_000n };
+/** What the observers of tests have in common. */
+export const CONFIG = { producer: "test", caps: CAPS, spentBefore: 0n, secret: Buffer.alloc(32, 1) };
 
 export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
   const log = new FakeLog();
@@ -440,10 +442,8 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
       metrics: createMetrics(),
       onAck: (ids) => acks.push(...ids),
       config: {
-        producer: "test",
+        ...CONFIG,
         controlUrl: `${CONTROL}/ok`,
-        caps: CAPS,
-        spentBefore: 0n,
         hostsAtOnce: 4,
         secret: Buffer.alloc(32, 7),
         settlePollMs: [],

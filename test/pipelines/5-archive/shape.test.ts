@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
-import { IdDigest } from "../../../pipelines/owners/archive-parts.ts";
 import { openTestWorld } from "../2-ingest/world.ts";
 
 const CAP = `cap_${"A".repeat(26)}`;
