@@ -154,4 +154,19 @@ describe("a network between client and broker", () => {
       await log.close();
     },
   );
+
+  it("a log is opened while connections are cut", async () => {
+    const place = addressOf(kafka, "cut-at-first");
+    const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
+    const made = await openKafkaLog(place, { logger, create });
+    await made.close();
+    // One cut at any moment of the way in: whatever was asked just then gets no answer.
+    for (let ms = 0; ms <= 60; ms += 2) {
+      const cut = setTimeout(() => proxy.cut(), ms);
+      const log = await openKafkaLog(place, { logger, create });
+      clearTimeout(cut);
+      expect(log.id).toBe(made.id);
+      await log.close();
+    }
+  });
 });

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Kafka } from "kafkajs";
 import type Cluster from "kafkajs/src/cluster/index.js";
 import type { Logger } from "../../telemetry.ts";
@@ -28,6 +29,12 @@ import { KafkaWriter } from "./writer.ts";
 
 /** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
 const POLL_MS = 100;
+/**
+ * Tries of opening, and the pause between them, ms: a connection that is cut may be cut at any request, and kafkajs
+ * tries only some of them again by itself.
+ */
+const OPEN_TRIES = 5;
+const OPEN_PAUSE_MS = 250;
 /** A busy broker may be named as the leader of a new topic for a while before it knows: rounds of tries of its first read. */
 const FIRST_TRIES = 4;
 
@@ -44,6 +51,21 @@ export interface KafkaLogOptions {
  * @throws LogRefused when topics are missing or not as they must be; LogDown when no broker answers
  */
 export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions): Promise<Log> {
+  for (let n = 1; ; n++) {
+    try {
+      return await openOnce(place, options);
+    } catch (error) {
+      if (error instanceof LogRefused || error instanceof LogDown) throw error;
+      if (n === OPEN_TRIES || !mayPass(error)) throw new LogDown("opening the log", error);
+      await sleep(OPEN_PAUSE_MS * n);
+    }
+  }
+}
+
+/** kafkajs says so of what it tried often enough and of a "no"; a connection that is cut under it may be a TypeError. */
+const mayPass = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
+
+async function openOnce(place: KafkaPlace, options: KafkaLogOptions): Promise<Log> {
   const kafka = createKafka(place, options.logger);
   const cluster = createCluster(place, options.logger);
   try {
@@ -59,7 +81,7 @@ export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions):
     return new KafkaLog(id, partitions, cluster, reader, writer);
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
-    throw error instanceof LogRefused || error instanceof LogDown ? error : new LogDown("opening the log", error);
+    throw error;
   }
 }
 
@@ -94,10 +116,13 @@ async function identityOf(
   let record = await first();
   if (!record && create) {
     const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
-    await producer.connect();
-    const value = JSON.stringify(drawIdentity(partitions));
-    await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
-    await producer.disconnect();
+    try {
+      await producer.connect();
+      const value = JSON.stringify(drawIdentity(partitions));
+      await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
+    } finally {
+      await producer.disconnect().catch(() => undefined);
+    }
     record = await first();
   }
   if (record?.offset !== 0) throw new LogRefused(`kafka: ${identityTopic(prefix)} does not say which log this is`);
@@ -136,7 +161,7 @@ class KafkaLog implements Log {
       if (found && found.length > 0) return found;
       if (left === 0) return [];
       // Past the end the broker answers at once.
-      if (found === null) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      if (found === null) await sleep(POLL_MS);
     }
   }
 
