@@ -2,7 +2,10 @@
  * Cold sync of a record by the mirror, which proves it, against `rclone copy` of the same objects, which does not, both over
  * HTTP from the same `rclone serve http`; an idle run; and signatures a second on all cores against native ones. CPU is
  * of client and server together: on a machine that others use it says more than the wall clock.
- * Run: npx tsx test/bench/mirror.bench.ts [cards, default 20,000] [--rclone=FILE] [--record=DIR]
+ * Run: npx tsx test/bench/mirror.bench.ts [cards, default 20,000] [--rtt=MS] [--mbit=N] [--signatures=no]
+ *      [--rclone=FILE] [--record=DIR]
+ * Without --rtt it is loopback, where a network costs nothing. With it both sides go by way of a relay (far.mjs) that makes
+ * the server so far away, and rclone runs twice: as it comes (4 transfers), and with 16 and without asking for sizes.
  * With --record the record lies in that folder: it is made there once, and stays.
  */
 import { spawn, spawnSync } from "node:child_process";
@@ -20,6 +23,7 @@ import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { HttpSource } from "../../pipelines/mirror/http-source.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../pipelines/mirror/source.ts";
+import { farFrom } from "./far.ts";
 import { against, type Cost, peakGb, ratio, shown, timed } from "./ratio.ts";
 import { type BenchRecord, makeRecord, openRecord } from "./record-data.ts";
 
@@ -27,7 +31,13 @@ const args = process.argv.slice(2);
 const option = (name: string) => args.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3);
 const asked = Number(args.find((arg) => !arg.startsWith("--")) ?? 20_000);
 const rclone = option("rclone") ?? "rclone";
-const TRANSFERS = 8;
+const [rtt, mbit] = [Number(option("rtt") ?? 0), Number(option("mbit") ?? 0)];
+const place = rtt > 0 ? `${rtt} ms away${mbit > 0 ? `, ${mbit} Mbit/s` : ""}` : "loopback";
+/** How rclone is asked: as it comes, and as whoever knows it would ask for many small objects. */
+const COPIES = [
+  { name: "rclone copy", how: [] },
+  { name: "rclone copy, 16 transfers, no HEAD", how: ["--transfers", "16", "--checkers", "16", "--http-no-head"] },
+];
 
 /** A port that nobody listened on a moment ago. */
 async function freePort(): Promise<number> {
@@ -73,10 +83,9 @@ function childrenOf(times: string): number {
   return user! + system!;
 }
 
-async function copied(server: Server): Promise<Cost> {
+async function copied(server: Server, url: string, more: readonly string[]): Promise<Cost> {
   const dir = await mkdtemp(join(tmpdir(), "rclone-bench-"));
-  const threads = ["--transfers", String(TRANSFERS), "--checkers", String(TRANSFERS)];
-  const how = ["copy", ":http:", dir, "--http-url", server.url, ...threads];
+  const how = ["copy", ":http:", dir, "--http-url", url, ...more];
   const before = server.cpu();
   let told = "";
   const { wall } = await timed(async () => {
@@ -91,8 +100,7 @@ async function copied(server: Server): Promise<Cost> {
   return { wall, cpu: childrenOf(told) + server.cpu() - before };
 }
 
-async function mirrored(record: BenchRecord, server: Server, cardSignatures: boolean) {
-  const { url } = server;
+async function mirrored(record: BenchRecord, server: Server, url: string, cardSignatures: boolean) {
   const dir = await mkdtemp(join(tmpdir(), "mirror-bench-"));
   const publicStore = await openDirectoryStore(join(dir, "public"));
   const stateStore = await openDirectoryStore(join(dir, "state"));
@@ -117,7 +125,6 @@ async function mirrored(record: BenchRecord, server: Server, cardSignatures: boo
     clock: systemClock,
     maxAgeSeconds: 0,
     cardSignatures,
-    width: TRANSFERS,
   };
   const run = () => mirrorOnce({ ...how, keys: record.keys, partsDir: join(dir, "parts") });
   const before = server.cpu();
@@ -177,29 +184,37 @@ if (spawnSync(rclone, ["version"]).status !== 0) {
     await record.remove();
     throw error;
   });
+  const far = rtt > 0 ? await farFrom(server.url, rtt, mbit) : null;
   try {
-    await compare(record, server);
+    await compare(record, server, far?.url ?? server.url);
   } finally {
+    far?.stop();
     server.stop();
     await record.remove();
   }
 }
 
-async function compare(record: BenchRecord, server: Server): Promise<void> {
+async function compare(record: BenchRecord, server: Server, url: string): Promise<void> {
   const { cards } = record;
-  const copy = await copied(server);
-  console.log(`rclone copy              ${shown(copy)}`);
-  for (const cardSignatures of [false, true]) {
-    const { cold, coldGets, idle, idleGets } = await mirrored(record, server, cardSignatures);
+  console.log(`the server is ${rtt > 0 ? place : "on this machine: loopback, a network costs nothing"}`);
+  const copies: { name: string; cost: Cost }[] = [];
+  for (const { name, how } of COPIES) {
+    const cost = await copied(server, url, how);
+    console.log(`${name} ${shown(cost)}`);
+    copies.push({ name, cost });
+  }
+  for (const cardSignatures of option("signatures") === "no" ? [false] : [false, true]) {
+    const { cold, coldGets, idle, idleGets } = await mirrored(record, server, url, cardSignatures);
     const what = cardSignatures ? "every card's signature too" : "cards under the log's signature";
     console.log(`mirror, ${what} ${shown(cold)}, ${coldGets} GETs; idle ${shown(idle)}, ${idleGets} GETs`);
-    ratio(`cold sync of ${cards} cards / rclone copy, ${what}`, against(cold, copy), "<= 1.0");
-    if (cardSignatures) {
+    for (const { name, cost } of copies) {
+      ratio(`cold sync of ${cards} cards, ${place} / ${name}, ${what}`, against(cold, cost), "<= 1.0");
+      if (!cardSignatures) continue;
       const floor = {
-        wall: copy.wall + (native.wall * cards) / availableParallelism(),
-        cpu: copy.cpu + native.cpu * cards,
+        wall: cost.wall + (native.wall * cards) / availableParallelism(),
+        cpu: cost.cpu + native.cpu * cards,
       };
-      ratio(`the same / rclone copy + native verification on all cores`, against(cold, floor), "<= 1.0");
+      ratio(`the same / ${name} + native verification on all cores`, against(cold, floor), "<= 1.0");
     }
     ratio(`idle run, GETs, ${what}`, String(idleGets), "1");
   }
