@@ -3,11 +3,12 @@ import type { TileReader } from "../../infra/tree/tiles.ts";
 import { segmentKey } from "../4-publish/objects.ts";
 import { packSegment } from "../4-publish/segment.ts";
 import { BundleCopier, type Exposed, type Tally } from "./copy.ts";
+import { bundleWish, wishEarly } from "./early.ts";
 import { ahead, range } from "./lanes.ts";
+import type { Prefetch } from "./prefetch.ts";
 import type { SegmentThreads } from "./segment-threads.ts";
 import { type Placed, type Segment, SegmentCopier } from "./segments.ts";
 import type { PartFolder } from "./sink.ts";
-import type { Source } from "./source.ts";
 import type { Walk } from "./walk.ts";
 
 /** Segments under way at once: each is some 20 MB packed. */
@@ -16,7 +17,7 @@ const SEGMENTS_AHEAD = 3;
 const WORTH_LEAVES = SEGMENT_LEAVES / 4;
 
 export interface TreeCopy {
-  source: Source;
+  source: Prefetch;
   exposed: Exposed;
   tiles: TileReader;
   tally: Tally;
@@ -45,6 +46,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   const unpacked: number[] = [];
   threads.begin(first, end);
   const lanes = Math.min(width, SEGMENTS_AHEAD);
+  if (end > first) void wishEarly(source, end * SEGMENT_LEAVES, head.size);
   const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
   const exposing = new Exposing(segments, walk, lanes);
   try {
@@ -115,7 +117,8 @@ async function byBundles({ source, exposed, tiles, tally, width, onProgress }: T
   const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let done = 0;
-  for await (const bundle of ahead(width, range(first, end), (n) => copier.copy(n))) {
+  const numbers = source.announced(range(first, end), bundleWish(tiles.size));
+  for await (const bundle of ahead(width, numbers, (n) => copier.copy(n))) {
     await walk.bundle(bundle);
     onProgress(++done, end - first, "bundles");
   }

@@ -19,10 +19,21 @@ export interface Tally {
  * before the commit. What was put may not be in sight before that.
  */
 export class Exposed {
+  /** @param empty no run was here before: nothing is looked for, and what is there all the same is replaced or kept by `put` */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
+    private readonly empty = false,
   ) {}
+
+  /** What an earlier run left of an object, or null. */
+  async held(key: string): Promise<Uint8Array | null> {
+    return this.empty ? null : ((await this.store.get(key))?.bytes ?? null);
+  }
+
+  async has(key: string): Promise<boolean> {
+    return !this.empty && (await this.store.head(key)) !== null;
+  }
 
   /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
   put(key: string, bytes: Uint8Array): Promise<void> {
@@ -67,8 +78,8 @@ export class BundleCopier {
     const width = n < edge.full ? TILE_WIDTH : edge.width;
     const key = entriesPath(n, width);
     const want = n < edge.full ? await this.tiles.rootOfTile(0, n) : rootOf(await this.tiles.tile(0, n));
-    const held = await this.exposed.store.get(key);
-    const own = held && (await this.#proven(held.bytes, width, width, want));
+    const held = await this.exposed.held(key);
+    const own = held && (await this.#proven(held, width, width, want));
     if (own?.ok) {
       this.exposed.adopt(key);
       this.tally.adopted++;

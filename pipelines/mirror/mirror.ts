@@ -68,7 +68,7 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   refuseStale(head, clock, options.maxAgeSeconds);
   const seen = [known?.head, pending].filter((one): one is Head => !!one);
   for (const one of seen) await refuseOlder(head, one, state);
-  const run = new Run(options, state, trusted, owed.index ?? trusted?.index ?? null, owed);
+  const run = new Run(options, state, trusted, owed.index ?? trusted?.index ?? null, owed, !known && !pending);
   if (trusted && trusted.head.size === head.size) return run.same(head, trusted);
   const tiles = await TileReader.open(head.size, head.root, tilesFrom(source));
   for (const one of seen) await refuseOther(head, one, tiles, state);

@@ -83,9 +83,9 @@ export class NamedObjects {
 
   /** A file of lines, evidence or archive, as its leaf names it packed and unpacked. */
   async file(file: NamedFile): Promise<void> {
-    const held = await this.exposed.store.get(file.key);
-    const adopted = held !== null && sha256hex(held.bytes) === file.sha256;
-    const bytes = adopted ? held.bytes : await fetchEvidence(this.source, file, this.parts);
+    const held = await this.exposed.held(file.key);
+    const adopted = held !== null && sha256hex(held) === file.sha256;
+    const bytes = adopted ? held : await fetchEvidence(this.source, file, this.parts);
     const threads = this.#threadsFor(bytes);
     if (threads) refuseOtherFile(await threads.frame(bytes, file.unpacked_bytes), file);
     else await readEvidence(bytes, file);
@@ -103,8 +103,8 @@ export class NamedObjects {
   /** One shard, by the hash, length and lines of its unpacked bytes; handed on as it came, one frame, as segments are. */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
-    const held = await this.exposed.store.get(key);
-    if (held && (await this.#otherShard(held.bytes, line)) === null) {
+    const held = await this.exposed.held(key);
+    if (held && (await this.#otherShard(held, line)) === null) {
       this.exposed.adopt(key);
       this.tally.adopted++;
       return;
@@ -130,10 +130,10 @@ export class NamedObjects {
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
   async #named(leaf: NamingLeaf, kind: ObjectKind): Promise<Uint8Array> {
-    const held = kindOfKey(leaf.key) === kind ? await this.exposed.store.get(leaf.key) : null;
-    if (held && sha256hex(held.bytes) === leaf.sha256) {
+    const held = kindOfKey(leaf.key) === kind ? await this.exposed.held(leaf.key) : null;
+    if (held && sha256hex(held) === leaf.sha256) {
       this.tally.adopted++;
-      return held.bytes;
+      return held;
     }
     const bytes = await fetchNamed(this.source, leaf, kind);
     this.tally.fetched++;

@@ -4,10 +4,12 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { shardKey } from "../4-publish/objects.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
 import { archiveFileOf } from "./archive.ts";
+import { shardWish } from "./early.ts";
 import { SourceDown, Unproven } from "./errors.ts";
 import { evidenceFileOf } from "./evidence.ts";
 import { inLanes } from "./lanes.ts";
 import { type NamedObjects, ShardLine } from "./objects.ts";
+import type { Prefetch, Wish } from "./prefetch.ts";
 import type { Newest, Owed, OwedList } from "./state.ts";
 
 /** An object beside the tree that a leaf names, with all that proves it. Keys documents are none: the chain needs them. */
@@ -48,6 +50,7 @@ export class Objects {
 
   constructor(
     private readonly named: NamedObjects,
+    private readonly prefetch: Prefetch,
     before: OwedList,
     private readonly clock: Clock,
   ) {
@@ -79,18 +82,24 @@ export class Objects {
   ): Promise<void> {
     const shards: WantedObject[] = [];
     const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
-    await inLanes(width, lists, (one) =>
+    await inLanes(width, this.prefetch.announced(lists, this.#wish), (one) =>
       this.#one(one, async () => {
         for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
     const all = [...shards, ...rest];
     let done = 0;
-    await inLanes(width, all, async (one) => {
+    await inLanes(width, this.prefetch.announced(all, this.#wish), async (one) => {
       await this.#one(one, () => this.#fetch(one));
       onProgress(++done, all.length);
     });
   }
+
+  /** What is worth asking for before its turn: files of lines are large, and are not. */
+  #wish = (one: WantedObject): Wish | null => {
+    if (one.what === "index") return { key: one.leaf.key, maxBytes: one.leaf.bytes };
+    return one.what === "shard" && !this.#seen.has(shardKey(one.line.sha256)) ? shardWish(one.line) : null;
+  };
 
   #fetch(one: WantedObject): Promise<unknown> {
     switch (one.what) {

@@ -12,6 +12,7 @@ import { copyTree } from "./copy-tree.ts";
 import type { MirrorOptions, MirrorSummary } from "./mirror.ts";
 import { NamedObjects } from "./objects.ts";
 import { Objects, type WantedObject } from "./owed.ts";
+import { Prefetch } from "./prefetch.ts";
 import { followKeys } from "./rotation.ts";
 import { SegmentThreads } from "./segment-threads.ts";
 import { PartFolder } from "./sink.ts";
@@ -24,22 +25,28 @@ export class Run {
   readonly #parts: PartFolder | null;
   readonly #exposed: Exposed;
   readonly #threads = new SegmentThreads();
+  readonly #source: Prefetch;
   readonly #named: NamedObjects;
   readonly #objects: Objects;
 
-  /** @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is owed */
+  /**
+   * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is owed
+   * @param first no run was here before, not even one that was cut off
+   */
   constructor(
     private readonly options: MirrorOptions,
     private readonly state: MirrorState,
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
     owed: OwedList,
+    first: boolean,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore));
-    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts, this.#threads);
+    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), first);
+    this.#source = new Prefetch(options.source, (key) => this.#exposed.has(key));
+    this.#named = new NamedObjects(this.#source, this.#exposed, this.#tally, this.#parts, this.#threads);
     // A mirror that begins again from nothing finds in the tree all that it owes.
-    this.#objects = new Objects(this.#named, trusted ? owed : { items: [], index: null }, options.clock);
+    this.#objects = new Objects(this.#named, this.#source, trusted ? owed : { items: [], index: null }, options.clock);
   }
 
   /** Nothing new in the tree: what was owed is asked for again, and a fresher cosignature is handed on. */
@@ -87,12 +94,13 @@ export class Run {
       await this.#exposed.settle().catch(() => undefined);
       throw error;
     } finally {
+      await this.#source.stop();
       await this.#threads.close();
     }
   }
 
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
-    const { source, width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
+    const { width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
     const exposed = this.#exposed;
     const [pool, threads] = [new VerifyPool(), this.#threads];
     try {
@@ -100,7 +108,7 @@ export class Run {
       const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
       const walk = await Walk.from(exposed, this.#named, cards, from);
       const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-      const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
+      const copy = { source: this.#source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
       await copyTree({ ...copy, threads, cardSignatures, onProgress: progress }, walk, head);
       await this.#collect([...this.#objects.before, ...walk.wanted]);
       return walk.newest;

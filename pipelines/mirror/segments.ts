@@ -54,11 +54,11 @@ export class SegmentCopier {
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
     const root = await this.tiles.rootOfTile(1, n);
-    const held = await this.exposed.store.get(key);
-    const adopted = held && (await this.threads.prove(n, held.bytes, root));
+    const held = await this.exposed.held(key);
+    const adopted = held && (await this.threads.prove(n, held, root));
     if (adopted && !("got" in adopted)) {
       this.tally.adopted++;
-      return { n, packed: held!.bytes, root, proof: adopted };
+      return { n, packed: held!, root, proof: adopted };
     }
     const part = await this.parts?.open(key);
     for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
