@@ -8,8 +8,12 @@ const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 
 /** sha256 of a text that comes in pieces. */
 export interface Hashing {
-  /** @param piece belongs to the hash from now on @throws when its thread died */
-  update(piece: Uint8Array): Promise<void>;
+  /**
+   * @param piece belongs to the hash from now on
+   * @param isAlone nothing else lies in its memory, which goes with it (default: when it fills that)
+   * @throws when its thread died
+   */
+  update(piece: Uint8Array, isAlone?: boolean): Promise<void>;
   /** Once, at the end. @throws when its thread died */
   digest(): Promise<string>;
   /** Of no use any more; after `digest` there is nothing to drop. */
@@ -55,11 +59,10 @@ class Beside implements Hashing {
     this.#worker.on("exit", () => died(new Error("the thread that hashes a file ended")));
   }
 
-  async update(piece: Uint8Array): Promise<void> {
+  async update(piece: Uint8Array, isAlone = piece.byteLength === piece.buffer.byteLength): Promise<void> {
     this.#waiting += piece.length;
     // Memory that is shared with others cannot be given away, and is copied.
-    const isWhole = piece.buffer instanceof ArrayBuffer && piece.byteLength === piece.buffer.byteLength;
-    this.#worker.postMessage(piece, isWhole ? [piece.buffer as ArrayBuffer] : []);
+    this.#worker.postMessage(piece, isAlone && piece.buffer instanceof ArrayBuffer ? [piece.buffer] : []);
     await this.#until(() => this.#waiting <= MOST_WAITING_BYTES);
   }
 

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
+import { ID_BYTES } from "./line-piece.ts";
 
 /** A quote within a string of JSON is escaped, so this stands once in a line of probes: where the member is. */
 const MEMBER = Buffer.from(',"record_id":"');
-const ID_BYTES = 30;
 const NEEDED = MEMBER.length + ID_BYTES;
 const AT_ONCE = 2_048;
 
@@ -17,21 +17,34 @@ export class LineIds {
   /** Bytes of the text before the next piece, in which a member may have begun. */
   #rest: Uint8Array = new Uint8Array();
 
-  /** Ids as they are. */
-  add(ids: readonly string[]): void {
-    this.#hash.update(ids.join(""), "latin1");
+  /** Ids as they are, one behind the other. */
+  add(ids: Uint8Array): void {
+    this.#hash.update(ids);
   }
 
   /** The next piece of a text, wherever it was cut. It is read before this returns. */
   read(piece: Uint8Array): void {
-    const text = Buffer.concat([this.#rest, piece]);
-    let from = 0;
-    for (let at = text.indexOf(MEMBER); at >= 0 && at + NEEDED <= text.length; at = text.indexOf(MEMBER, from)) {
+    const text = Buffer.from(piece.buffer, piece.byteOffset, piece.length);
+    // What began in the piece before ends in the first bytes of this one.
+    const seam = Buffer.concat([this.#rest, text.subarray(0, NEEDED - 1)]);
+    const end = this.#readAll(seam, 0);
+    if (text.length < NEEDED) {
+      this.#rest = seam.subarray(Math.max(end, seam.length - NEEDED + 1));
+      return;
+    }
+    const from = this.#readAll(text, Math.max(0, end - this.#rest.length));
+    this.#rest = Uint8Array.prototype.slice.call(text, Math.max(from, text.length - NEEDED + 1));
+  }
+
+  /** @param first where to begin @returns behind the last member that is all here, or `first` */
+  #readAll(text: Buffer, first: number): number {
+    let from = first;
+    for (let at = text.indexOf(MEMBER, from); at >= 0 && at + NEEDED <= text.length; at = text.indexOf(MEMBER, from)) {
       from = at + NEEDED;
-      this.#used += text.copy(this.#ids, this.#used, at + MEMBER.length, from);
+      for (let i = at + MEMBER.length; i < from; i++) this.#ids[this.#used++] = text[i]!;
       if (this.#used === this.#ids.length) this.#flush();
     }
-    this.#rest = Uint8Array.prototype.slice.call(text, Math.max(from, text.length - NEEDED + 1));
+    return from;
   }
 
   /** Once, at the end: lower-case hex. */

@@ -3,15 +3,13 @@ import { setImmediate } from "node:timers/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { LineIds } from "./line-ids.ts";
+import { LinePiece } from "./line-piece.ts";
 import { Packing } from "./pack.ts";
 import type { MadeFile } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
 
 /** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
 export const ROWS_A_FILE = 1_000_000;
-
-/** Lines that are hashed and packed at once: a megabyte or two, and some milliseconds between two looks at what else waits. */
-const LINES_AT_ONCE = 4_096;
 
 /** What a line has at least, in bytes: by it a file that will be large is known before it is made. */
 const LEAST_LINE_BYTES = 256;
@@ -33,10 +31,11 @@ export class LineFiles {
   readonly #files: PlacedFile[] = [];
   #packing: Packing | null = null;
   #told = new LineIds();
-  #ids: string[] = [];
-  #lines: string[] = [];
+  #piece = new LinePiece();
   #first: Place = { cap: "", id: "" };
-  readonly #last: Place = { cap: "", id: "" };
+  #cap = "";
+  /** Lines of this capability so far. */
+  #own = 0;
   #rows = 0;
   #left: number;
 
@@ -55,20 +54,30 @@ export class LineFiles {
    * @throws ArchiveUnproven when it does not stand behind the line before it
    */
   push(cap: string, id: string, line: string): void {
-    const last = this.#last;
-    if (!(last.cap < cap || (last.cap === cap && last.id < id))) {
-      throw new ArchiveUnproven("lines of the archive", `one after ${last.cap} ${last.id}`, `${cap} ${id}`);
-    }
-    if (this.#rows === 0) this.#first = { cap, id };
-    last.cap = cap;
-    last.id = id;
-    this.#lines.push(line);
-    this.#ids.push(id);
+    if (cap !== this.#cap) this.begin(cap);
+    this.write((piece) => piece.add(id, line));
+  }
+
+  /** Lines of a capability come next. @throws ArchiveUnproven when it does not stand behind the one before */
+  begin(cap: string): void {
+    if (cap <= this.#cap) throw new ArchiveUnproven("lines of the archive", `one after ${this.#cap}`, cap);
+    this.#cap = cap;
+    this.#own = 0;
+  }
+
+  /** {@link push}, of the capability that was begun. @param line writes one, with its id */
+  write(line: (piece: LinePiece) => void): void {
+    const piece = this.#piece;
+    line(piece);
+    if (this.#own > 0 && !piece.isInOrder)
+      throw new ArchiveUnproven("lines of the archive", `ids of ${this.#cap} in their order`, piece.lastId);
+    if (this.#rows === 0) this.#first = { cap: this.#cap, id: piece.lastId };
+    this.#own++;
     this.#rows++;
   }
 
   get isDue(): boolean {
-    return this.#lines.length === LINES_AT_ONCE || this.#rows === this.rowsAFile;
+    return this.#piece.isDue || this.#rows === this.rowsAFile;
   }
 
   async flush(): Promise<void> {
@@ -92,10 +101,11 @@ export class LineFiles {
   }
 
   async #pack(): Promise<void> {
+    const piece = this.#piece;
+    this.#piece = new LinePiece(piece);
     this.#packing ??= new Packing(Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES);
-    await this.#packing.write(Buffer.from(this.#lines.join(""), "latin1"));
-    this.#told.add(this.#ids);
-    [this.#lines, this.#ids] = [[], []];
+    this.#told.add(piece.ids);
+    await this.#packing.write(piece.text, true);
     await setImmediate();
   }
 
@@ -103,7 +113,8 @@ export class LineFiles {
     const path = workPath(this.lake);
     const { bytes, ...packed } = await this.#packing!.end();
     const told = this.#told.digest();
-    this.#files.push({ path, packed, told, rows: this.#rows, first: this.#first, last: { ...this.#last } });
+    const last = { cap: this.#cap, id: this.#piece.lastId };
+    this.#files.push({ path, packed, told, rows: this.#rows, first: this.#first, last });
     await writeFile(path, bytes);
     this.#left -= this.#rows;
     [this.#packing, this.#told, this.#rows] = [null, new LineIds(), 0];

@@ -41,15 +41,15 @@ export class Packing {
     this.#ended.catch(() => undefined);
   }
 
-  /** @param text is the packing's own from now on */
-  async write(text: Uint8Array): Promise<void> {
+  /** @param text is the packing's own from now on @param isAlone see {@link Hashing} */
+  async write(text: Uint8Array, isAlone?: boolean): Promise<void> {
     this.#bytes += text.length;
     const chunk = Buffer.from(text.buffer, text.byteOffset, text.length);
     // The frame has read it when this was called back, and only then may it go on to a thread.
     await new Promise<void>((done, failed) => {
       this.#frame.write(chunk, (error) => (error ? failed(error) : done()));
     });
-    await this.#hash.update(text);
+    await this.#hash.update(text, isAlone);
   }
 
   async end(): Promise<PackedFile> {

@@ -1,10 +1,12 @@
+import type { DuckDBBlobVector, DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { xorOf } from "./id-digest.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
-import { idOf, isOf, ProbeShape } from "./probe-shape.ts";
+import { type Group, ProbeRecords } from "./probe-records.ts";
+import { ProbeShape } from "./probe-shape.ts";
 import { type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
 import { workPath } from "./work-files.ts";
 
@@ -48,15 +50,6 @@ interface Stretch {
   look: string;
 }
 
-/** Records of one shape: see sql/65_archive_groups. */
-interface Group {
-  cap: string;
-  shape: string;
-  count: number;
-  look: string;
-  records: string;
-}
-
 /**
  * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
  * aside what it gathers: a quarter of the memory that it may have is room enough where every body is one of its own kind.
@@ -83,7 +76,7 @@ export async function writeFiles(
   try {
     for await (const [stretch, groups] of groupsOf(tx, stretches)) {
       sameRows(subject, stretch, groups);
-      for (const own of byCap(groups)) await addLines(into, own, isTool, day);
+      for (const own of byCap(groups)) await addLines(into, own, isTool, Buffer.from(day));
     }
     const files = await into.end();
     await keepIds(tx, lake, files);
@@ -104,9 +97,11 @@ async function memoryOf(tx: Statements): Promise<number> {
 /** The next stretch is being read while this one is used. */
 async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Group[]]> {
   const read = async (n: number): Promise<Group[]> => {
-    const stretch = stretches[n];
-    if (!stretch) return [];
-    return tx.all<Group>(sql("65_archive_groups"), { first: stretch.first, last: stretch.last });
+    const groups: Group[] = [];
+    const { first, last } = stretches[n] ?? {};
+    if (first === undefined || last === undefined) return groups;
+    for await (const batch of tx.batches(sql("65_archive_groups"), { first, last })) groups.push(...groupsIn(batch));
+    return groups.sort((a, b) => (a.cap < b.cap ? -1 : a.cap > b.cap ? 1 : 0));
   };
   let coming = read(0);
   try {
@@ -120,6 +115,16 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
   } finally {
     // Nothing else may run on these statements before.
     await coming.catch(() => undefined);
+  }
+}
+
+function* groupsIn(batch: DuckDBDataChunk): Generator<Group> {
+  const column = <T extends string | number>(index: number) => batch.getColumnVector(index) as DuckDBVector<T>;
+  const [caps, shapes, counts, looks] = [column<string>(0), column<string>(1), column<number>(2), column<string>(3)];
+  const records = batch.getColumnVector(4) as DuckDBBlobVector;
+  for (let row = 0; row < batch.rowCount; row++) {
+    const texts = { cap: caps.getItem(row)!, shape: shapes.getItem(row)!, look: looks.getItem(row)! };
+    yield { ...texts, count: counts.getItem(row)!, records: records.getItemBytes(row)! };
   }
 }
 
@@ -144,40 +149,18 @@ function* byCap(groups: readonly Group[]): Generator<Group[]> {
   if (own.length > 0) yield own;
 }
 
-const RECORD_END = "\x1e";
-
 /**
- * Lines of one endpoint, in their order. Records begin with their ids, which differ.
+ * Lines of one endpoint, in their order.
  * @throws ArchiveUnproven when one is missing, there twice or of another day
  */
-async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: string): Promise<void> {
+async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: Uint8Array): Promise<void> {
   const { cap } = own[0]!;
-  const shapeOf = new Map<string, ProbeShape>();
-  const all: string[] = [];
-  for (const { shape, count, records } of own) {
-    const some = records.split(RECORD_END);
-    if (some.length !== count) throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, `${some.length}`);
-    const made = new ProbeShape(cap, shape, isTool);
-    // Most endpoints have one shape a day.
-    if (own.length === 1) return addInOrder(into, cap, day, some, () => made);
-    for (const record of some) {
-      shapeOf.set(record, made);
-      all.push(record);
-    }
-  }
-  await addInOrder(into, cap, day, all.sort(), (record) => shapeOf.get(record)!);
-}
-
-async function addInOrder(
-  into: LineFiles,
-  cap: string,
-  day: string,
-  records: readonly string[],
-  shapeOf: (record: string) => ProbeShape,
-): Promise<void> {
-  for (const record of records) {
-    if (!isOf(record, day)) throw new ArchiveUnproven(`lines of ${cap}`, `rows of ${day}`, record);
-    into.push(cap, idOf(record), shapeOf(record).lineOf(record));
+  const shapes = own.map(({ shape }) => new ProbeShape(cap, shape, isTool));
+  const records = new ProbeRecords(own);
+  into.begin(cap);
+  for (const n of records.inOrder()) {
+    if (!records.isOf(n, day)) throw new ArchiveUnproven(`lines of ${cap}`, `rows of ${day}`, records.text(n));
+    into.write((piece) => shapes[records.group[n]!]!.write(records, n, piece));
     if (into.isDue) await into.flush();
   }
 }

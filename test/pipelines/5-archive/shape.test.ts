@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
+import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
+import { ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
 import { openTestWorld } from "../2-ingest/world.ts";
 
@@ -29,8 +31,19 @@ function asked({ measured, slot, sha }: Cuts, before = '{"differs":[],"fault":nu
   return { shape: pieces.join(CUT), body: pieces.reduce((text, piece, n) => text + cuts[n - 1] + piece) };
 }
 
-const record = ({ measured, slot, sha }: Cuts) => [ID, TIME, measured, slot, sha].join(CUT);
-const textOf = (bytes: string) => Buffer.from(bytes, "latin1").toString("utf8");
+const recordOf = ({ measured, slot, sha }: Cuts) => [ID, TIME, measured, slot, sha].join(CUT);
+/** What a shape makes of one record of it. */
+function lineOf(shape: string, cuts: Cuts): string {
+  const records = Buffer.from(`${recordOf(cuts)}\x1e`);
+  const piece = new LinePiece();
+  new ProbeShape(CAP, shape, false).write(
+    new ProbeRecords([{ cap: CAP, shape, count: 1, look: "", records }]),
+    0,
+    piece,
+  );
+  expect(piece.ids.toString()).toBe(ID);
+  return piece.text.toString("utf8");
+}
 const alone = (body: string) => `${probeLine({ event_id: ID, cap: CAP, t: Date.parse(TIME), body }, false)}\n`;
 
 describe("a line out of a shape is the line of the record", () => {
@@ -54,7 +67,7 @@ describe("a line out of a shape is the line of the record", () => {
   ])("%s", (_, over) => {
     const cuts = { ...plain, ...over };
     const { shape, body } = asked(cuts);
-    expect(textOf(new ProbeShape(CAP, shape, false).lineOf(record(cuts)))).toBe(alone(body));
+    expect(lineOf(shape, cuts)).toBe(alone(body));
   });
 
   test.each<[string, string]>([
@@ -68,13 +81,12 @@ describe("a line out of a shape is the line of the record", () => {
     const cuts = { ...plain, measured: closed };
     const { shape, body } = asked(cuts, before);
     JSON.parse(body);
-    expect(textOf(new ProbeShape(CAP, shape, false).lineOf(record(cuts)))).toBe(alone(body));
+    expect(lineOf(shape, cuts)).toBe(alone(body));
   });
 
   test("nothing was cut out", () => {
     const { body } = asked(plain);
-    const bare = record({ measured: "", slot: "", sha: "" });
-    expect(textOf(new ProbeShape(CAP, body, false).lineOf(bare))).toBe(alone(body));
+    expect(lineOf(body, { measured: "", slot: "", sha: "" })).toBe(alone(body));
   });
 });
 

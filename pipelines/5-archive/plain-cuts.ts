@@ -1,0 +1,70 @@
+import { CUT } from "./probe-records.ts";
+
+const bytes = (text: string): Uint8Array => Buffer.from(text, "latin1");
+const [NULL, LATENCY, BLOCK, MINUTE, CLOSE] = ["null", ',"latency_ms":', '{"block":', ',"minute":', "}"].map(bytes);
+const SHA_BYTES = 64;
+const [ZERO, NINE, POINT] = [0x30, 0x39, 0x2e];
+const [LETTER_A, LETTER_F] = [0x61, 0x66];
+/** A number of fifteen digits at most is its own shortest print. */
+const MOST_WHOLE = 9;
+const MOST_DECIMALS = 6;
+const NOT = -1;
+
+/** What is cut out of the texts of one endpoint. */
+export interface Cutting {
+  /** Probes of MCP tools have two measured times, one behind the other. */
+  isTool: boolean;
+  hasSha: boolean;
+}
+
+/**
+ * Are the cuts of a record plainly what they were taken for: numbers that RFC 8785 prints as they stand there, a slot of
+ * two digits' rows, and a hash where there is one? Whatever is not goes the long way.
+ * @param at of what was measured @param end of the record
+ * @returns the end of what was measured, or -1
+ */
+export function plainEnd(record: Uint8Array, at: number, end: number, { isTool, hasSha }: Cutting): number {
+  let measured = numberEnd(record, at);
+  if (isTool) measured = numberEnd(record, after(record, measured, LATENCY!));
+  if (measured === NOT || record[measured] !== CUT) return NOT;
+  const block = digitsEnd(record, after(record, measured + 1, BLOCK!));
+  const slot = after(record, digitsEnd(record, after(record, block, MINUTE!)), CLOSE!);
+  if (slot === NOT || record[slot] !== CUT) return NOT;
+  const sha = slot + 1;
+  return end - sha === (hasSha ? SHA_BYTES : 0) && isHex(record, sha, end) ? measured : NOT;
+}
+
+/** Behind this text, when it stands here. */
+function after(record: Uint8Array, at: number, text: Uint8Array): number {
+  if (at === NOT) return NOT;
+  for (let i = 0; i < text.length; i++) if (record[at + i] !== text[i]) return NOT;
+  return at + text.length;
+}
+
+const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= NINE;
+
+function digitsEnd(record: Uint8Array, at: number): number {
+  if (at === NOT) return NOT;
+  let end = at;
+  while (isDigit(record[end])) end++;
+  return end === at ? NOT : end;
+}
+
+/** `null`, or digits without a zero too many in front or behind. */
+function numberEnd(record: Uint8Array, at: number): number {
+  if (at === NOT) return NOT;
+  if (record[at] === NULL![0]) return after(record, at, NULL!);
+  const whole = digitsEnd(record, at);
+  if (whole === NOT || whole - at > MOST_WHOLE || (record[at] === ZERO && whole - at > 1)) return NOT;
+  if (record[whole] !== POINT) return whole;
+  const end = digitsEnd(record, whole + 1);
+  return end === NOT || end - whole - 1 > MOST_DECIMALS || record[end - 1] === ZERO ? NOT : end;
+}
+
+function isHex(record: Uint8Array, at: number, end: number): boolean {
+  for (let i = at; i < end; i++) {
+    const byte = record[i]!;
+    if (!isDigit(byte) && (byte < LETTER_A || byte > LETTER_F)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,102 @@
+import { ArchiveUnproven } from "./errors.ts";
+import { ID_BYTES } from "./line-piece.ts";
+
+/** Where something was cut out, and between what was cut; no JSON text holds it (sql/64_archive_shapes). */
+export const CUT = 0x1f;
+const RECORD_END = 0x1e;
+
+/** Places in a record: its id stands first and its time behind it, each of one length. */
+export const TIME_AT = ID_BYTES + 1;
+export const TIME_BYTES = 24;
+export const MEASURED_AT = TIME_AT + TIME_BYTES + 1;
+
+/** Records of one shape: see sql/65_archive_groups. */
+export interface Group {
+  cap: string;
+  shape: string;
+  count: number;
+  look: string;
+  records: Uint8Array;
+}
+
+/** Ids begin with their kind; five characters behind it tell most of them apart. */
+const KEY_AT = 4;
+/** Records of one endpoint that are put in order by number: what the five characters say, and which record it is. */
+const MOST_KEYED = 2 ** 13;
+
+/** All records of one endpoint in the engine's own bytes: no string is made of any. */
+export class ProbeRecords {
+  readonly bytes: Buffer;
+  /** By number of the record: where it begins, where it ends, and the number of its group. */
+  readonly starts: Uint32Array;
+  readonly ends: Uint32Array;
+  readonly group: Uint32Array;
+
+  /** @throws ArchiveUnproven when they are not as many as were counted, or one is no record */
+  constructor(own: readonly Group[]) {
+    const count = own.reduce((sum, group) => sum + group.count, 0);
+    const [only, ...more] = own.map(({ records }) => records);
+    const { buffer, byteOffset, length } = only!;
+    this.bytes = more.length > 0 ? Buffer.concat([only!, ...more]) : Buffer.from(buffer, byteOffset, length);
+    [this.starts, this.ends, this.group] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
+    let [n, from, upto] = [0, 0, 0];
+    for (const [g, { cap, count, records }] of own.entries()) {
+      upto += records.length;
+      for (let left = count; left > 0; left--) {
+        const end = this.bytes.indexOf(RECORD_END, from + MEASURED_AT);
+        if (end < 0 || end >= upto || this.bytes[from + ID_BYTES] !== CUT || this.bytes[from + MEASURED_AT - 1] !== CUT)
+          throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, `${count - left}`);
+        [this.starts[n], this.ends[n], this.group[n]] = [from, end, g];
+        n++;
+        from = end + 1;
+      }
+      if (from !== upto) throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, "more");
+    }
+  }
+
+  /** Text of a record, whatever is in it. */
+  text(n: number): string {
+    return this.bytes.toString("utf8", this.starts[n], this.ends[n]);
+  }
+
+  /** Does a record tell this UTC day? @param day its bytes */
+  isOf(n: number, day: Uint8Array): boolean {
+    const at = this.starts[n]! + TIME_AT;
+    for (let i = 0; i < day.length; i++) if (this.bytes[at + i] !== day[i]) return false;
+    return true;
+  }
+
+  /** Numbers of the records in the order of their ids. */
+  inOrder(): Uint32Array {
+    const { bytes, starts } = this;
+    const order = new Uint32Array(starts.length);
+    if (starts.length > MOST_KEYED) {
+      for (let n = 0; n < order.length; n++) order[n] = n;
+    } else {
+      const keys = new Float64Array(starts.length);
+      for (let n = 0; n < keys.length; n++) {
+        const at = starts[n]! + KEY_AT;
+        keys[n] = (bytes[at]! * 2 ** 32 + bytes.readUInt32BE(at + 1)) * MOST_KEYED + n;
+      }
+      keys.sort();
+      for (let n = 0; n < order.length; n++) order[n] = keys[n]! % MOST_KEYED;
+      if (this.#isAscending(order)) return order;
+    }
+    return order.sort((a, b) => this.#compare(a, b));
+  }
+
+  #isAscending(order: Uint32Array): boolean {
+    for (let n = 1; n < order.length; n++) if (this.#compare(order[n - 1]!, order[n]!) >= 0) return false;
+    return true;
+  }
+
+  #compare(a: number, b: number): number {
+    const { bytes, starts } = this;
+    const [x, y] = [starts[a]!, starts[b]!];
+    for (let i = 0; i < ID_BYTES; i++) {
+      const differs = bytes[x + i]! - bytes[y + i]!;
+      if (differs !== 0) return differs;
+    }
+    return 0;
+  }
+}
