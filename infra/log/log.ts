@@ -20,6 +20,12 @@ export interface Log {
    * @throws OffsetGone when `from` lies below the first kept offset.
    */
   read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]>;
+  /**
+   * Only of a log that keeps records in packed batches: the batches from the one with `from` on as they lie there, for
+   * whoever opens them elsewhere (packed.ts). Ends where no more is there now. Offsets are dense from one to the next.
+   * @throws OffsetGone when `from` lies below the first kept offset.
+   */
+  packed?(topic: string, partition: number, from: number): AsyncGenerator<readonly Packed[], void, undefined>;
   /** First kept offset and next offset to be given (`start === end` when empty). */
   bounds(topic: string, partition: number): Promise<{ start: number; end: number }>;
   /** Drop records below `below`. Only the embedded log does this; Kafka has its own retention and refuses. */
@@ -47,6 +53,13 @@ export interface Appended {
 export interface LogRecord extends NewRecord {
   offset: number;
   appendedAt: Date;
+}
+
+/** The records [first, next) of a partition as their log keeps them. */
+export interface Packed {
+  first: number;
+  next: number;
+  bytes: Uint8Array;
 }
 
 export interface ReadOptions {

@@ -1,6 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import { RecordsLost } from "../../infra/chain/errors.ts";
-import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
+import { type Log, type LogRecord, OffsetGone, type ReadOptions } from "../../infra/log/log.ts";
 import { type Rejected, readRow } from "./row.ts";
 import { Segment } from "./segment.ts";
 
@@ -18,17 +18,90 @@ const READ_BYTES = 8 * 1024 * 1024;
  */
 const TURN_RECORDS = 100;
 
-/** Records [first, next) of one partition, read and judged, on their way into a segment. */
-export interface Batch {
+export interface Place {
   topic: string;
   partition: number;
+}
+
+/** Records that the readers of today do not take, as the lines of a segment's rejected file. */
+export interface RejectedLines {
+  records: number;
+  bytes: Uint8Array;
+  /** Of the first of them; null where there is none. */
+  reason: string | null;
+}
+
+/** Records [first, next) of one partition, read and judged, on their way into a segment. */
+export interface Batch extends Place {
   first: number;
   next: number;
   lastEventId: string;
   rows: number;
-  rejected: Rejected[];
+  rejected: RejectedLines;
   /** The segment: a Parquet file with the rows. */
   segment: Uint8Array;
+}
+
+/** Takes the records of one partition in their order and judges them, up to the bounds of a batch. */
+export class BatchMaker {
+  /** Offset of the first record that was not taken. */
+  next: number;
+  readonly #segment: Segment;
+  readonly #rejected: Rejected[] = [];
+  #lastEventId = "";
+  #taken = 0;
+  #bytes = 0;
+
+  /** @param first offset that the batch begins with @param end records from here on are another batch's */
+  constructor(
+    private readonly place: Place,
+    private readonly first: number,
+    private readonly end: number,
+  ) {
+    this.next = first;
+    this.#segment = new Segment(place);
+  }
+
+  get isEmpty(): boolean {
+    return this.#taken === 0;
+  }
+
+  get isFull(): boolean {
+    return this.#taken >= BATCH_ROWS || this.#bytes >= BATCH_BYTES || this.next >= this.end;
+  }
+
+  /** What may be read for it in one go. More than one record past its bytes are never given. */
+  get room(): { maxRecords: number; maxBytes: number } {
+    return {
+      maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - this.#taken, this.end - this.next),
+      maxBytes: Math.min(READ_BYTES, BATCH_BYTES - this.#bytes),
+    };
+  }
+
+  /** What passes becomes a row; the rest is kept as it came. False when the record is another batch's. */
+  add(record: LogRecord): boolean {
+    if (this.isFull || record.offset >= this.end) return false;
+    const read = readRow(record);
+    if (read.ok) this.#segment.add(read.row);
+    else this.#rejected.push(read.rejected);
+    this.next = record.offset + 1;
+    this.#lastEventId = record.eventId;
+    this.#taken++;
+    this.#bytes += record.value.byteLength;
+    return true;
+  }
+
+  /** Nothing may be added any more. */
+  close(): Batch {
+    const { topic, partition } = this.place;
+    const reason = this.#rejected[0]?.reason ?? null;
+    return {
+      ...{ topic, partition, first: this.first, next: this.next, lastEventId: this.#lastEventId },
+      rows: this.#segment.rows,
+      rejected: { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason },
+      segment: this.#segment.close(),
+    };
+  }
 }
 
 /**
@@ -37,57 +110,28 @@ export interface Batch {
  */
 export async function takeBatch(
   log: Log,
-  place: { topic: string; partition: number },
+  place: Place,
   { from, end }: { from: number; end: number },
 ): Promise<Batch | null> {
-  const { topic, partition } = place;
-  const segment = new Segment({ topic, partition });
-  const rejected: Rejected[] = [];
-  let next = from;
-  let lastEventId = "";
-  for (let taken = 0, bytes = 0; taken < BATCH_ROWS && bytes < BATCH_BYTES && next < end; ) {
-    const maxRecords = Math.min(READ_RECORDS, BATCH_ROWS - taken, end - next);
-    const records = await readLog(log, topic, partition, next, maxRecords);
-    const last = records.at(-1);
-    if (!last) break;
+  const maker = new BatchMaker(place, from, end);
+  while (!maker.isFull) {
+    const records = await readLog(log, place, maker.next, maker.room);
     for (let at = 0; at < records.length; at += TURN_RECORDS) {
-      judge(records.slice(at, at + TURN_RECORDS), segment, rejected);
+      for (const record of records.slice(at, at + TURN_RECORDS)) maker.add(record);
       await setImmediate();
     }
-    next = last.offset + 1;
-    lastEventId = last.eventId;
-    taken += records.length;
-    for (const record of records) bytes += record.value.byteLength;
+    if (records.length === 0) break;
   }
-  if (next === from) return null;
-  return {
-    ...{ topic, partition, first: from, next, lastEventId, rows: segment.rows, rejected },
-    segment: segment.close(),
-  };
+  return maker.isEmpty ? null : maker.close();
 }
 
-/** What passes becomes a row; the rest is kept as it came. */
-function judge(records: readonly LogRecord[], segment: Segment, rejected: Rejected[]): void {
-  for (const record of records) {
-    const read = readRow(record);
-    if (read.ok) segment.add(read.row);
-    else rejected.push(read.rejected);
-  }
-}
+const readLog = (log: Log, { topic, partition }: Place, from: number, room: ReadOptions): Promise<LogRecord[]> =>
+  log.read(topic, partition, from, room).catch((error: unknown) => refuseGone(error, { topic, partition }, from));
 
-async function readLog(
-  log: Log,
-  topic: string,
-  partition: number,
-  from: number,
-  maxRecords: number,
-): Promise<LogRecord[]> {
-  try {
-    return await log.read(topic, partition, from, { maxRecords, maxBytes: READ_BYTES });
-  } catch (error) {
-    if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
-    throw error;
-  }
+/** @throws RecordsLost in the place of the log's own error, since what is gone was never committed; else what came */
+export function refuseGone(error: unknown, { topic, partition }: Place, from: number): never {
+  if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
+  throw error;
 }
 
 /** Lines of a segment's rejected file. */

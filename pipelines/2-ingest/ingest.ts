@@ -9,10 +9,12 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { BATCH_ROWS, type Batch, takeBatch } from "./batch.ts";
 import { type Compacted, compactPlace } from "./compact.ts";
 import { giveBack } from "./give-back.ts";
+import type { Range } from "./judging.ts";
 import { Line, type Made } from "./line.ts";
 import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { Place } from "./place.ts";
 import { type Redriven, redrivePlace } from "./redrive.ts";
+import { ownThreads, Supply, type Threads } from "./supply.ts";
 import { sweepChain } from "./sweep.ts";
 
 export interface IngestOptions {
@@ -30,6 +32,8 @@ export interface IngestOptions {
   truncateLog?: boolean;
   /** What left the lake for the archive; asked when partitions are loaded that were not here. */
   moved?: Moved;
+  /** Threads that judge in large passes (default: one for each core but ours, four at most). */
+  threads?: Threads;
 }
 
 /** Keeps rows that left the lake from coming back when it is loaded anew. */
@@ -75,6 +79,9 @@ export interface Ingest {
 const MAX_SWEEPS = 16;
 /** Of the first batch of a large sweep: small, so that the engine has something to do soon. */
 const FIRST_ROWS = BATCH_ROWS / 4;
+
+/** A batch, and whose it is. */
+type Owned = readonly [Place, Batch];
 
 export function createIngest(options: IngestOptions): Ingest {
   return new Ingester(options);
@@ -201,8 +208,9 @@ class Ingester implements Ingest {
       if (due.length === 0) break;
       const waiting = due.reduce((sum, place) => sum + ends.get(place)! - place.next, 0);
       // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
-      const sweep = () => this.#sweep(due, ends, FIRST_ROWS);
-      rows += await (waiting < 2 * BATCH_ROWS ? this.#sweep(due, ends, BATCH_ROWS) : this.#options.lake.narrow(sweep));
+      const isLarge = waiting >= 2 * BATCH_ROWS;
+      const sweep = () => this.#sweep(due, ends, isLarge);
+      rows += await (isLarge ? this.#options.lake.narrow(sweep) : sweep());
     }
     return rows;
   }
@@ -253,28 +261,17 @@ class Ingester implements Ingest {
     return ends;
   }
 
-  /**
-   * Batches of all due partitions: one is read while the one before it is committed, and one more loaded.
-   * @param firstRows of the first of them, while whose reading there is nothing to commit or load
-   */
-  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>, firstRows: number): Promise<number> {
-    const line = new Line();
-    let most = firstRows;
+  /** Batches of all due partitions: one is read while the one before it is committed, and one more loaded. */
+  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>, isLarge: boolean): Promise<number> {
     let rows = 0;
     const count = (fresh: number) => {
       rows += fresh;
     };
+    for (const place of due) if (!place.inStep) rows += await place.catchUp();
+    const line = new Line();
     try {
-      for (const place of due) {
-        if (!this.#held.has(place.partition)) continue;
-        if (!place.inStep) rows += await place.catchUp();
-        for (let from = place.next; ; ) {
-          const batch = await this.#take(place, from, Math.min(ends.get(place)!, from + most));
-          if (!batch) break;
-          most = BATCH_ROWS;
-          from = batch.next;
-          await line.add((before) => this.#settle(place, batch, before, count));
-        }
+      for await (const [place, batch] of isLarge ? this.#beside(due, ends) : this.#inTurn(due, ends, BATCH_ROWS)) {
+        await line.add((before) => this.#settle(place, batch, before, count));
       }
     } finally {
       await line.end();
@@ -282,8 +279,42 @@ class Ingester implements Ingest {
     return rows;
   }
 
-  #take(place: Place, from: number, end: number): Promise<Batch | null> {
-    return takeBatch(this.#options.log, place, { from, end });
+  /** @param firstRows of the first of them, while whose reading there is nothing to commit or load */
+  async *#inTurn(due: readonly Place[], ends: ReadonlyMap<Place, number>, firstRows: number): AsyncGenerator<Owned> {
+    let most = firstRows;
+    for (const place of due) {
+      if (!this.#held.has(place.partition)) continue;
+      for (let from = place.next; ; ) {
+        const batch = await takeBatch(this.#options.log, place, { from, end: Math.min(ends.get(place)!, from + most) });
+        if (!batch) break;
+        most = BATCH_ROWS;
+        from = batch.next;
+        yield [place, batch];
+      }
+    }
+  }
+
+  /** Judged on threads where the log can be opened there: then we only fetch, commit and speak with the engine. */
+  async *#beside(due: readonly Place[], ends: ReadonlyMap<Place, number>): AsyncGenerator<Owned> {
+    const { log, logger, metrics, threads = ownThreads() } = this.#options;
+    if (!log.packed || threads.count < 1) {
+      yield* this.#inTurn(due, ends, FIRST_ROWS);
+      return;
+    }
+    const places = new Map<Range, Place>();
+    for (const place of due) {
+      const end = ends.get(place)!;
+      for (let { next: from } = place; from < end; ) {
+        const to = Math.min(end, from + (places.size === 0 ? FIRST_ROWS : BATCH_ROWS));
+        places.set({ topic: place.topic, partition: place.partition, from, end: to }, place);
+        from = to;
+      }
+    }
+    const supply = new Supply(log, threads, logger);
+    const isWanted = ({ partition }: Range) => this.#held.has(partition);
+    for await (const [range, batch] of supply.batches([...places.keys()], isWanted)) yield [places.get(range)!, batch];
+    metrics.count("touchstone_ingest_batches_judged_on_threads_total", {}, supply.made);
+    metrics.gauge("touchstone_ingest_judging_threads", supply.used);
   }
 
   async #settle(
@@ -320,8 +351,9 @@ class Ingester implements Ingest {
   #tell({ topic, partition }: Place, { rows, rejected }: Batch): void {
     const { metrics, logger } = this.#options;
     metrics.count("touchstone_ingest_rows_total", { topic }, rows);
-    if (rejected.length === 0) return;
-    metrics.count("touchstone_ingest_rejected_total", { topic }, rejected.length);
-    logger.warn({ topic, partition, rejected: rejected.length, reason: rejected[0]!.reason }, "records rejected");
+    const { records, reason } = rejected;
+    if (records === 0) return;
+    metrics.count("touchstone_ingest_rejected_total", { topic }, records);
+    logger.warn({ topic, partition, rejected: records, reason }, "records rejected");
   }
 }

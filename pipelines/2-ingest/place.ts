@@ -9,7 +9,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { type Batch, rejectedBytes } from "./batch.ts";
+import type { Batch } from "./batch.ts";
 import { advanceLake, type Loadable, lakeHas, loadSegment } from "./load.ts";
 
 export interface PlaceParts {
@@ -96,11 +96,8 @@ export class Place {
     let published: Published | null = null;
     try {
       await writeFile(path, batch.segment);
-      const rejected = { records: batch.rejected.length, bytes: rejectedBytes(batch.rejected) };
-      const ref = await this.chain.putSegment(batch.segment, batch.first, batch.next - 1, {
-        rows: batch.rows,
-        rejected,
-      });
+      const { rows, rejected } = batch;
+      const ref = await this.chain.putSegment(batch.segment, batch.first, batch.next - 1, { rows, rejected });
       const { first, next, lastEventId } = batch;
       if (await this.commit({ first, next, lastEventId, add: [ref], remove: [] })) published = { ref, path, next };
       return published;

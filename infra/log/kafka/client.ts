@@ -2,17 +2,12 @@ import kafkajs from "kafkajs";
 import Cluster from "kafkajs/src/cluster/index.js";
 import loggers from "kafkajs/src/loggers/index.js";
 import socketFactory from "kafkajs/src/network/socketFactory.js";
-import { compress, decompress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
 import type { KafkaPlace } from "./address.ts";
+import "./connection.ts";
+import "./codecs.ts";
 
-const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
-
-/** zstd is what the topics are declared with; kafkajs ships without it. */
-CompressionCodecs[CompressionTypes.ZSTD] = () => ({
-  compress: async (encoder: { buffer: Buffer }) => compress(encoder.buffer, { compressionLevel: 3 }),
-  decompress: async (buffer: Buffer) => decompress(buffer),
-});
+const { Kafka, logLevel } = kafkajs;
 
 /** Waits and tries of one request, ms. What fails for longer is told to the caller, who tries by its own rule. */
 const CONNECT_MS = 3_000;

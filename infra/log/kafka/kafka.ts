@@ -10,6 +10,7 @@ import {
   type LogRecord,
   type NewRecord,
   OffsetGone,
+  type Packed,
   type ReadOptions,
   TOPICS,
 } from "../log.ts";
@@ -163,6 +164,18 @@ class KafkaLog implements Log {
       // Past the end the broker answers at once.
       if (found === null) await sleep(POLL_MS);
     }
+  }
+
+  async *packed(topic: string, partition: number, from: number): AsyncGenerator<readonly Packed[], void, undefined> {
+    this.#check(topic, partition);
+    checkOffset(from);
+    let next = from;
+    for await (const batches of this.reader.packed(topic, partition, from)) {
+      yield batches;
+      next = batches.at(-1)?.next ?? next;
+    }
+    // What retention dropped looks like an end.
+    await this.#refuseGone(topic, partition, next);
   }
 
   async #refuseGone(topic: string, partition: number, from: number): Promise<void> {

@@ -99,8 +99,13 @@ declare module "kafkajs/src/protocol/recordBatch/crc32C/crc32C.js" {
 }
 
 declare module "kafkajs/src/protocol/message/compression/index.js" {
+  interface Codec {
+    compress(encoder: { buffer: Buffer }): Promise<Buffer>;
+    decompress(bytes: Buffer): Promise<Buffer>;
+  }
   const compression: {
-    lookupCodecByAttributes(attributes: number): { decompress(bytes: Buffer): Promise<Buffer> } | null;
+    Codecs: Record<number, () => Codec>;
+    lookupCodecByAttributes(attributes: number): Codec | null;
   };
   export default compression;
 }

@@ -68,6 +68,23 @@ export class KafkaReader {
     return records;
   }
 
+  /**
+   * Batches from the one with `from` on, as they came; the next ones are fetched while the caller works on these. Ends at
+   * the end of the partition, or where `from` lies outside of what it keeps. @throws LogDown, LogClosed
+   */
+  async *packed(topic: string, partition: number, from: number): AsyncGenerator<RawBatch[], void, undefined> {
+    let coming = this.#fetch(topic, partition, from, 0);
+    for (;;) {
+      const batches = await coming;
+      const end = batches?.at(-1)?.next;
+      if (!batches || end === undefined) return;
+      coming = this.#fetch(topic, partition, end, 0);
+      // Whoever wants no more never hears of it.
+      coming.catch(() => undefined);
+      yield batches.filter(({ next }) => next > from);
+    }
+  }
+
   /** What is held is dropped, and so is what is under way. */
   close(): void {
     this.#closed = true;

@@ -1,6 +1,6 @@
-import compression from "kafkajs/src/protocol/message/compression/index.js";
 import crc32C from "kafkajs/src/protocol/recordBatch/crc32C/crc32C.js";
 import type { LogRecord } from "../log.ts";
+import { compression } from "./codecs.ts";
 
 /** Header that carries the event id. */
 export const EVENT_ID = "event_id";

@@ -1,9 +1,16 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { createMetrics } from "../../../infra/telemetry.ts";
 import { BATCH_ROWS } from "../../../pipelines/2-ingest/batch.ts";
+import { beginWorker } from "../../../pipelines/2-ingest/judge-thread.ts";
 import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
+import { packing } from "./packed-log.ts";
 import { garbage, handshake } from "./records.ts";
-import { openTestWorld, PARTITIONS, type World } from "./world.ts";
+import { openTestLake, openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 /**
  * A pass over more than two full batches: read, committed and loaded beside each other, on one thread each. A sweep of
@@ -54,4 +61,27 @@ test("a lake made from the chain of commits has the same rows", async () => {
   const before = await world.lake.all(rows);
   expect(await world.ingest.rebuild()).toEqual({ rows: RECORDS });
   expect(await world.lake.all(rows)).toEqual(before);
+});
+
+test("a pass that is judged on threads writes the same segments, and the lake has the same rows", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "large-"));
+  const store = await openDirectoryStore(join(dir, "private"));
+  const lake = await openTestLake(join(dir, "lake.duckdb"));
+  const metrics = createMetrics();
+  try {
+    const ingest = await world.rival({
+      ...{ lake, metrics, privateStore: store, log: packing(world.log, (first) => 3_000 + (first % 7)) },
+      threads: { count: 2, begin: beginWorker },
+    });
+    expect(await ingest.pass()).toEqual({ positions: await world.ingest.positions(), rows: RECORDS });
+    const rows = "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM samples s";
+    expect(await lake.all(rows)).toEqual(await world.lake.all(rows));
+    const judged = /judged_on_threads_total (\d+)/.exec(await metrics.text())?.[1];
+    expect(Number(judged)).toBeGreaterThan(0);
+    expect(await metrics.text()).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
+  } finally {
+    await lake.close();
+    await store.close();
+    await rm(dir, { recursive: true, force: true });
+  }
 });
