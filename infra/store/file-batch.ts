@@ -1,5 +1,4 @@
-import { once } from "node:events";
-import { Worker } from "node:worker_threads";
+import { AskedThread } from "../asked-thread.ts";
 import * as steps from "./file-steps.mjs";
 
 /** Codes of the errors, file by file; null where there was none. */
@@ -17,38 +16,39 @@ export interface FileBatch {
 /** So few are done where they are, in some milliseconds; a thread takes longer to start. */
 const FEW = 64;
 const FEW_BYTES = 4 * 1024 * 1024;
+/** Memory that both threads see, for one batch: used again, so that none is made and thrown away for each. */
+const SHARED_BYTES = 64 * 1024 * 1024;
+
+type Files = readonly { path: string; bytes: Uint8Array }[];
 
 /** The same for this machine's disk: in a thread, so that nobody waits for a disk that is slow. */
 export function openFileBatch(): FileBatch {
-  let thread: { worker: Worker; gone: Promise<never> } | null = null;
-  const ask = async (step: "writeNew" | "moveNew", files: readonly object[]): Promise<Codes> => {
-    thread ??= begun();
-    const answer = once(thread.worker, "message");
-    // A thread that dies is told of by `gone`.
-    answer.catch(() => undefined);
-    thread.worker.postMessage({ step, files });
-    return ((await Promise.race([answer, thread.gone])) as [Codes])[0];
+  let thread: AskedThread | null = null;
+  let shared: Buffer | null = null;
+  const ask = async (question: object): Promise<Codes> => {
+    thread ??= new AskedThread(new URL("./file-worker.mjs", import.meta.url), "writes files");
+    return (await thread.ask<{ codes: Codes }>(question)).codes;
+  };
+  const written = (files: Files, bytes: number): Promise<Codes> => {
+    if (bytes > SHARED_BYTES) return ask({ step: "writeNew", files });
+    shared ??= Buffer.from(new SharedArrayBuffer(SHARED_BYTES));
+    let at = 0;
+    const placed = files.map(({ path, bytes: own }) => {
+      shared!.set(own, at);
+      at += own.length;
+      return { path, at: at - own.length, end: at };
+    });
+    return ask({ step: "writeShared", files: placed, shared: shared.buffer });
   };
   return {
     async write(files) {
-      const few = files.length < FEW && files.reduce((sum, { bytes }) => sum + bytes.length, 0) < FEW_BYTES;
-      return few ? steps.writeNew(files) : ask("writeNew", files);
+      const bytes = files.reduce((sum, one) => sum + one.bytes.length, 0);
+      return files.length < FEW && bytes < FEW_BYTES ? steps.writeNew(files) : written(files, bytes);
     },
-    move: async (files) => (files.length < FEW ? steps.moveNew(files) : ask("moveNew", files)),
+    move: async (files) => (files.length < FEW ? steps.moveNew(files) : ask({ step: "moveNew", files })),
     async close() {
-      await thread?.worker.terminate();
-      thread = null;
+      await thread?.close();
+      [thread, shared] = [null, null];
     },
   };
-}
-
-function begun() {
-  // The flags of a test runner or loader are not for this thread: it needs none.
-  const worker = new Worker(new URL("./file-worker.mjs", import.meta.url), { execArgv: [] });
-  const gone = once(worker, "exit").then((): never => {
-    throw new Error("a thread that writes files ended");
-  });
-  // Nobody may be waiting for it when it ends.
-  gone.catch(() => undefined);
-  return { worker, gone };
 }

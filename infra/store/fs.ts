@@ -1,9 +1,9 @@
-import { execFile } from "node:child_process";
 import { type BigIntStats, close, promises as disk, fstat, fsync, futimes, open, write } from "node:fs";
 import { release } from "node:os";
 import { promisify } from "node:util";
 import { type FileBatch, openFileBatch } from "./file-batch.ts";
 import { openFolderLock } from "./lock.ts";
+import { syncWhole } from "./whole-sync.ts";
 
 /**
  * What the directory store asks of a file system, one durable step each, so that a test can drop everything that was
@@ -140,12 +140,11 @@ export function tellsOfErrors(kernel: string): boolean {
   return major > 5 || (major === 5 && minor >= 8);
 }
 
-/** syncfs(2) by way of coreutils, since Node has no name for it. */
 async function syncAll(path: string): Promise<boolean> {
   if (process.platform !== "linux" || !tellsOfErrors(release())) return false;
   const { type } = await disk.statfs(path);
   if (!SYNCED_WHOLE.has(type >>> 0)) return false;
-  return new Promise((resolve) => execFile("sync", ["-f", path], (error) => resolve(error === null)));
+  return syncWhole(path);
 }
 
 /** The file system of this machine. */

@@ -44,7 +44,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   // What is missing of a segment that nearly was whole: its bundles, before the segments behind it.
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
-  threads.begin(first, end);
+  threads.begin(end - first);
   const lanes = Math.min(width, SEGMENTS_AHEAD);
   if (end > first) void wishEarly(source, end * SEGMENT_LEAVES, head.size);
   const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));

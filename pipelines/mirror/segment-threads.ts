@@ -1,5 +1,5 @@
 import { availableParallelism } from "node:os";
-import { Worker } from "node:worker_threads";
+import { AskedThread } from "../../infra/asked-thread.ts";
 import { bundleLevel } from "../../infra/tree/bundle.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import type { Vouching } from "../record/card-cut.mjs";
@@ -13,6 +13,8 @@ export interface SegmentLeaf {
 
 /** What a segment holds whose lines hash to the tree's. */
 export interface SegmentProof {
+  /** The segment itself. */
+  packed: Uint8Array;
   /** Of the 65,536 leaves in order, 32 bytes each: the 256 tiles of level 0. */
   hashes: Uint8Array;
   /** Full tile of level 1. */
@@ -36,45 +38,38 @@ export interface Frame {
   sha256: string;
 }
 
+/** A card that no thread found signed, and under which of the epochs it stands. */
+export type Doubtful = SegmentLeaf & { epoch: number };
+
 /** From this leaf of the segment on these keys vouch for cards. */
 export interface Epoch {
   from: number;
   vouching: [kid: string, key: Vouching][];
 }
 
-interface Waiting {
-  resolve: (answer: object) => void;
-  reject: (error: Error) => void;
-}
-
-interface Thread {
-  worker: Worker;
-  waiting: Map<number, Waiting>;
-  /** Why nothing can be asked any more. */
-  dead: Error | null;
-}
-
 /**
- * Reads segments on all cores: hashes, entry bundles, signatures (segment-worker.mjs). A segment stays with the thread
- * that proved it until it is forgotten. Begins no thread before it is asked.
+ * Reads segments on all cores: hashes, entry bundles, signatures (segment-worker.mjs). Packed bytes are lent: they are the
+ * thread's while it reads them, and come back with its answer. Begins no thread before it is asked.
  */
 export class SegmentThreads {
-  readonly #threads: Thread[] = [];
-  #asked = 0;
+  readonly #threads: AskedThread[] = [];
   #closed = false;
 
   /** @param width threads at most (default: one a core) */
   constructor(readonly width: number = availableParallelism()) {}
 
-  /** Begin the threads for segments [first, end), so that they are ready when the first has come. */
-  begin(first: number, end: number): void {
-    for (let n = first; n < Math.min(end, first + this.width); n++) this.#threads[n % this.width] ??= begun();
+  /** Begin threads for so many segments, so that they are ready when the first has come. */
+  begin(segments: number): void {
+    while (this.#threads.length < Math.min(segments, this.width)) this.#begin();
   }
 
-  /** Hold segment n against `want`, its hash in level 2 of the tree. @throws when a thread dies */
+  /**
+   * Hold segment n against `want`, its hash in level 2 of the tree.
+   * @param packed lent: use what the proof gives back instead @throws when a thread dies
+   */
   async prove(n: number, packed: Uint8Array, want: Uint8Array): Promise<SegmentProof | { got: string }> {
-    const ask = { packed, want, first: n * SEGMENT_LEAVES, level: bundleLevel(TILE_WIDTH) };
-    const answer = (await this.#ask(n, "prove", ask)) as Answered | { got: string };
+    const ask = { what: "prove", packed, want, first: n * SEGMENT_LEAVES, level: bundleLevel(TILE_WIDTH) };
+    const answer = await this.#ask<Answered | { got: string }>(ask, packed);
     if ("got" in answer) return answer;
     let at = 0;
     const bundles = answer.lengths.map((length) => {
@@ -85,55 +80,34 @@ export class SegmentThreads {
   }
 
   /** What a frame of lines unpacks to, or why it is none of at most `maxBytes`. */
-  async frame(packed: Uint8Array, maxBytes: number): Promise<Frame | { got: string }> {
-    return (await this.#ask(this.#asked, "frame", { packed, maxBytes })) as Frame | { got: string };
+  frame(packed: Uint8Array, maxBytes: number): Promise<Frame | { got: string }> {
+    return this.#ask({ what: "frame", packed, maxBytes });
   }
 
-  /** Cards of a proven segment, from its leaf `from` on, that no thread found signed. */
-  async cards(n: number, from: number, epochs: Epoch[]): Promise<(SegmentLeaf & { epoch: number })[]> {
-    const { doubtful } = (await this.#ask(n, "cards", { from, epochs })) as {
-      doubtful: (SegmentLeaf & { epoch: number })[];
-    };
-    return doubtful;
-  }
-
-  forget(n: number): void {
-    this.#threads[n % this.width]?.worker.postMessage({ what: "forget", id: n });
+  /** Cards of a proven segment, from its leaf `from` on, that no thread found signed. @param packed lent */
+  cards(packed: Uint8Array, from: number, epochs: Epoch[]): Promise<{ packed: Uint8Array; doubtful: Doubtful[] }> {
+    return this.#ask({ what: "cards", packed, from, epochs }, packed);
   }
 
   async close(): Promise<void> {
     this.#closed = true;
-    await Promise.all(this.#threads.map((thread) => thread?.worker.terminate()));
+    await Promise.all(this.#threads.map((thread) => thread.close()));
   }
 
-  #ask(n: number, what: string, more: object): Promise<object> {
+  /** Of the thread with the fewest questions; a new one while there are cores without. */
+  #ask<T extends object>(question: object, lent?: Uint8Array): Promise<T> {
     if (this.#closed) throw new Error("the threads are closed");
-    this.#threads[n % this.width] ??= begun();
-    const { worker, waiting, dead } = this.#threads[n % this.width]!;
-    if (dead) return Promise.reject(dead);
-    const ask = this.#asked++;
-    return new Promise((resolve, reject) => {
-      waiting.set(ask, { resolve, reject });
-      worker.postMessage({ ask, id: n, what, maxLine: MAX_LEAF_BYTES, ...more });
-    });
+    let least = this.#threads[0];
+    for (const one of this.#threads) if (one.waiting < least!.waiting) least = one;
+    if (!least || (least.waiting > 0 && this.#threads.length < this.width)) least = this.#begin();
+    // Nothing else lies in memory that goes away.
+    const moved = lent && lent.byteLength === lent.buffer.byteLength ? [lent.buffer as ArrayBuffer] : [];
+    return least.ask<T>({ maxLine: MAX_LEAF_BYTES, ...question }, moved);
   }
-}
 
-function begun(): Thread {
-  // The flags of a test runner or loader are not for this thread: it needs none.
-  const worker = new Worker(new URL("./segment-worker.mjs", import.meta.url), { execArgv: [] });
-  const waiting = new Map<number, Waiting>();
-  const thread: Thread = { worker, waiting, dead: null };
-  const died = (error: Error) => {
-    thread.dead ??= error;
-    for (const { reject } of waiting.values()) reject(thread.dead);
-    waiting.clear();
-  };
-  worker.on("message", ({ ask, ...answer }: { ask: number }) => {
-    waiting.get(ask)?.resolve(answer);
-    waiting.delete(ask);
-  });
-  worker.on("error", died);
-  worker.on("exit", () => died(new Error("a thread that reads segments ended")));
-  return thread;
+  #begin(): AskedThread {
+    const thread = new AskedThread(new URL("./segment-worker.mjs", import.meta.url), "reads segments");
+    this.#threads.push(thread);
+    return thread;
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * A thread of segment-threads.ts. Plain JavaScript, so that it starts without a loader. It reads a segment twice at most:
+ * A thread of segment-threads.ts. Plain JavaScript, so that it starts without a loader. A segment is read twice at most:
  * `prove` unpacks it, hashes its lines into tiles, holds their root against the one asked for, packs the entry bundles
  * and picks the leaves that the walk has to read; `cards` verifies the signatures of cards of a segment that was proven.
  * `frame` tells what a shard or a file of lines unpacks to.
@@ -85,12 +85,10 @@ class Bundle {
   }
 }
 
-const held = new Map();
-
 /** Kinds of leaves that name what the walk has to follow. */
 const FOLLOWED = new Set(["keys", "index", "evidence", "archive"]);
 
-function prove({ id, packed, want, first, maxLine, level }) {
+function prove({ packed, want, first, maxLine, level }) {
   const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
   const hashes = Buffer.allocUnsafeSlow(LEAVES * HASH);
   const tops = Buffer.allocUnsafeSlow(WIDTH * HASH);
@@ -112,19 +110,18 @@ function prove({ id, packed, want, first, maxLine, level }) {
   const root = Buffer.alloc(HASH);
   rootInto(tops, 0, root, 0);
   if (!root.equals(want)) throw new Bad(root.toString("hex"));
-  held.set(id, bytes);
   const lengths = bundles.map((one) => one.length);
   const together = Buffer.concat(bundles);
-  const answer = { hashes, tops, bundles: together, lengths, followed, bad };
-  return { answer, moved: [hashes.buffer, tops.buffer, together.buffer] };
+  const answer = { packed, hashes, tops, bundles: together, lengths, followed, bad };
+  return { answer, moved: [packed.buffer, hashes.buffer, tops.buffer, together.buffer] };
 }
 
 /** Cards from leaf `from` of the segment on that no key of their place signed, or that only the long way tells of. */
-function cards({ id, maxLine, from, epochs }) {
+function cards({ packed, maxLine, from, epochs }) {
   const doubtful = [];
   const byKid = epochs.map(({ vouching }) => new Map(vouching));
   let [i, epoch] = [0, 0];
-  eachLine(held.get(id), maxLine, (window, start, end) => {
+  eachLine(Buffer.from(packed.buffer, packed.byteOffset, packed.length), maxLine, (window, start, end) => {
     while (epochs[epoch + 1] && epochs[epoch + 1].from <= i) epoch++;
     const at = i++;
     if (at < from) return;
@@ -136,7 +133,7 @@ function cards({ id, maxLine, from, epochs }) {
     if (job && verify(null, job.bytes, keyFrom(job.publicKey), job.signature)) return;
     doubtful.push({ i: at, epoch, entry: new Uint8Array(entry) });
   });
-  return { answer: { doubtful } };
+  return { answer: { packed, doubtful }, moved: [packed.buffer] };
 }
 
 const frame = (ask) => ({ answer: frameOf(ask) });
@@ -144,7 +141,6 @@ const frame = (ask) => ({ answer: frameOf(ask) });
 const WORK = { prove, cards, frame };
 
 parentPort.on("message", (ask) => {
-  if (ask.what === "forget") return void held.delete(ask.id);
   try {
     const { answer, moved = [] } = WORK[ask.what](ask);
     parentPort.postMessage({ ask: ask.ask, ...answer }, moved);

@@ -14,7 +14,6 @@ import type { Walk } from "./walk.ts";
 /** A segment whose leaves hash to the tree's. */
 export interface Segment {
   n: number;
-  packed: Uint8Array;
   /** Its hash in level 2. */
   root: Buffer;
   proof: SegmentProof;
@@ -55,10 +54,11 @@ export class SegmentCopier {
     const key = segmentKey(n);
     const root = await this.tiles.rootOfTile(1, n);
     const held = await this.exposed.held(key);
-    const adopted = held && (await this.threads.prove(n, held, root));
+    // Whoever holds it may hold the memory too.
+    const adopted = held && (await this.threads.prove(n, Buffer.from(held), root));
     if (adopted && !("got" in adopted)) {
       this.tally.adopted++;
-      return { n, packed: held!, root, proof: adopted };
+      return { n, root, proof: adopted };
     }
     const part = await this.parts?.open(key);
     for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
@@ -67,7 +67,7 @@ export class SegmentCopier {
       const proof = await this.threads.prove(n, packed, root);
       if (!("got" in proof)) {
         this.tally.fetched++;
-        return { n, packed, root, proof };
+        return { n, root, proof };
       }
       await part?.remove();
       // Our own disk may have damaged what an earlier run left.
@@ -79,25 +79,26 @@ export class SegmentCopier {
    * Put a segment that the walk has placed, and before it the entry bundles below it, while its cards are verified.
    * @throws Unproven for a card that no key of its place signed; what the store throws
    */
-  async expose({ n, packed, proof }: Segment, placed: Placed, walk: Walk): Promise<void> {
+  async expose({ n, proof }: Segment, placed: Placed, walk: Walk): Promise<void> {
     const first = n * TILE_WIDTH;
     const bundles = inLanes(WRITES_AT_ONCE, proof.bundles.entries(), ([i, bytes]) =>
       this.exposed.put(entriesPath(first + i), bytes),
     );
     // Whoever catches a fault of one knows that the other is not under way any more.
-    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, placed, walk)]);
-    for (const one of [signed, written]) if (one.status === "rejected") throw one.reason;
-    await this.exposed.put(segmentKey(n), packed);
+    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, proof.packed, placed, walk)]);
+    if (signed.status === "rejected") throw signed.reason;
+    if (written.status === "rejected") throw written.reason;
+    await this.exposed.put(segmentKey(n), signed.value);
     await (await this.parts?.open(segmentKey(n)))?.remove();
   }
 
-  async #signed(n: number, placed: Placed, walk: Walk): Promise<void> {
-    if (this.cardSignatures) {
-      const epochs = placed.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
-      const doubtful = await this.threads.cards(n, placed.from, epochs);
-      for (const one of doubtful) walk.doubted(n, one, placed);
-    }
-    this.threads.forget(n);
+  /** @returns the segment, which was lent */
+  async #signed(n: number, lent: Uint8Array, placed: Placed, walk: Walk): Promise<Uint8Array> {
+    if (!this.cardSignatures) return lent;
+    const epochs = placed.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
+    const { packed, doubtful } = await this.threads.cards(lent, placed.from, epochs);
+    for (const one of doubtful) walk.doubted(n, one, placed);
+    return packed;
   }
 
   async #packed(key: string, part: PartFile | undefined): Promise<Uint8Array | null> {

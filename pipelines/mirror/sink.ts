@@ -1,4 +1,4 @@
-import { mkdir, open, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import { isErrno } from "../../infra/store/errors.ts";
@@ -12,6 +12,8 @@ export interface Sink {
   /** The object from its first byte, whatever came before. */
   restart(etag: string | null): Promise<void>;
   write(chunk: Uint8Array): Promise<void>;
+  /** What came is where it stays. @throws for a fault of our own disk */
+  settle(): Promise<void>;
 }
 
 /** An object in memory. */
@@ -30,6 +32,8 @@ export class MemorySink implements Sink {
     this.#chunks.push(chunk);
     this.at += chunk.length;
   }
+
+  async settle(): Promise<void> {}
 
   bytes = (): Buffer => Buffer.concat(this.#chunks, this.at);
 }
@@ -57,8 +61,21 @@ export class PartFolder {
   }
 }
 
-/** One object in a file, and beside it its key and etag. Not fsynced: what a power cut loses is fetched again. */
+/** Bytes that wait for the disk at most. */
+const MAX_WAITING_BYTES = 8 * 1024 * 1024;
+
+/**
+ * One object in a file, and beside it its key and etag. What comes while the disk is busy is written together behind it.
+ * Not fsynced: what a power cut loses is fetched again.
+ */
 export class PartFile implements Sink {
+  /** All of the object, as long as none of it lay on the disk before. */
+  #whole: Uint8Array[] | null = null;
+  #waiting: Uint8Array[] = [];
+  #waitingBytes = 0;
+  #writing: Promise<void> | null = null;
+  #fault: { error: unknown } | null = null;
+
   private constructor(
     private readonly path: string,
     private readonly key: string,
@@ -75,30 +92,63 @@ export class PartFile implements Sink {
   }
 
   async restart(etag: string | null): Promise<void> {
+    await this.settle();
     // The name first: a file under the name of other bytes would be continued with ours.
-    await rm(`${this.path}.json`, { force: true });
-    await writeFile(this.path, "");
-    if (etag !== null) await writeFile(`${this.path}.json`, JSON.stringify({ key: this.key, etag }));
-    this.at = 0;
+    await this.remove();
     this.etag = etag;
+    this.#whole = [];
+    if (etag === null) return;
+    await writeFile(this.path, "");
+    await writeFile(`${this.path}.json`, JSON.stringify({ key: this.key, etag }));
   }
 
   async write(chunk: Uint8Array): Promise<void> {
-    const file = await open(this.path, "a");
-    try {
-      await file.writeFile(chunk);
-    } finally {
-      await file.close();
-    }
+    this.#throwFault();
+    this.#whole?.push(chunk);
     this.at += chunk.length;
+    // Without an etag nobody could go on with it.
+    if (this.etag === null) return;
+    this.#waiting.push(chunk);
+    this.#waitingBytes += chunk.length;
+    this.#writing ??= this.#write();
+    if (this.#waitingBytes > MAX_WAITING_BYTES) await this.settle();
   }
 
-  bytes = (): Promise<Buffer> => readFile(this.path);
+  async settle(): Promise<void> {
+    await this.#writing;
+    this.#throwFault();
+  }
+
+  async bytes(): Promise<Buffer> {
+    await this.settle();
+    return this.#whole ? Buffer.concat(this.#whole, this.at) : readFile(this.path);
+  }
 
   async remove(): Promise<void> {
-    await rm(this.path, { force: true });
+    await this.#writing;
     await rm(`${this.path}.json`, { force: true });
+    await rm(this.path, { force: true });
     this.at = 0;
     this.etag = null;
+    this.#whole = null;
+  }
+
+  /** Never rejects: whoever writes next is told, or whoever settles. */
+  async #write(): Promise<void> {
+    try {
+      while (this.#waiting.length > 0) {
+        const chunks = this.#waiting;
+        [this.#waiting, this.#waitingBytes] = [[], 0];
+        await writeFile(this.path, Buffer.concat(chunks), { flag: "a" });
+      }
+    } catch (error) {
+      this.#fault ??= { error };
+    } finally {
+      this.#writing = null;
+    }
+  }
+
+  #throwFault(): void {
+    if (this.#fault) throw this.#fault.error;
   }
 }
