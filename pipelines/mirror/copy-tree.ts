@@ -11,7 +11,7 @@ import { type Placed, type Segment, SegmentCopier } from "./segments.ts";
 import type { PartFolder } from "./sink.ts";
 import type { Walk } from "./walk.ts";
 
-/** Segments under way at once: each is some 20 MB packed. */
+/** Segments under way at once: one more than threads read, and no fewer than so many. Each is some 20 MB packed. */
 const SEGMENTS_AHEAD = 3;
 /** Of a segment that was begun before, this many missing leaves are worth fetching it whole; fewer come as bundles. */
 const WORTH_LEAVES = SEGMENT_LEAVES / 4;
@@ -45,7 +45,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
   threads.begin(end - first);
-  const lanes = Math.min(width, SEGMENTS_AHEAD);
+  const lanes = Math.min(width, Math.max(SEGMENTS_AHEAD, threads.width + 1));
   if (end > first) void wishEarly(source, end * SEGMENT_LEAVES, head.size);
   const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
   const exposing = new Exposing(segments, walk, lanes);
