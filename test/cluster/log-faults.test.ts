@@ -2,7 +2,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { record } from "../infra/log/contract.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
@@ -80,6 +82,13 @@ async function hasCopies(log: Log): Promise<boolean> {
   return new Set(ids).size < ids.length;
 }
 
+/** Waits for a hand-out after this one that gives it everything; only a hang reaches the bound of the test. */
+async function holdsAll(member: Ownership, generation: number): Promise<void> {
+  while (member.generation <= generation || member.held().length < PARTITIONS) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
 describe("three brokers, one of them killed and started again, twice", () => {
   let kafka: KafkaCluster;
   beforeAll(async () => {
@@ -155,18 +164,91 @@ describe("a network between client and broker", () => {
     },
   );
 
-  it("a log is opened while connections are cut", async () => {
-    const place = addressOf(kafka, "cut-at-first");
-    const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-    const made = await openKafkaLog(place, { logger, create });
-    await made.close();
-    // One cut at any moment of the way in: whatever was asked just then gets no answer.
-    for (let ms = 0; ms <= 60; ms += 2) {
-      const cut = setTimeout(() => proxy.cut(), ms);
-      const log = await openKafkaLog(place, { logger, create });
-      clearTimeout(cut);
-      expect(log.id).toBe(made.id);
-      await log.close();
+  /** Calls that the product makes of a broker. What `made` opens is closed after the call; `step`: which moments are tried. */
+  const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
+  const opened = () => openKafkaLog(addressOf(kafka, "calls"), { logger, create });
+  let fresh = 0;
+  const calls: Record<string, { step: number; made?: () => Promise<Log>; call: (log: Log) => Promise<unknown> }> = {
+    "a log is opened": { step: 1, call: async () => (await opened()).close() },
+    "a log is created": {
+      step: 4,
+      call: async () => (await openKafkaLog(addressOf(kafka, `fresh-${fresh++}`), { logger, create })).close(),
+    },
+    "its bounds are asked": { step: 1, made: opened, call: (log) => log.bounds(TOPIC, 0) },
+    "it is read": {
+      step: 1,
+      made: opened,
+      call: async (log) => expect((await log.read(TOPIC, 0, 0, { waitMs: 5_000 })).length).toBeGreaterThan(0),
+    },
+    // Which may fail, and is made again.
+    "records are appended": {
+      step: 1,
+      made: opened,
+      call: (log) => log.append([record(TOPIC, 0)]).catch(() => log.append([record(TOPIC, 0)])),
+    },
+    "a member joins": {
+      step: 3,
+      call: async () => {
+        const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
+        const member = await joinGroup(addressOf(kafka, `joined-${fresh++}`), "owners", options);
+        await holdsAll(member, 0);
+        await member.close();
+      },
+    },
+  };
+  const rows = Object.keys(calls).flatMap((name) =>
+    (["cut", "refused", "answers lost", "half an answer"] as const).map((weather) => [name, weather] as const),
+  );
+
+  // The weather comes at each moment at which bytes are on their way: whatever was asked just then gets no answer.
+  it.each(rows)("%s while connections are %s", { timeout: 300_000 }, async (name, weather) => {
+    const { step, made, call } = calls[name]!;
+    const first = await opened();
+    await first.append([record(TOPIC, 0)]);
+    await first.close();
+    let over = false;
+    for (let at = 1; !over; at += step) {
+      const log = await made?.();
+      let chunks = 0;
+      let clearing: NodeJS.Timeout | undefined;
+      proxy.passing = () => {
+        if (++chunks !== at) return;
+        if (weather !== "cut") proxy.weather = weather;
+        if (weather === "cut" || weather === "refused") proxy.cut();
+        clearing = setTimeout(() => {
+          proxy.weather = "clear";
+        }, 50);
+      };
+      await call(log!);
+      over = chunks < at;
+      proxy.passing = () => undefined;
+      clearTimeout(clearing);
+      proxy.weather = "clear";
+      await log?.close();
     }
+  });
+
+  it("a router that forgot all connections: the next ones are taken as soon as no answer came", {
+    timeout: 300_000,
+  }, async () => {
+    const log = await opened();
+    const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
+    const member = await joinGroup(addressOf(kafka, "forgotten"), "owners", options);
+    await holdsAll(member, 0);
+    const { generation } = member;
+    await log.append([record(TOPIC, 0)]);
+    await log.read(TOPIC, 0, 0);
+    proxy.weather = "forgotten";
+    proxy.weather = "clear";
+    const [read, { end }] = await Promise.all([
+      log.read(TOPIC, 0, 0),
+      log.bounds(TOPIC, 0),
+      log.append([record(TOPIC, 1)]).catch(() => log.append([record(TOPIC, 1)])),
+      holdsAll(member, generation),
+    ]);
+    expect(read.length).toBeGreaterThan(0);
+    expect(end).toBeGreaterThanOrEqual(read.length);
+    await member.close();
+    await log.close();
   });
 });
