@@ -8,11 +8,10 @@ import Connection from "kafkajs/src/network/connection.js";
  *   ever understood: every request waits for its whole time, for good;
  * - what an old socket still says, its end above all, is taken for the new one's;
  * - two requests that find it closed open a socket each, and one of the two is never closed;
- * - a request whose time is over leaves it open, though what forgot it on the way (a router) never answers again;
- * - a request that slips in while it closes waits for ever.
+ * - a request whose time is over leaves it open, though what forgot it on the way (a router) never answers again.
  * This is done to the class itself, since the public client makes its connections out of reach.
  */
-const { connect, disconnect, send } = Connection.prototype;
+const { connect, send } = Connection.prototype;
 const LENGTH_BYTES = 4;
 const connecting = new WeakMap<Connection, Promise<true>>();
 
@@ -36,12 +35,6 @@ Connection.prototype.connect = function (this: Connection): Promise<true> {
   const opening = connect.call(this).finally(() => connecting.delete(this));
   connecting.set(this, opening);
   return opening;
-};
-
-Connection.prototype.disconnect = async function (this: Connection): Promise<true> {
-  await disconnect.call(this);
-  this.rejectRequests(closed(this));
-  return true;
 };
 
 Connection.prototype.send = async function (this: Connection, request: unknown): Promise<unknown> {

@@ -21,3 +21,10 @@ declare module "kafkajs/src/protocol/recordBatch/v0/decoder.js" {
   import type Decoder from "kafkajs/src/protocol/decoder.js";
   export default function read(decoder: Decoder): Promise<{ records: Message[] }>;
 }
+
+declare module "kafkajs/src/protocol/encoder.js" {
+  export default class Encoder {
+    writeString(text: string): this;
+    writeInt32(number: number): this;
+  }
+}
