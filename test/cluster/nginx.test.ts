@@ -18,8 +18,9 @@ let dir: string;
 let nginx: ChildProcess;
 let url: string;
 
+/** At once where nothing else runs; only a hang reaches the bound. */
 async function untilUp(): Promise<void> {
-  for (let tries = 0; tries < 100; tries++) {
+  for (let tries = 0; tries < 4_800 && nginx.exitCode === null; tries++) {
     const up = await fetch(`${url}/checkpoint`).catch(() => null);
     if (up) return;
     await new Promise((resolve) => setTimeout(resolve, 50));

@@ -9,7 +9,7 @@ import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { lots } from "../helpers/drawn.ts";
-import type { Bed } from "../helpers/role-process.ts";
+import { type Bed, stubborn } from "../helpers/role-process.ts";
 import { oneOf } from "../helpers/schedule.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
@@ -83,12 +83,12 @@ export async function realBed(engines: Engines, name: string): Promise<RealBed> 
     openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
   const openLog = (): Promise<Log> =>
     openKafkaLog(kafkaPlace, { logger, create: { partitions: PARTITIONS, ...copies } });
-  // In clear weather: whoever comes later finds it.
-  await (await openLog()).close();
+  // Whoever comes later finds it. Other schedules may have their weather now.
+  await (await stubborn(openLog)).close();
   const cut = (weather: TcpProxy["weather"], ms: number) => {
     engines.tcp.weather = weather;
     later(ms, () => {
-      // What was in flight is gone with the connection; without that a client waits for its answer for half a minute.
+      // What was in flight is gone with the connection; without that a client waits for its answer's whole time.
       engines.tcp.weather = "clear";
       engines.tcp.cut();
     });

@@ -100,8 +100,9 @@ export const s3Settings = ({ region, endpoint, accessKeyId, secretAccessKey }: S
   TOUCHSTONE_STORES_PUBLIC_KEY: secretAccessKey,
 });
 
+/** At once where nothing else runs; only a hang reaches the bound. */
 async function untilUp(url: string, server: ChildProcess): Promise<void> {
-  for (let tries = 0; tries < 200 && server.exitCode === null; tries++) {
+  for (let tries = 0; tries < 4_800 && server.exitCode === null; tries++) {
     if (await fetch(url).catch(() => null)) return;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

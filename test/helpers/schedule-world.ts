@@ -247,8 +247,9 @@ export class ScheduleWorld {
   /** Everything comes home, two days pass, their evidence is published. Then the oracle, and nothing is left to say. */
   async #prove(): Promise<void> {
     const both = await this.#home();
-    const { publicStore, privateStore } = await this.bed.openStores();
-    const log = await this.bed.openLog();
+    // What the broker's clients meet is the weather of other schedules, too.
+    const { publicStore, privateStore } = await stubborn(() => this.bed.openStores());
+    const log = await stubborn(() => this.bed.openLog());
     try {
       const said = await readCheckpoint(publicStore, TRUST);
       for (const { pipeline, clock } of both) await pipeline.grade(clock.now());
