@@ -3,6 +3,6 @@
 -- reads: temp archive_chain, temp archive_others
 -- writes: temp archive_firsts, temp archive_source
 CREATE OR REPLACE TEMP TABLE archive_firsts AS
-SELECT event_id, cap, observed_at, body FROM archive_chain WHERE event_id NOT IN (FROM archive_others)
+SELECT event_id, cap, part, observed_at, body FROM archive_chain WHERE event_id NOT IN (FROM archive_others)
 QUALIFY row_number() OVER (PARTITION BY event_id ORDER BY log_offset) = 1;
 CREATE OR REPLACE TEMP VIEW archive_source AS FROM archive_firsts

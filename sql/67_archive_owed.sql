@@ -1,11 +1,7 @@
--- Partitions of this lake that have not followed a manifest yet, and the rows of its file that are theirs.
--- grain: archive_parts = one partition; archive_owed = one row of the file
--- reads: temp archive_ids, positions, archived; the variable archive_what, a JSON object {arc_id, topic, shift: 6 - log2 of
---   the log's partitions}
--- writes: temp archive_parts, temp archive_owed
-CREATE OR REPLACE TEMP TABLE archive_parts AS
-SELECT part FROM positions WHERE topic = json_extract_string(getvariable('archive_what'), '$.topic')
-  AND part NOT IN (SELECT part FROM archived WHERE arc_id = json_extract_string(getvariable('archive_what'), '$.arc_id'));
+-- Rows of a file that was read back which are in partitions that have not followed its manifest yet.
+-- grain: one row of the file
+-- reads: temp archive_ids, temp archive_parts; the variable archive_what (67_archive_parts)
+-- writes: temp archive_owed
 -- partition = first bits of sha256(key) (records.md, Topics)
 CREATE OR REPLACE TEMP TABLE archive_owed AS
 WITH caps AS (

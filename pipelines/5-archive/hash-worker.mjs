@@ -1,17 +1,21 @@
 /**
- * The thread of hashing.ts. Plain JavaScript, so that it starts without a loader. Takes pieces of one text, says of each
- * when it was read, and in the end what sha256 makes of all of them.
+ * The thread of hashing.ts. Plain JavaScript, so that it starts without a loader. Takes pieces of one text, says how
+ * much it has read and gives back the memory that was lent, and in the end what sha256 makes of all of them.
  */
 import { createHash } from "node:crypto";
 import { parentPort } from "node:worker_threads";
 
 const hash = createHash("sha256");
 
-parentPort.on("message", (piece) => {
-  if (piece === null) {
+parentPort.on("message", (message) => {
+  if (message === null) {
     parentPort.postMessage({ hex: hash.digest("hex") });
     return;
   }
-  hash.update(piece);
-  parentPort.postMessage({ read: piece.length });
+  let read = 0;
+  for (const piece of message.pieces) {
+    hash.update(piece);
+    read += piece.length;
+  }
+  parentPort.postMessage({ read, spare: message.lent }, message.lent);
 });

@@ -5,15 +5,19 @@ import { Worker } from "node:worker_threads";
 export const THREADED_BYTES = 16 * 1024 * 1024;
 /** Pieces that are on their way to the thread. */
 const MOST_WAITING_BYTES = 16 * 1024 * 1024;
+/** Small pieces go together: each message costs as much as hashing some ten thousand bytes. */
+const MESSAGE_BYTES = 1024 * 1024;
 
 /** sha256 of a text that comes in pieces. */
 export interface Hashing {
   /**
    * @param piece belongs to the hash from now on
-   * @param isAlone nothing else lies in its memory, which goes with it (default: when it fills that)
+   * @param isLent nothing else lies in its memory, which `spare` gives back
    * @throws when its thread died
    */
-  update(piece: Uint8Array, isAlone?: boolean): Promise<void>;
+  update(piece: Uint8Array, isLent?: boolean): Promise<void>;
+  /** Memory of a piece that was lent and has been read, once; undefined when there is none. */
+  spare(): ArrayBuffer | undefined;
   /** Once, at the end. @throws when its thread died */
   digest(): Promise<string>;
   /** Of no use any more; after `digest` there is nothing to drop. */
@@ -26,8 +30,17 @@ export const hashingOf = (bytes: number): Hashing => (bytes > THREADED_BYTES ? n
 class Here implements Hashing {
   readonly #hash = createHash("sha256");
 
-  async update(piece: Uint8Array): Promise<void> {
+  #spare: ArrayBuffer | undefined;
+
+  async update(piece: Uint8Array, isLent = false): Promise<void> {
     this.#hash.update(piece);
+    if (isLent) this.#spare = piece.buffer as ArrayBuffer;
+  }
+
+  spare(): ArrayBuffer | undefined {
+    const spare = this.#spare;
+    this.#spare = undefined;
+    return spare;
   }
 
   async digest(): Promise<string> {
@@ -37,17 +50,30 @@ class Here implements Hashing {
   drop(): void {}
 }
 
+/** What the thread says. */
+interface Told {
+  read?: number;
+  spare?: ArrayBuffer[];
+  hex?: string;
+}
+
 class Beside implements Hashing {
   // The flags of a test runner or loader are not for this thread: it needs none.
   readonly #worker = new Worker(new URL("./hash-worker.mjs", import.meta.url), { execArgv: [] });
+  #held: Uint8Array[] = [];
+  #heldBytes = 0;
+  #given: ArrayBuffer[] = [];
+  #lent: ArrayBuffer[] = [];
+  #spare: ArrayBuffer[] = [];
   #waiting = 0;
   #hex: string | null = null;
   #dead: Error | null = null;
   #wake: () => void = () => undefined;
 
   constructor() {
-    this.#worker.on("message", ({ read = 0, hex }: { read?: number; hex?: string }) => {
+    this.#worker.on("message", ({ read = 0, spare = [], hex }: Told) => {
       this.#waiting -= read;
+      this.#spare.push(...spare);
       this.#hex = hex ?? null;
       this.#wake();
     });
@@ -59,14 +85,24 @@ class Beside implements Hashing {
     this.#worker.on("exit", () => died(new Error("the thread that hashes a file ended")));
   }
 
-  async update(piece: Uint8Array, isAlone = piece.byteLength === piece.buffer.byteLength): Promise<void> {
-    this.#waiting += piece.length;
+  async update(piece: Uint8Array, isLent = false): Promise<void> {
+    this.#held.push(piece);
+    this.#heldBytes += piece.length;
+    const { buffer } = piece;
     // Memory that is shared with others cannot be given away, and is copied.
-    this.#worker.postMessage(piece, isAlone && piece.buffer instanceof ArrayBuffer ? [piece.buffer] : []);
+    if (buffer instanceof ArrayBuffer && (isLent || piece.byteLength === buffer.byteLength)) this.#given.push(buffer);
+    if (isLent) this.#lent.push(buffer as ArrayBuffer);
+    if (this.#heldBytes < MESSAGE_BYTES) return;
+    this.#send();
     await this.#until(() => this.#waiting <= MOST_WAITING_BYTES);
   }
 
+  spare(): ArrayBuffer | undefined {
+    return this.#spare.pop();
+  }
+
   async digest(): Promise<string> {
+    this.#send();
     this.#worker.postMessage(null);
     await this.#until(() => this.#hex !== null);
     const hex = this.#hex!;
@@ -76,6 +112,12 @@ class Beside implements Hashing {
 
   drop(): void {
     void this.#worker.terminate();
+  }
+
+  #send(): void {
+    this.#waiting += this.#heldBytes;
+    this.#worker.postMessage({ pieces: this.#held, lent: this.#lent }, this.#given);
+    [this.#held, this.#heldBytes, this.#given, this.#lent] = [[], 0, [], []];
   }
 
   async #until(isSo: () => boolean): Promise<void> {

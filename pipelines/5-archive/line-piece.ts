@@ -1,3 +1,5 @@
+import { copyWords, wordsOf } from "./words.ts";
+
 /** Ids of records have one length: `rec_` and 26 characters (ids.ts). */
 export const ID_BYTES = 30;
 
@@ -9,14 +11,18 @@ const SPARE_BYTES = 64 * 1024;
 
 /** Lines of a file as bytes, some thousands of them, and the ids that they were made for. Its memory is its own. */
 export class LinePiece {
-  #text = Buffer.allocUnsafeSlow(PIECE_BYTES);
+  #text: Buffer<ArrayBuffer>;
+  #words: DataView;
   #used = 0;
   #count = 0;
   /** In front the last id of the piece before, by which the first one here is in order or not. */
   readonly #ids = Buffer.alloc((LINES_AT_ONCE + 1) * ID_BYTES);
+  readonly #idWords = wordsOf(this.#ids);
 
-  /** @param before the piece before, if there is one */
-  constructor(before?: LinePiece) {
+  /** @param before the piece before, if there is one @param memory of a piece that nobody reads any more */
+  constructor(before?: LinePiece, memory?: ArrayBuffer) {
+    this.#text = memory ? Buffer.from(memory) : Buffer.allocUnsafeSlow(PIECE_BYTES);
+    this.#words = wordsOf(this.#text);
     if (before) before.#ids.copy(this.#ids, 0, before.#count * ID_BYTES, (before.#count + 1) * ID_BYTES);
   }
 
@@ -65,21 +71,26 @@ export class LinePiece {
       const larger = Buffer.allocUnsafeSlow(2 * needed);
       this.#text.copy(larger, 0, 0, this.#used);
       this.#text = larger;
+      this.#words = wordsOf(larger);
     }
     return this.#text;
   }
 
+  /** Of the memory that `room` gave. */
+  get words(): DataView {
+    return this.#words;
+  }
+
   /** A line was written into its room. @param end behind it @param from,at where its id is */
-  wrote(end: number, from: Uint8Array, at: number): void {
+  wrote(end: number, from: DataView, at: number): void {
     this.#used = end;
-    const [ids, to] = [this.#ids, ++this.#count * ID_BYTES];
-    for (let i = 0; i < ID_BYTES; i++) ids[to + i] = from[at + i]!;
+    copyWords(from, at, ID_BYTES, this.#idWords, ++this.#count * ID_BYTES);
   }
 
   /** @param line with its newline; its bytes, a character each @throws RangeError for what is no id */
   add(id: string, line: string): void {
     if (id.length !== ID_BYTES) throw new RangeError(`no id of a record: ${id}`);
     const text = this.room(line.length);
-    this.wrote(this.#used + text.write(line, this.#used, "latin1"), Buffer.from(id, "latin1"), 0);
+    this.wrote(this.#used + text.write(line, this.#used, "latin1"), wordsOf(Buffer.from(id, "latin1")), 0);
   }
 }

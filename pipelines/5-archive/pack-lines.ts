@@ -102,7 +102,7 @@ export class LineFiles {
 
   async #pack(): Promise<void> {
     const piece = this.#piece;
-    this.#piece = new LinePiece(piece);
+    this.#piece = new LinePiece(piece, this.#packing?.spare());
     this.#packing ??= new Packing(Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES);
     this.#told.add(piece.ids);
     await this.#packing.write(piece.text, true);

@@ -41,15 +41,20 @@ export class Packing {
     this.#ended.catch(() => undefined);
   }
 
-  /** @param text is the packing's own from now on @param isAlone see {@link Hashing} */
-  async write(text: Uint8Array, isAlone?: boolean): Promise<void> {
+  /** @param text is the packing's own from now on @param isLent see {@link Hashing} */
+  async write(text: Uint8Array, isLent?: boolean): Promise<void> {
     this.#bytes += text.length;
     const chunk = Buffer.from(text.buffer, text.byteOffset, text.length);
     // The frame has read it when this was called back, and only then may it go on to a thread.
     await new Promise<void>((done, failed) => {
       this.#frame.write(chunk, (error) => (error ? failed(error) : done()));
     });
-    await this.#hash.update(text, isAlone);
+    await this.#hash.update(text, isLent);
+  }
+
+  /** See {@link Hashing}. */
+  spare(): ArrayBuffer | undefined {
+    return this.#hash.spare();
   }
 
   async end(): Promise<PackedFile> {

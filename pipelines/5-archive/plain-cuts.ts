@@ -2,7 +2,6 @@ import { CUT } from "./probe-records.ts";
 
 const bytes = (text: string): Uint8Array => Buffer.from(text, "latin1");
 const [NULL, LATENCY, BLOCK, MINUTE, CLOSE] = ["null", ',"latency_ms":', '{"block":', ',"minute":', "}"].map(bytes);
-const SHA_BYTES = 64;
 const [ZERO, NINE, POINT] = [0x30, 0x39, 0x2e];
 const [LETTER_A, LETTER_F] = [0x61, 0x66];
 /** A number of fifteen digits at most is its own shortest print. */
@@ -10,28 +9,20 @@ const MOST_WHOLE = 9;
 const MOST_DECIMALS = 6;
 const NOT = -1;
 
-/** What is cut out of the texts of one endpoint. */
-export interface Cutting {
-  /** Probes of MCP tools have two measured times, one behind the other. */
-  isTool: boolean;
-  hasSha: boolean;
-}
-
 /**
- * Are the cuts of a record plainly what they were taken for: numbers that RFC 8785 prints as they stand there, a slot of
- * two digits' rows, and a hash where there is one? Whatever is not goes the long way.
- * @param at of what was measured @param end of the record
+ * Are the times of a record plainly what they were taken for: numbers that RFC 8785 prints as they stand there, and then a
+ * slot of two rows of digits? Whatever is not goes the long way.
+ * @param at of what was measured @param end of the slot
+ * @param isTool probes of MCP tools have two measured times, one behind the other
  * @returns the end of what was measured, or -1
  */
-export function plainEnd(record: Uint8Array, at: number, end: number, { isTool, hasSha }: Cutting): number {
+export function plainEnd(record: Uint8Array, at: number, end: number, isTool: boolean): number {
   let measured = numberEnd(record, at);
   if (isTool) measured = numberEnd(record, after(record, measured, LATENCY!));
   if (measured === NOT || record[measured] !== CUT) return NOT;
   const block = digitsEnd(record, after(record, measured + 1, BLOCK!));
   const slot = after(record, digitsEnd(record, after(record, block, MINUTE!)), CLOSE!);
-  if (slot === NOT || record[slot] !== CUT) return NOT;
-  const sha = slot + 1;
-  return end - sha === (hasSha ? SHA_BYTES : 0) && isHex(record, sha, end) ? measured : NOT;
+  return slot === end ? measured : NOT;
 }
 
 /** Behind this text, when it stands here. */
@@ -61,7 +52,8 @@ function numberEnd(record: Uint8Array, at: number): number {
   return end === NOT || end - whole - 1 > MOST_DECIMALS || record[end - 1] === ZERO ? NOT : end;
 }
 
-function isHex(record: Uint8Array, at: number, end: number): boolean {
+/** A hash, or a part of one? */
+export function isHex(record: Uint8Array, at: number, end: number): boolean {
   for (let i = at; i < end; i++) {
     const byte = record[i]!;
     if (!isDigit(byte) && (byte < LETTER_A || byte > LETTER_F)) return false;

@@ -54,8 +54,8 @@ interface Stretch {
  * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
  * aside what it gathers: a quarter of the memory that it may have is room enough where every body is one of its own kind.
  */
-const ROWS_AT_ONCE = 524_288;
-const BYTES_AT_ONCE = 256 * 1024 * 1024;
+const ROWS_AT_ONCE = 1_048_576;
+const BYTES_AT_ONCE = 512 * 1024 * 1024;
 const SHARE_OF_MEMORY = 4;
 
 /** Files over what `archive_source` names. */

@@ -1,5 +1,6 @@
 import { ArchiveUnproven } from "./errors.ts";
 import { ID_BYTES } from "./line-piece.ts";
+import { wordsOf } from "./words.ts";
 
 /** Where something was cut out, and between what was cut; no JSON text holds it (sql/64_archive_shapes). */
 export const CUT = 0x1f;
@@ -27,6 +28,8 @@ const MOST_KEYED = 2 ** 13;
 /** All records of one endpoint in the engine's own bytes: no string is made of any. */
 export class ProbeRecords {
   readonly bytes: Buffer;
+  /** Of the same bytes. */
+  readonly words: DataView;
   /** By number of the record: where it begins, where it ends, and the number of its group. */
   readonly starts: Uint32Array;
   readonly ends: Uint32Array;
@@ -38,6 +41,7 @@ export class ProbeRecords {
     const [only, ...more] = own.map(({ records }) => records);
     const { buffer, byteOffset, length } = only!;
     this.bytes = more.length > 0 ? Buffer.concat([only!, ...more]) : Buffer.from(buffer, byteOffset, length);
+    this.words = wordsOf(this.bytes);
     [this.starts, this.ends, this.group] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
     let [n, from, upto] = [0, 0, 0];
     for (const [g, { cap, count, records }] of own.entries()) {

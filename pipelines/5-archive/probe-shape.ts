@@ -1,8 +1,9 @@
 import { randomBytes, randomInt } from "node:crypto";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
-import { plainEnd } from "./plain-cuts.ts";
+import { isHex, plainEnd } from "./plain-cuts.ts";
 import { probeLine } from "./probe-line.ts";
 import { CUT, MEASURED_AT, type ProbeRecords, TIME_AT, TIME_BYTES } from "./probe-records.ts";
+import { copyWords, sameWords, wordsOf } from "./words.ts";
 
 const CUT_TEXT = String.fromCharCode(CUT);
 const SHA_BYTES = 64;
@@ -23,6 +24,7 @@ const MARK = {
 interface Template {
   head: Uint8Array;
   tail: Uint8Array;
+  tailWords: DataView;
   time: number;
   id: number;
   sha: number;
@@ -49,28 +51,37 @@ export class ProbeShape {
 
   /** Write the line of a record of this shape. */
   write(records: ProbeRecords, n: number, into: LinePiece): void {
-    const { bytes } = records;
+    const { bytes, words } = records;
     const [start, end] = [records.starts[n]!, records.ends[n]!];
     const from = start + MEASURED_AT;
     const made = this.#template;
-    const upto = made === null ? -1 : plainEnd(bytes, from, end, this);
+    const upto = made === null ? -1 : this.#plainEnd(records, from, end, made);
     if (made === null || upto < 0) {
       into.add(bytes.toString("latin1", start, start + ID_BYTES), this.#alone(records.text(n)));
       return;
     }
     const { head, tail } = made;
-    const measured = upto - from;
-    const text = into.room(head.length + measured + tail.length);
-    let at = into.used;
+    const text = into.room(head.length + (upto - from) + tail.length);
+    const at = into.used;
     text.set(head, at);
-    at += head.length;
-    copy(bytes, from, measured, text, at);
-    at += measured;
-    text.set(tail, at);
-    copy(bytes, start + TIME_AT, TIME_BYTES, text, at + made.time);
-    copy(bytes, start, ID_BYTES, text, at + made.id);
-    if (this.hasSha) copy(bytes, end - SHA_BYTES, SHA_BYTES, text, at + made.sha);
-    into.wrote(at + tail.length, bytes, start);
+    const tailAt = at + head.length + upto - from;
+    for (let i = from; i < upto; i++) text[tailAt - upto + i] = bytes[i]!;
+    text.set(tail, tailAt);
+    copyWords(words, start + TIME_AT, TIME_BYTES, into.words, tailAt + made.time);
+    copyWords(words, start, ID_BYTES, into.words, tailAt + made.id);
+    into.wrote(tailAt + tail.length, words, start);
+  }
+
+  /** The end of what was measured when all cuts are plainly what they should be, or -1; the tail has its hash then. */
+  #plainEnd({ bytes, words }: ProbeRecords, from: number, end: number, { sha, tailWords }: Template): number {
+    const shaAt = end - (this.hasSha ? SHA_BYTES : 0);
+    if (shaAt <= from || bytes[shaAt - 1] !== CUT) return -1;
+    // It is that of the record before, more often than not.
+    if (this.hasSha && !sameWords(words, shaAt, SHA_BYTES, tailWords, sha)) {
+      if (!isHex(bytes, shaAt, end)) return -1;
+      copyWords(words, shaAt, SHA_BYTES, tailWords, sha);
+    }
+    return plainEnd(bytes, from, shaAt - 1, this.isTool);
   }
 
   #alone(record: string): string {
@@ -98,7 +109,8 @@ export class ProbeShape {
     const [measuredAt, timeAt, idAt] = [measured, new Date(t).toISOString(), id].map((mark) => line.indexOf(mark));
     const tailAt = measuredAt! + measured.length;
     const places = { time: timeAt! - tailAt, id: idAt! - tailAt, sha: this.hasSha ? line.indexOf(sha) - tailAt : 0 };
-    return { head: line.subarray(0, measuredAt), tail: line.subarray(tailAt), ...places };
+    const tail = line.subarray(tailAt);
+    return { head: line.subarray(0, measuredAt), tail, tailWords: wordsOf(tail), ...places };
   }
 }
 
@@ -119,8 +131,3 @@ function parsed(body: string): Marked | null {
 }
 
 const bytesOf = (text: string): Buffer => Buffer.from(text);
-
-/** Some dozen bytes: a call of the engine's own copy takes longer. */
-function copy(from: Uint8Array, at: number, bytes: number, to: Uint8Array, place: number): void {
-  for (let i = 0; i < bytes; i++) to[place + i] = from[at + i]!;
-}

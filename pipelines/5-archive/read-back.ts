@@ -75,9 +75,3 @@ export async function loadIds(tx: Statements, path: string): Promise<void> {
   await tx.run("SET VARIABLE archive_path = $path", { path });
   await tx.run(sql("66_archive_read"));
 }
-
-/** Ids that were kept when a file was made into `archive_ids`. */
-export async function keptIds(tx: Statements, path: string): Promise<void> {
-  await tx.run("SET VARIABLE archive_path = $path", { path });
-  await tx.run(sql("66_archive_kept"));
-}

@@ -7,7 +7,7 @@ import type { ArchiveFold } from "../4-publish/archive-fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveMismatch } from "./errors.ts";
-import { keptIds, loadIds, readNamed } from "./read-back.ts";
+import { loadIds, readNamed } from "./read-back.ts";
 import { PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
 
 export interface SettleParts {
@@ -78,7 +78,8 @@ async function follow(
   return withIds(parts, leaf, kept, async (tx, { type, topic }, day) => {
     const what = { arc_id: id, topic, shift: 6 - Math.log2(parts.partitions) };
     await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
-    await tx.run(sql("67_archive_owed"));
+    await tx.run(sql("67_archive_parts"));
+    await tx.run(sql(kept.has(id) ? "67_archive_kept" : "67_archive_owed"));
     await tx.run(sql("67_archive_here"));
     const found = await tx.all<Found>(sql("67_archive_found"), { type });
     for (const { part, owed, here, waiting } of isReplaced || mayDiffer ? [] : found) {
@@ -119,7 +120,8 @@ async function withIds<T>(
   const text = ids === undefined ? await readNamed(publicStore, lake, leaf) : null;
   try {
     return await lake.transaction(async (tx) => {
-      await (text === null ? keptIds(tx, ids!) : loadIds(tx, text));
+      if (text !== null) await loadIds(tx, text);
+      else await tx.run("SET VARIABLE archive_path = $ids", { ids: ids! });
       await tx.run("SET VARIABLE archive_type = $type", { type: probes.type });
       await tx.run("SET VARIABLE archive_day = $day", { day });
       return work(tx, probes, day);

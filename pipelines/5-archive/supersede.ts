@@ -119,7 +119,7 @@ async function readSegments(
     if (ref.first >= wanted.next) continue;
     const segment = workPath(lake);
     await writeFile(segment, await chain.readSegment(ref));
-    await tx.run(sql("63_archive_segment"), { segment, ...wanted });
+    await tx.run(sql("63_archive_segment"), { segment, part: place.partition, ...wanted });
     await rm(segment, { force: true });
   }
 }
