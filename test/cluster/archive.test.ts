@@ -66,7 +66,8 @@ async function member(): Promise<Ownership> {
   const one = await joinGroup({ brokers: kafka.brokers, prefix: "archive" }, "owners", {
     logger,
     partitions: PARTITIONS,
-    sessionMs: 30_000,
+    // Longer than any stall of this process, which does the work of both.
+    sessionMs: 60_000,
   });
   members.push(one);
   return one;

@@ -91,7 +91,7 @@ async function prepared(kafka: Kafka, prefix: string, create: CreateLog | undefi
   await admin.connect();
   try {
     if (create) await createTopics(admin, prefix, create);
-    return await checkTopics(admin, prefix);
+    return await checkTopics(admin, prefix, !!create);
   } finally {
     await admin.disconnect();
   }

@@ -92,14 +92,23 @@ async function led(admin: Admin, names: string[]): Promise<void> {
   }
 }
 
+/** Those of the names that no broker told. What was just made is looked for again: any broker may be asked, and not each knows. */
+async function missingOf(admin: Admin, names: readonly string[], made: boolean): Promise<string[]> {
+  for (let n = 1; ; n++) {
+    const known = await listed(admin);
+    const missing = names.filter((name) => !known.has(name));
+    if (missing.length === 0 || !made || n === LED_TRIES) return missing;
+    await systemClock.sleep(LED_PAUSE_MS);
+  }
+}
+
 /**
  * Partitions of the log, when its topics are there as they have to be.
- * @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records or has other partitions
+ * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records or has other partitions
  */
-export async function checkTopics(admin: Admin, prefix: string): Promise<number> {
+export async function checkTopics(admin: Admin, prefix: string, made = false): Promise<number> {
   const names = [identityTopic(prefix), ...TOPICS.map((topic) => topicOf(prefix, topic))];
-  const known = await listed(admin);
-  const missing = names.filter((name) => !known.has(name));
+  const missing = await missingOf(admin, names, made);
   if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
   const { topics } = await admin.fetchTopicMetadata({ topics: names });
   const counts = new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
