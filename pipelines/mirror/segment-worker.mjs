@@ -17,8 +17,8 @@ const WIDTH = 256;
 const LEAVES = WIDTH * WIDTH;
 const HASH = 32;
 const LF = 0x0a;
-/** Room for a packed bundle in one piece. */
-const PACKED_BYTES = 128 * 1024;
+/** Room for a packed bundle in one piece, and so little that it is not fetched from the system and given back for each. */
+const PACKED_BYTES = 96 * 1024;
 
 /** Calls `onLine(window, start, end)` for every line; the byte before `start` is the 0 that RFC 6962 puts before a leaf. */
 function eachLine(packed, maxLine, onLine) {
