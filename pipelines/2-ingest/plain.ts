@@ -4,7 +4,7 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { ENVELOPE_VERSION } from "../record/envelope.ts";
 import { isId } from "../record/ids.ts";
-import { isQuickBody } from "./quick.ts";
+import { isQuickBody, isShaped, learnShape } from "./quick.ts";
 import type { Row } from "./segment.ts";
 
 const utf8 = new TextDecoder("utf-8");
@@ -18,14 +18,24 @@ export function textOf(bytes: Uint8Array): string {
 
 const BODY = '{"body":';
 const CAP = ',"cap":"';
+const EVENT_ID = ',"event_id":"';
+const KEY = '","key":"';
+const OBSERVED_AT = '","observed_at":"';
+const PRODUCER = '","producer":"';
+const FIXED_CHARS = EVENT_ID.length + KEY.length + OBSERVED_AT.length;
+const QUOTE = 34;
+const ZERO = 48;
 /** Characters of `,"cap":"cap_..."` and of a time. */
 const CAP_CHARS = CAP.length + 31;
 const TIME_CHARS = 24;
 /** A moment of the first 28 days of a month: needs no calendar. */
 export const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
-/** Texts that need no escape in JSON. */
-const PLAIN_KEY = /^[^"\\\p{Cc}]{1,512}$/u;
-const PLAIN_END = /^","producer":"([^"\\\p{Cc}]{0,120})","type":"([a-z._]{1,40})","v":(\d{1,9})\}$/u;
+/**
+ * Texts that need no escape in JSON. Half of a character has become a mark in the text, and only the bytes can tell it
+ * from a mark that was written: neither is plain.
+ */
+const PLAIN_KEY = /^[^"\\\p{Cc}\ufffd]{1,512}$/u;
+const PLAIN_END = /^","producer":"([^"\\\p{Cc}\ufffd]{0,120})","type":"([a-z._]{1,40})","v":(\d{1,9})\}$/u;
 /** Where other readers may read something else: a number with an exponent or hundreds of digits. */
 const ODD_NUMBER = /[\s:,[]-?(?:[\d.]+[eE]|[\d.]{300})/;
 
@@ -38,39 +48,60 @@ const ODD_NUMBER = /[\s:,[]-?(?:[\d.]+[eE]|[\d.]{300})/;
  */
 export function plainRow(record: LogRecord, text: string): Row | null {
   const { eventId, key, value } = record;
-  if (!text.startsWith(BODY) || !isId("rec", eventId) || !(isId("cap", key) || PLAIN_KEY.test(key))) return null;
-  const named = `,"event_id":"${eventId}","key":"${key}","observed_at":"`;
-  const at = text.lastIndexOf(named);
-  if (at < 0) return null;
-  const timeAt = at + named.length;
-  const time = text.slice(timeAt, timeAt + TIME_CHARS);
+  const isCapKey = isId("cap", key);
+  if (!text.startsWith(BODY) || !isId("rec", eventId) || !(isCapKey || PLAIN_KEY.test(key))) return null;
+  // No text of the tail holds a quote, so this is where it begins, or it has another form.
+  const tailAt = text.lastIndexOf(PRODUCER);
+  const timeAt = tailAt - TIME_CHARS;
+  const at = timeAt - FIXED_CHARS - eventId.length - key.length;
+  if (at < BODY.length || !isNamed(record, text, at)) return null;
+  const time = text.slice(timeAt, tailAt);
   if (!PLAIN_TIME.test(time)) return null;
-  const tail = tailOf(text.slice(timeAt + TIME_CHARS));
+  const tail = tailOf(text, tailAt);
   if (tail === null || TOPIC_OF[tail.type] !== record.topic) return null;
-  const end = bodyEnd(text, at);
-  const body = text.slice(BODY.length, end);
-  if (end < 0 || !isPlain(body, text) || !isBody(tail.type, body)) return null;
+  const end = bodyEnd(text, at, isCapKey ? key : null);
+  if (end < 0) return null;
+  if (!isShaped(tail.type, text, BODY.length, end) && !isPlainBody(tail.type, text.slice(BODY.length, end)))
+    return null;
   return {
     offset: record.offset,
     eventId,
     type: tail.type,
     key,
     cap: end === at ? null : capIn(text, end + CAP.length, key),
-    observedMs: Date.parse(time),
+    observedMs: momentOf(time),
     producer: tail.producer,
     v: ENVELOPE_VERSION,
     appendedMs: record.appendedAt.getTime(),
     // Each character is one byte only where all of them are ASCII: a mark in the place of bytes was refused.
-    body: text.length === value.length ? value.subarray(BODY.length, end) : Buffer.from(body),
+    body: text.length === value.length ? value.subarray(BODY.length, end) : Buffer.from(text.slice(BODY.length, end)),
     extra: null,
   };
 }
 
-/** Where the body ends: before `cap` where the record has one; -1 when that is none. */
-function bodyEnd(text: string, at: number): number {
+/** Does the text say at this place which record it is, under which key? */
+function isNamed({ eventId, key }: LogRecord, text: string, at: number): boolean {
+  const idAt = at + EVENT_ID.length;
+  const keyAt = idAt + eventId.length + KEY.length;
+  return (
+    text.startsWith(EVENT_ID, at) &&
+    text.startsWith(eventId, idAt) &&
+    text.startsWith(KEY, keyAt - KEY.length) &&
+    text.startsWith(key, keyAt) &&
+    text.startsWith(OBSERVED_AT, keyAt + key.length)
+  );
+}
+
+/**
+ * Where the body ends: before `cap` where the record has one; -1 when that is none.
+ * @param known a cap that the record is likely to have
+ */
+function bodyEnd(text: string, at: number, known: string | null): number {
   const capAt = at - CAP_CHARS;
-  if (text.charCodeAt(at - 1) !== 34) return at;
-  return text.startsWith(CAP, capAt) && isId("cap", text.slice(capAt + CAP.length, at - 1)) ? capAt : -1;
+  if (text.charCodeAt(at - 1) !== QUOTE) return at;
+  if (!text.startsWith(CAP, capAt)) return -1;
+  if (known !== null && text.startsWith(known, capAt + CAP.length)) return capAt;
+  return isId("cap", text.slice(capAt + CAP.length, at - 1)) ? capAt : -1;
 }
 
 /** The cap that stands there. Where it is the key as well it is the same text in memory: whatever asks for both does so once. */
@@ -78,6 +109,22 @@ const capIn = (text: string, at: number, key: string): string =>
   key.length === CAP_CHARS - CAP.length - 1 && text.startsWith(key, at)
     ? key
     : text.slice(at, at + CAP_CHARS - CAP.length - 1);
+
+const DAY_CHARS = 10;
+let lastDay = "";
+let lastDayMs = 0;
+
+/** Ms of a plain time. Records of one day come together, so the calendar is asked once for many. */
+function momentOf(time: string): number {
+  if (!time.startsWith(lastDay) || lastDay === "") {
+    lastDay = time.slice(0, DAY_CHARS);
+    lastDayMs = Date.parse(lastDay);
+  }
+  const ms = 10 * twoDigits(time, 20) + time.charCodeAt(22) - ZERO;
+  return lastDayMs + 3_600_000 * twoDigits(time, 11) + 60_000 * twoDigits(time, 14) + 1_000 * twoDigits(time, 17) + ms;
+}
+
+const twoDigits = (text: string, at: number): number => 10 * text.charCodeAt(at) + text.charCodeAt(at + 1) - 11 * ZERO;
 
 type Type = keyof typeof TOPIC_OF;
 interface Tail {
@@ -87,9 +134,18 @@ interface Tail {
 /** Few producers write few types, so ends repeat; a bound keeps strangers from filling the memory. */
 const MAX_ENDS = 256;
 const tails = new Map<string, Tail | null>();
+let lastEnd = "";
+let lastTail: Tail | null = null;
 
-/** What a known or a plain end of a record says, or null. */
-function tailOf(end: string): Tail | null {
+/** What a known or a plain end of a record says, or null. Most say what the one before them did. */
+function tailOf(text: string, at: number): Tail | null {
+  if (text.length - at === lastEnd.length && text.startsWith(lastEnd, at)) return lastTail;
+  lastEnd = text.slice(at);
+  lastTail = knownTail(lastEnd);
+  return lastTail;
+}
+
+function knownTail(end: string): Tail | null {
   const known = tails.get(end);
   if (known !== undefined) return known;
   const [, producer, type, v] = PLAIN_END.exec(end) ?? [];
@@ -110,21 +166,25 @@ function hasFewOpeners(text: string): boolean {
 }
 
 /**
- * Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
- * Escapes and odd numbers are read one way here and another way there. Space around the body is not the body's.
+ * Escapes and odd numbers are read one way here and another way there. Space around the body is not the body's. What
+ * lies around it is plain by its form.
  */
-const isPlain = (body: string, text: string): boolean =>
+const isPlain = (body: string): boolean =>
   body.startsWith("{") &&
   body.endsWith("}") &&
-  !text.includes("\\") &&
-  !text.includes("\ufffd") &&
+  !body.includes("\\") &&
+  !body.includes("\ufffd") &&
   !body.includes("__proto__") &&
   !ODD_NUMBER.test(body) &&
   hasFewOpeners(body);
 
-function isBody(type: Type, text: string): boolean {
+function isPlainBody(type: Type, text: string): boolean {
+  if (!isPlain(text)) return false;
   try {
-    return isQuickBody(type, JSON.parse(text));
+    const body: unknown = JSON.parse(text);
+    if (!isQuickBody(type, body)) return false;
+    learnShape(type, body);
+    return true;
   } catch {
     return false;
   }

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { BODIES, type RecordType } from "../record/bodies.ts";
 import { ENVELOPE_VERSION, type Envelope } from "../record/envelope.ts";
 import { isId } from "../record/ids.ts";
+import { BodyShapes, type Schema } from "./body-shape.ts";
 
 /** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
 export type Quick = (value: unknown) => boolean;
@@ -24,10 +25,15 @@ const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, vali
  * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
  */
 export function compileQuick(schema: z.ZodType): Quick | null {
+  const json = translated(schema);
+  return json && (compiler.compile(json) as Quick);
+}
+
+/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
+export function translated(schema: z.ZodType): Schema | null {
   let whole = true;
-  let json: unknown;
   try {
-    json = z.toJSONSchema(schema, {
+    const json = z.toJSONSchema(schema, {
       override: ({ zodSchema, jsonSchema }) => {
         const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
         if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
@@ -36,22 +42,28 @@ export function compileQuick(schema: z.ZodType): Quick | null {
         if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
       },
     });
+    return whole ? (json as Schema) : null;
   } catch {
     // A transform, a date, a bigint: nothing that JSON Schema has a word for.
     return null;
   }
-  return whole ? (compiler.compile(json as object) as Quick) : null;
 }
 
-const compiled = new Map<string, Quick | null>();
+/** What judges bodies of one type quickly. */
+interface Judge {
+  quick: Quick;
+  shapes: BodyShapes;
+}
+const judges = new Map<string, Judge | null>();
 
 /** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
-function quickOf(type: string): Quick | null {
-  const known = compiled.get(type);
+function judgeOf(type: string): Judge | null {
+  const known = judges.get(type);
   if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
-  const quick = compileQuick(BODIES[type as RecordType]);
-  compiled.set(type, quick);
-  return quick;
+  const json = translated(BODIES[type as RecordType]);
+  const judge = json && { quick: compiler.compile(json) as Quick, shapes: new BodyShapes(json) };
+  judges.set(type, judge);
+  return judge;
 }
 
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;
@@ -80,7 +92,14 @@ export function isQuickEnvelope(value: unknown): value is Envelope<RecordType> {
 }
 
 /** Is this parsed value a body that the type's schema takes as it is? False decides nothing, as above. */
-export const isQuickBody = (type: string, body: unknown): boolean => quickOf(type)?.(body) === true;
+export const isQuickBody = (type: string, body: unknown): boolean => judgeOf(type)?.quick(body) === true;
 
 /** Is there a compiled schema for bodies of this type? */
-export const isQuickType = (type: string): boolean => quickOf(type) !== null;
+export const isQuickType = (type: string): boolean => judgeOf(type) !== null;
+
+/** Has the text from `from` to `end` the shape of a body of this type that was judged before, and is so judged again? */
+export const isShaped = (type: string, text: string, from: number, end: number): boolean =>
+  judgeOf(type)?.shapes.fits(text, from, end) === true;
+
+/** The shape of a body that {@link isQuickBody} took, for those that come after it. */
+export const learnShape = (type: string, body: unknown): void => judgeOf(type)?.shapes.missed(body);

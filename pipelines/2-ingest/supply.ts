@@ -80,6 +80,8 @@ export class Supply {
     } finally {
       this.#isStopped = true;
       this.#changed();
+      for (const { dead } of this.#threads)
+        if (dead) this.logger.warn({ err: dead }, "a thread that judges records died: the pass went on without it");
       await Promise.all(this.#threads.map((thread) => thread.stop()));
     }
   }

@@ -14,7 +14,7 @@ import { createKafka } from "../../infra/log/kafka/client.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { createLogger, createMetrics, type Metrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRow } from "../../pipelines/2-ingest/row.ts";
@@ -34,7 +34,7 @@ const PREFIX = "bench";
 const logger = createLogger("warn");
 
 /** Prints the rows a second of one way, and what the process that goes it spends on a row. */
-async function said(what: string, work: () => Promise<Cost>): Promise<Cost> {
+async function said<T extends Cost>(what: string, work: () => Promise<T>): Promise<T> {
   const cost = await work();
   const speed = Math.round(ROWS / cost.wall).toLocaleString("en");
   const own = ((cost.cpu * 1e6) / ROWS).toFixed(2);
@@ -43,8 +43,8 @@ async function said(what: string, work: () => Promise<Cost>): Promise<Cost> {
 }
 
 /** Our speed as a part of theirs: above 1 is quicker. On a busy machine the CPU of a row says more than the wall. */
-const speedOf = (ours: Cost, theirs: Cost): string =>
-  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU`;
+const speedOf = (ours: Cost & { threads: string }, theirs: Cost): string =>
+  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU (${ours.threads})`;
 
 async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
@@ -94,10 +94,18 @@ async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => 
   }
 }
 
-async function ingested(log: Log, dir: string): Promise<Cost> {
+/** Threads that judged in the pass that these are the metrics of, beside the one that fetches and commits. */
+async function judging(metrics: Metrics): Promise<string> {
+  const text = await metrics.text();
+  const of = (name: string) => new RegExp(`^touchstone_ingest_${name} (\\d+)$`, "m").exec(text)?.[1] ?? "0";
+  return `${of("judging_threads")} judging threads made ${of("batches_judged_on_threads_total")} batches`;
+}
+
+async function ingested(log: Log, dir: string): Promise<Cost & { threads: string }> {
   const privateStore = await openDirectoryStore(join(dir, "private"));
   const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
-  const parts = { log, privateStore, lake, clock: systemClock, logger, metrics: createMetrics() };
+  const metrics = createMetrics();
+  const parts = { log, privateStore, lake, clock: systemClock, logger, metrics };
   let rows = 0;
   const cost = await timed(async () => {
     ({ rows } = await createIngest(parts).pass());
@@ -105,7 +113,7 @@ async function ingested(log: Log, dir: string): Promise<Cost> {
   await lake.close();
   await privateStore.close();
   if (rows !== ROWS) throw new Error(`ingest: ${rows} rows instead of ${ROWS}`);
-  return cost;
+  return { ...cost, threads: await judging(metrics) };
 }
 
 async function compare(broker: string, dir: string): Promise<void> {

@@ -3,8 +3,10 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { LogRecord } from "../../../infra/log/log.ts";
+import { shapeOf } from "../../../pipelines/2-ingest/body-shape.ts";
+import { scanMember } from "../../../pipelines/2-ingest/json-text.ts";
 import { plainRow, textOf as textOfBytes } from "../../../pipelines/2-ingest/plain.ts";
-import { compileQuick, isQuickEnvelope, isQuickType } from "../../../pipelines/2-ingest/quick.ts";
+import { compileQuick, isQuickEnvelope, isQuickType, translated } from "../../../pipelines/2-ingest/quick.ts";
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
 import type { Row } from "../../../pipelines/2-ingest/segment.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
@@ -122,6 +124,101 @@ describe("the quick verdict", () => {
     ])
       expect(compileQuick(schema)).toBeNull();
     expect(compileQuick(z.looseObject({ name }))?.({ name: "x" })).toBe(true);
+  });
+});
+
+describe("the shape of a body", () => {
+  const judged = texts.map((text) => {
+    const envelope = JSON.parse(text) as Envelope;
+    const body = canonicalText(envelope.body);
+    return { envelope, body, shape: shapeOf(translated(BODIES[envelope.type])!, JSON.parse(body)) };
+  });
+  const isWhole = (shape: RegExp, text: string): boolean => {
+    shape.lastIndex = 0;
+    return shape.test(text) && shape.lastIndex === text.length;
+  };
+
+  test("is found for every record that we write, and fits the record itself", () => {
+    for (const { body, shape } of judged) expect(shape && isWhole(shape, body), body).toBe(true);
+  });
+
+  test("fits nothing that zod does not take as it is, whatever member or character is changed", () => {
+    const places = judged.flatMap((one) => pathsOf(JSON.parse(one.body)).map((path) => ({ ...one, path })));
+    const near = fc.oneof(
+      fc.constantFrom<unknown>(null, true, false, 0, 1, -1, 0.5, 35, 36, 359, 360, 1e15, 999_999_999_999_999, "", "x"),
+      fc.constantFrom("0.020000", "1.2", "2026-11-10T02:00:00.000Z", "ab".repeat(32), "AB".repeat(32), "1".repeat(78)),
+      fc.integer({ min: 58, max: 62 }).map((n) => "x".repeat(n)),
+      odd,
+    );
+    const edit = fc.record({
+      piece: fc.constantFrom("", "0", "1", "9", "-", ".", "e5", '"', "\\", ",", "{", "}", "]", " ", "é", "null", ":"),
+      at: fc.nat(),
+      cut: fc.nat({ max: 2 }),
+    });
+    const mutated = fc.oneof(
+      fc.tuple(fc.constantFrom(...places), near).map(([{ path, ...one }, value]) => {
+        return { ...one, changed: JSON.stringify(put(JSON.parse(one.body), path, () => value)) ?? "null" };
+      }),
+      fc.tuple(fc.constantFrom(...judged), edit).map(([one, { piece, at, cut }]) => {
+        const from = at % one.body.length;
+        return { ...one, changed: one.body.slice(0, from) + piece + one.body.slice(from + cut) };
+      }),
+    );
+    let fitting = 0;
+    fc.assert(
+      fc.property(mutated, ({ envelope, body, shape, changed }) => {
+        if (!isWhole(shape!, changed)) return;
+        if (changed !== body) fitting++;
+        const read = zodSays(JSON.stringify({ ...envelope, body: 0 }).replace('"body":0', () => `"body":${changed}`));
+        if (!read.ok) throw new Error(`${changed}: ${read.reason}`);
+        expect(read.envelope.body).toEqual(JSON.parse(changed));
+        expect(scanMember(`{"body":${changed}}`, "body")).toMatchObject({ text: changed, odd: false });
+      }),
+      { numRuns: 6_000 },
+    );
+    expect(fitting).toBeGreaterThan(300);
+  });
+
+  test.each([
+    [
+      z.looseObject({ n: z.int().min(0).max(359) }),
+      "n",
+      ["0", "9", "10", "99", "100", "299", "350", "359"],
+      ["360", "400", "00", "-0", "1.5"],
+    ],
+    [z.looseObject({ n: z.int().min(0).max(36) }), "n", ["0", "7", "36"], ["37", "40", "036"]],
+    [z.looseObject({ n: z.int().min(0).max(5) }), "n", ["0", "5"], ["6", "-1"]],
+    [z.looseObject({ n: z.number().min(0).max(1) }), "n", ["0", "1", "0.25"], ["1.5", "-0.5", "2", "0.1e1"]],
+    [z.looseObject({ n: z.number().gt(0).max(1) }), "n", ["1", "0.5", "0.000001"], ["0", "0.0", "-0.5", "1.1", "1e-3"]],
+    [z.looseObject({ n: z.int().min(1).max(1_000_000) }), "n", ["1", "10", "999999", "1000000"], ["0", "1000001"]],
+    [z.looseObject({ n: z.string().max(3) }), "n", ['""', '"abc"'], ['"abcd"', '"é"', '"\\n"', "null"]],
+    [
+      z.looseObject({
+        n: z
+          .string()
+          .regex(/^a{2}$/)
+          .nullable(),
+      }),
+      "n",
+      ['"aa"', "null"],
+      ['"aaa"', '"a"'],
+    ],
+  ])("keeps to the bounds of its members: %#", (schema, name, fits, not) => {
+    const shape = shapeOf(translated(schema)!, { [name]: null })!;
+    for (const text of fits) expect(isWhole(shape, `{"${name}":${text}}`), text).toBe(true);
+    for (const text of not) expect(isWhole(shape, `{"${name}":${text}}`), text).toBe(false);
+  });
+
+  test("is not made where its members do not stand each for itself, or a text may reach over its end", () => {
+    const none = (schema: z.ZodType, value: unknown) => expect(shapeOf(translated(schema)!, value)).toBeNull();
+    none(z.looseObject({ n: z.string().regex(/^.*$/) }), { n: "x" });
+    none(z.looseObject({ n: z.string().regex(/^a|b$/) }), { n: "a" });
+    none(z.looseObject({ n: z.string().regex(/a/) }), { n: "a" });
+    none(z.looseObject({ n: z.number().gt(3) }), { n: 1 });
+    none(z.strictObject({ n: z.string() }), { n: "x", more: 1 });
+    none(z.looseObject({ n: z.string() }), { more: 1 });
+    none(z.looseObject({ n: z.array(z.string()).max(1) }), { n: ["a", "b"] });
+    none(z.looseObject({}), { é: 1 });
   });
 });
 
