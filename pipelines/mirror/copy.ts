@@ -19,7 +19,7 @@ export interface Tally {
  * before the commit. What was put may not be in sight before that.
  */
 export class Exposed {
-  /** @param empty no run was here before: nothing is looked for, and what is there all the same is replaced or kept by `put` */
+  /** @param empty there was no object when the run began: none is looked for; what comes there meanwhile is judged by `put` */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,

@@ -68,7 +68,9 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   refuseStale(head, clock, options.maxAgeSeconds);
   const seen = [known?.head, pending].filter((one): one is Head => !!one);
   for (const one of seen) await refuseOlder(head, one, state);
-  const run = new Run(options, state, trusted, owed.index ?? trusted?.index ?? null, owed, !known && !pending);
+  // A folder may also have been filled by other means than a mirror.
+  const empty = !known && !pending && (await publicStore.list("", { limit: 1 })).length === 0;
+  const run = new Run(options, state, trusted, owed.index ?? trusted?.index ?? null, owed, empty);
   if (trusted && trusted.head.size === head.size) return run.same(head, trusted);
   const tiles = await TileReader.open(head.size, head.root, tilesFrom(source));
   for (const one of seen) await refuseOther(head, one, tiles, state);

@@ -31,7 +31,7 @@ export class Run {
 
   /**
    * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is owed
-   * @param first no run was here before, not even one that was cut off
+   * @param empty the public folder has no object yet
    */
   constructor(
     private readonly options: MirrorOptions,
@@ -39,10 +39,10 @@ export class Run {
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
     owed: OwedList,
-    first: boolean,
+    empty: boolean,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), first);
+    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty);
     this.#source = new Prefetch(options.source, (key) => this.#exposed.has(key));
     this.#named = new NamedObjects(this.#source, this.#exposed, this.#tally, this.#parts, this.#threads);
     // A mirror that begins again from nothing finds in the tree all that it owes.

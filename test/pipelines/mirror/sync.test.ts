@@ -69,6 +69,17 @@ describe("a mirror", () => {
     expect(from.asked).not.toContain("keys/0.json");
   });
 
+  it("proves a folder that a plain copy filled, and fetches nothing of it again", async () => {
+    const own = await mirror();
+    for (const { key } of await record.store.list("")) {
+      await own.publicStore.create(key, (await record.store.get(key))!.bytes);
+    }
+    const from = source();
+    expect(await own.run(from, { keys: keysOf(record) })).toMatchObject({ result: "synced", size, fetched: 0 });
+    expect(await own.proven(record, true)).toBe(size);
+    expect(from.asked.filter((key) => !/^(?:checkpoint|tile\/\d)/.test(key))).toEqual([]);
+  });
+
   it("asks for one object when there is nothing new", async () => {
     const own = await mirror();
     await own.run(source(), { keys: keysOf(record) });
