@@ -225,8 +225,8 @@ describe("a thread that goes away", () => {
   const terminate = (worker: Worker) => void worker.terminate();
 
   test.each([
-    ...[0, 1, 2, 3, 4, 5, 6, 7, 9].map((n) => ["is told", n] as const),
-    ...[0, 1, 2, 5, 6].map((n) => ["tells", n] as const),
+    ...[0, 1, 3, 5, 6, 9].map((n) => ["is told", n] as const),
+    ...[0, 1, 5, 6].map((n) => ["tells", n] as const),
   ])("with what it %s, message %i: its records are judged here, each once", async (what, n) => {
     let killed = false;
     const threads = killing(what, n, (worker) => {
