@@ -63,7 +63,7 @@ test("a lake made from the chain of commits has the same rows", async () => {
   expect(await world.lake.all(rows)).toEqual(before);
 });
 
-test("a pass that is judged on threads writes the same segments, and the lake has the same rows", async () => {
+test("a pass that is judged on threads ends at the same positions, with the same rows in the lake", async () => {
   const dir = await mkdtemp(join(tmpdir(), "large-"));
   const store = await openDirectoryStore(join(dir, "private"));
   const lake = await openTestLake(join(dir, "lake.duckdb"));
