@@ -78,8 +78,8 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
     const key = archiveFileKey(subject, day, contentHash);
     await putPacked(publicStore, key, bytes);
     await step("put");
-    const packed = await readBack(publicStore, { key, contentHash, unpackedBytes, rows, told });
-    await step("read back");
+    const expected = { key, contentHash, unpackedBytes, rows, told };
+    const packed = await readBack(publicStore, expected, { onRead: () => step("read back") });
     await step("counted");
     const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
     await step("manifest put");

@@ -26,18 +26,20 @@ export interface Expected {
  * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length, lines
  * and the ids that they tell.
  * @param sink takes the text while it is not proven yet
+ * @param onRead when it is here and nothing is known of it
  * @returns the packed bytes
  * @throws ArchiveUnproven, and what the store throws
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
   { key, contentHash, unpackedBytes, rows, told }: Expected,
-  sink?: Writable,
+  { sink, onRead }: { sink?: Writable; onRead?: () => void | Promise<void> } = {},
 ): Promise<Uint8Array> {
   const ids = told === undefined ? undefined : new LineIds();
   const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}${told ? `, ids of ${told}` : ""}`;
   const object = await publicStore.get(key);
   if (!object) throw new ArchiveUnproven(key, want, "no object");
+  await onRead?.();
   let got: Unpacked;
   try {
     got = await unpack(object.bytes, unpackedBytes, { sink, ids });
@@ -61,7 +63,7 @@ export async function readNamed(
   const want = { key, contentHash: content_hash, unpackedBytes: unpacked_bytes, rows };
   const path = workPath(lake);
   try {
-    const got = sha256hex(await readBack(publicStore, want, createWriteStream(path)));
+    const got = sha256hex(await readBack(publicStore, want, { sink: createWriteStream(path) }));
     if (got !== sha256) throw new ArchiveUnproven(key, `packed ${sha256}`, got);
     return path;
   } catch (error) {

@@ -101,7 +101,7 @@ try {
     wall: names.reduce((sum, name) => sum + (steps.get(name) ?? 0) / 1000, 0),
     cpu: Number.NaN,
   });
-  const filing = part("packed", "put", "read back");
+  const filing = part("packed", "put", "read back", "counted");
   ratio("of it packing, putting, reading back", `${(filing.wall / tools.wall).toFixed(2)} wall`, "");
 } finally {
   await world.close();

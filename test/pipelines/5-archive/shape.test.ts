@@ -4,6 +4,7 @@ import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
 import { ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
+import { fc } from "../../helpers/histories.ts";
 import { openTestWorld } from "../2-ingest/world.ts";
 
 const CAP = `cap_${"A".repeat(26)}`;
@@ -32,19 +33,18 @@ function asked({ measured, slot, sha }: Cuts, before = '{"differs":[],"fault":nu
 }
 
 const recordOf = ({ measured, slot, sha }: Cuts) => [ID, TIME, measured, slot, sha].join(CUT);
-/** What a shape makes of one record of it. */
-function lineOf(shape: string, cuts: Cuts): string {
-  const records = Buffer.from(`${recordOf(cuts)}\x1e`);
-  const piece = new LinePiece();
-  new ProbeShape(CAP, shape, false).write(
-    new ProbeRecords([{ cap: CAP, shape, count: 1, look: "", records }]),
-    0,
-    piece,
-  );
-  expect(piece.ids.toString()).toBe(ID);
+/** What a shape makes of records of it, one behind the other. */
+function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
+  const text = all.map((cuts) => `${recordOf(cuts)}\x1e`).join("");
+  const records = new ProbeRecords([{ cap: CAP, shape, count: all.length, look: "", records: Buffer.from(text) }]);
+  const [made, piece] = [new ProbeShape(CAP, shape, isTool), new LinePiece()];
+  for (const n of all.keys()) made.write(records, n, piece);
+  expect(piece.ids.toString()).toBe(ID.repeat(all.length));
   return piece.text.toString("utf8");
 }
-const alone = (body: string) => `${probeLine({ event_id: ID, cap: CAP, t: Date.parse(TIME), body }, false)}\n`;
+const lineOf = (shape: string, ...all: Cuts[]): string => linesOf(shape, all, false);
+const alone = (body: string, isTool = false): string =>
+  `${probeLine({ event_id: ID, cap: CAP, t: Date.parse(TIME), body }, isTool)}\n`;
 
 describe("a line out of a shape is the line of the record", () => {
   test.each<[string, Partial<Cuts>]>([
@@ -57,6 +57,10 @@ describe("a line out of a shape is the line of the record", () => {
     ["a number of more digits than a double has", { measured: "0.30000000000000004000" }],
     ["a small number", { measured: "0.0000001" }],
     ["minus nothing", { measured: "-0" }],
+    ["a number of ten digits", { measured: "1234567890.5" }],
+    ["seven decimals", { measured: "1.1234567" }],
+    ["a slot with something behind it", { slot: '{"block":1,"minute":2} ' }],
+    ["a hash of large letters", { sha: SHA.toUpperCase() }],
     ["spaces", { measured: " 120.5 " }],
     ["another slot", { slot: '{"block":1,"minute":2,"more":{"latency_ms":9}}' }],
     ["members where the slot is", { slot: '{"block":1},"status":200,"slot":{"block":2}' }],
@@ -82,6 +86,44 @@ describe("a line out of a shape is the line of the record", () => {
     const { shape, body } = asked(cuts, before);
     JSON.parse(body);
     expect(lineOf(shape, cuts)).toBe(alone(body));
+  });
+
+  test.each<[string, Partial<Cuts>]>([
+    ["a zero too many in front", { measured: "007" }],
+    ["half of a word", { measured: "nul" }],
+    ["a point with nothing behind it", { measured: "5." }],
+    ["a slot without a number", { slot: '{"block":,"minute":2}' }],
+  ])("what is no JSON makes no line: %s", (_, over) => {
+    const cuts = { ...plain, ...over };
+    expect(() => lineOf(asked(cuts).shape, cuts)).toThrow(SyntaxError);
+  });
+
+  test("also behind records of the same shape with other times and hashes", () => {
+    const measured = fc.constantFrom("null", "0", "7.25", "120.5", "1e3", "99999.999999");
+    const sha = fc.constantFrom(SHA, "cd".repeat(32), `${SHA.slice(0, 63)}c`, SHA.toUpperCase());
+    fc.assert(
+      fc.property(fc.array(fc.tuple(measured, sha), { minLength: 1, maxLength: 12 }), (drawn) => {
+        const all = drawn.map(([measured, sha]) => ({ ...plain, measured, sha }));
+        const bodies = all.map((cuts) => asked(cuts).body);
+        expect(lineOf(asked(plain).shape, ...all)).toBe(bodies.map((body) => alone(body)).join(""));
+      }),
+    );
+  });
+
+  test("of a tool, which has two times", () => {
+    const time = fc.constantFrom("null", "0", "7.25", "120.5", "1e3", "99999.999999");
+    const toolOf = (cuts: Cuts) => {
+      const made = asked(cuts, '{"differs":[],"fault":null,"honest":true,"initialize_ms":');
+      return { ...made, body: made.body.replace(',"wall":false}', ',"tool":"é","tool_present":true,"wall":false}') };
+    };
+    fc.assert(
+      fc.property(fc.array(fc.tuple(time, time), { minLength: 1, maxLength: 8 }), (drawn) => {
+        const all = drawn.map(([first, second]) => ({ ...plain, measured: `${first},"latency_ms":${second}` }));
+        const shape = toolOf(plain).shape.replace(',"wall":false}', ',"tool":"é","tool_present":true,"wall":false}');
+        const want = all.map((cuts) => alone(toolOf(cuts).body, true)).join("");
+        expect(linesOf(shape, all, true)).toBe(want);
+      }),
+    );
   });
 
   test("nothing was cut out", () => {
