@@ -30,10 +30,6 @@ export class LinePiece {
     return this.#count === LINES_AT_ONCE || this.#used > PIECE_BYTES - SPARE_BYTES;
   }
 
-  get isEmpty(): boolean {
-    return this.#count === 0;
-  }
-
   /** Where the next line begins. */
   get used(): number {
     return this.#used;

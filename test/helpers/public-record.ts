@@ -10,7 +10,7 @@ import { signObject } from "../../infra/keys/sign.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
-import { type CheckpointTrust, witnessName } from "../../infra/tree/checkpoint.ts";
+import { type CheckpointTrust, signCheckpoint, witnessName } from "../../infra/tree/checkpoint.ts";
 import { Committer } from "../../pipelines/4-publish/committer.ts";
 import type { Draft, Group } from "../../pipelines/4-publish/leaves.ts";
 import { liveKey, VIEW } from "../../pipelines/4-publish/objects.ts";
@@ -157,6 +157,16 @@ export class PublicRecord {
   async publish(...groups: Group[]): Promise<void> {
     const { refused } = await this.committer.commit(() => ({ groups }));
     if (refused.length > 0) throw refused[0]!;
+  }
+
+  /** A checkpoint under this record's own keys, of whatever tree. */
+  note(head: { size: number; root: Buffer }, at: string = NOW): Buffer {
+    const { trust, keys } = this;
+    const [log, witness] = [
+      { ...trust.log, sign: keys.log.sign },
+      { ...trust.witness!, sign: keys.witness.sign },
+    ];
+    return signCheckpoint({ origin: ORIGIN, ...head }, log, witness, new Date(at));
   }
 
   sign(card: UnsignedCard): SignedCard {

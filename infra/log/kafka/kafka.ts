@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Kafka } from "kafkajs";
 import type Cluster from "kafkajs/src/cluster/index.js";
+import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
 import { checkBatch, checkOffset, checkPlace, readLimits } from "../check.ts";
 import { BadRecord, LogClosed, LogDown, LogRefused } from "../errors.ts";
@@ -58,7 +58,7 @@ export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions):
     } catch (error) {
       if (error instanceof LogRefused || error instanceof LogDown) throw error;
       if (n === OPEN_TRIES || !mayPass(error)) throw new LogDown("opening the log", error);
-      await sleep(OPEN_PAUSE_MS * n);
+      await systemClock.sleep(OPEN_PAUSE_MS * n);
     }
   }
 }
@@ -162,7 +162,7 @@ class KafkaLog implements Log {
       if (found && found.length > 0) return found;
       if (left === 0) return [];
       // Past the end the broker answers at once.
-      if (found === null) await sleep(POLL_MS);
+      if (found === null) await systemClock.sleep(POLL_MS);
     }
   }
 

@@ -5,7 +5,6 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { EXIT, type ExitName, exitCodeOf } from "../../../infra/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { EMPTY_LIVE, grow as growTree } from "../../../pipelines/4-publish/live.ts";
 import { Packing } from "../../../pipelines/audit/packing.ts";
@@ -14,7 +13,7 @@ import { Oversized } from "../../../pipelines/mirror/errors.ts";
 import type { Source } from "../../../pipelines/mirror/source.ts";
 import { AuditFailed, auditCommand } from "../../../serving/commands/audit.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
-import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/bed.ts";
 
 /**
@@ -254,14 +253,7 @@ describe(`segments (seed ${SEED})`, () => {
 test("a root that the log's key signed and no tree has is found, keys and all", async () => {
   const copy = await mkdtemp(join(work, "root-"));
   await cp(sourceDir(record), copy, { recursive: true });
-  const { trust, committer } = record;
-  const { log, witness } = record.keys;
-  const signed = signCheckpoint(
-    { origin: ORIGIN, size: committer.fold.size, root: Buffer.alloc(32, 3) },
-    { ...trust.log, sign: log.sign },
-    { ...trust.witness!, sign: witness.sign },
-    new Date(NOW),
-  );
+  const signed = record.note({ size: record.committer.fold.size, root: Buffer.alloc(32, 3) });
   await writeFile(join(copy, "checkpoint"), signed);
   const { code, says } = await audited(copy);
   expect([code, says]).toEqual([EXIT.tampered, expect.stringContaining("checkpoint")]);

@@ -1,7 +1,6 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import { canonicalBytes } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { SEGMENT_LEAVES } from "../../../infra/tree/path.ts";
 import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
@@ -9,7 +8,7 @@ import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.
 import { SourceDown } from "../../../pipelines/mirror/errors.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../../pipelines/mirror/source.ts";
-import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, publishAll } from "./bed.ts";
 import { MemoryStore } from "./memory-store.ts";
 
@@ -34,14 +33,8 @@ beforeAll(async () => {
   for (const prefix of ["keys/", "index/", "hint/"])
     for (const { key } of await record.store.list(prefix))
       await theirs.create(key, (await record.store.get(key))!.bytes);
-  const { keys: signers, trust } = record;
   given = keysOf(record);
-  const by = [
-    { ...trust.log, sign: signers.log.sign },
-    { ...trust.witness!, sign: signers.witness.sign },
-  ] as const;
-  const head = { origin: ORIGIN, size: SIZE, root: grown.live.tree.root() };
-  await theirs.create("checkpoint", signCheckpoint(head, ...by, new Date(NOW)));
+  await theirs.create("checkpoint", record.note({ size: SIZE, root: grown.live.tree.root() }));
   list = [...theirs.objects.keys()].find((key) => /^index\/\d+\.json$/.test(key))!;
   shards = [...theirs.objects.keys()].filter((key) => key.startsWith("index/shard/"));
   await record.close();

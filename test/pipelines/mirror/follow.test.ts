@@ -1,9 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { Forked, MirrorUsage, SourceDown } from "../../../pipelines/mirror/errors.ts";
 import { followMirror } from "../../../pipelines/mirror/follow.ts";
-import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./bed.ts";
 
 let record: PublicRecord;
@@ -75,12 +74,7 @@ it("goes on with the source, says each new snapshot once, and rests longer while
 it("ends with a fork, both notes kept", async () => {
   const from = new WatchedSource(sourceDir(record));
   const { size } = record.committer.fold;
-  const { log, witness } = record.trust;
-  const by = [
-    { ...log, sign: record.keys.log.sign },
-    { ...witness!, sign: record.keys.witness.sign },
-  ] as const;
-  const note = signCheckpoint({ origin: ORIGIN, size, root: Buffer.alloc(32, 3) }, ...by, new Date(NOW));
+  const note = record.note({ size, root: Buffer.alloc(32, 3) });
   const { own, ended } = await follow(from, [() => from.shown.set("checkpoint", note), () => undefined]);
   await expect(ended).rejects.toThrow(Forked);
   expect(await own.stateStore.list("fork/")).toHaveLength(1);

@@ -1,13 +1,12 @@
 import { beforeAll, expect, it } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../../pipelines/mirror/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
-import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
 import { MemoryStore } from "./memory-store.ts";
@@ -23,16 +22,10 @@ let given: { log: string; witness: string };
 beforeAll(async () => {
   const record = await PublicRecord.open();
   await record.close();
-  const { keys: signers, trust } = record;
   given = keysOf(record);
   const grown = grow(EMPTY_LIVE, entries);
   await writeTree(theirs, grown);
-  const by = [
-    { ...trust.log, sign: signers.log.sign },
-    { ...trust.witness!, sign: signers.witness.sign },
-  ] as const;
-  const head = { origin: ORIGIN, size: SIZE, root: grown.live.tree.root() };
-  await theirs.create("checkpoint", signCheckpoint(head, ...by, new Date(NOW)));
+  await theirs.create("checkpoint", record.note({ size: SIZE, root: grown.live.tree.root() }));
 });
 
 const honest: Source = {

@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { sweepPartials } from "../../../pipelines/4-publish/sweep.ts";
 import { MirrorBusy, MirrorUsage } from "../../../pipelines/mirror/errors.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
@@ -93,15 +92,7 @@ describe("a mirror", () => {
     const from = source();
     await own.run(from);
     const root = Buffer.from((await own.run(from)).root, "hex");
-    const note = (at: string) => {
-      const { log, witness } = record.trust;
-      const head = { origin: ORIGIN, size, root };
-      const keys = [
-        { ...log, sign: record.keys.log.sign },
-        { ...witness!, sign: record.keys.witness.sign },
-      ] as const;
-      return signCheckpoint(head, ...keys, new Date(at));
-    };
+    const note = (at: string) => record.note({ size, root }, at);
     for (const [at, result] of [
       ["2026-11-21T12:05:00.000Z", "refreshed"],
       ["2026-11-21T12:01:00.000Z", "idle"],
