@@ -1,4 +1,4 @@
-import { canonicalBytes } from "../canonical.ts";
+import { canonicalHalves, joinHalves } from "../canonical.ts";
 import type { Signer } from "./signer.ts";
 
 /** The three members that signing adds. */
@@ -15,27 +15,31 @@ export interface Signed {
  * canonically (see canonicalText).
  */
 export function signObject<T extends object>(signer: Signer, object: T): T & Signed {
-  const { signed, bytes } = toSign(signer, object);
-  return { ...signed, signature: Buffer.from(signer.sign(bytes)).toString("base64url") };
+  const { signed, halves } = toSign(signer, object);
+  return { ...signed, signature: Buffer.from(signer.sign(Buffer.from(joinHalves(halves)))).toString("base64url") };
 }
 
 /**
- * {@link signObject} on a thread of the pool, for those who sign many. The object is read before this returns.
+ * {@link signObject} on a thread of the pool, for those who sign many, and the RFC 8785 text of what comes of it: its
+ * members are printed once, for the signature and for this. The object is read before this returns.
  * @throws TypeError as signObject does, at once.
  */
-export function signObjectSoon<T extends object>(signer: Signer, object: T): Promise<T & Signed> {
-  const { signed, bytes } = toSign(signer, object);
-  return signer.signSoon(bytes).then((signature) => ({
-    ...signed,
-    signature: Buffer.from(signature).toString("base64url"),
-  }));
+export function signTextSoon<T extends object>(
+  signer: Signer,
+  object: T,
+): Promise<{ object: T & Signed; text: string }> {
+  const { signed, halves } = toSign(signer, object);
+  return signer.signSoon(Buffer.from(joinHalves(halves))).then((bytes) => {
+    const signature = Buffer.from(bytes).toString("base64url");
+    return { object: { ...signed, signature }, text: joinHalves(halves, `"signature":"${signature}"`) };
+  });
 }
 
-/** The object with all but its signature, and the bytes that are signed. */
+/** The object with all but its signature, and its text around the place of that. */
 function toSign<T extends object>(signer: Signer, object: T) {
   for (const member of ["signing_key_id", "canonicalization", "signature"]) {
     if (Object.hasOwn(object, member)) throw new TypeError(`the object to sign has a ${member} already`);
   }
   const signed = { ...object, signing_key_id: signer.kid, canonicalization: "RFC8785" as const };
-  return { signed, bytes: canonicalBytes(signed, { published: true }) };
+  return { signed, halves: canonicalHalves(signed, "signature", { published: true }) };
 }

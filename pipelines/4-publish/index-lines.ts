@@ -1,4 +1,4 @@
-import { canonicalText, sha256, sha256hex } from "../../infra/canonical.ts";
+import { canonicalHalves, joinHalves, sha256, sha256hex } from "../../infra/canonical.ts";
 import type { SignedCard } from "../record/card.ts";
 import type { IndexLine } from "../record/leaf.ts";
 import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard, type PublishedFold } from "./fold.ts";
@@ -73,14 +73,11 @@ export function indexEntries(fold: PublishedFold): IndexEntry[] {
 }
 
 /**
- * RFC 8785 text of {@link indexLineOf}. The card, most of it, stands in the fold in this form already, and between the
- * members that sort before and after it.
+ * RFC 8785 text of {@link indexLineOf}. The card, most of it, stands in the fold in this form already.
  */
 export function lineText({ listing, headline }: IndexEntry): string {
-  const { band, capability_id, card: _, ...after } = lineFrom(listing, headline);
-  const before = canonicalText({ band, capability_id }, { published: true });
-  const rest = canonicalText(after, { published: true });
-  return `${before.slice(0, -1)},"card":${headline?.text ?? "null"},${rest.slice(1)}`;
+  const halves = canonicalHalves(lineFrom(listing, headline), "card", { published: true });
+  return joinHalves(halves, `"card":${headline?.text ?? "null"}`);
 }
 
 /** Bytewise, as every order in the record. */

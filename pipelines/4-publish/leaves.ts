@@ -1,4 +1,4 @@
-import { canonicalBytes } from "../../infra/canonical.ts";
+import { canonicalBytes, canonicalHalves, joinHalves } from "../../infra/canonical.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
@@ -7,8 +7,13 @@ type Placed = "index" | "seq" | "at";
 type Without<T> = T extends Leaf
   ? { [K in keyof T as string extends K ? never : K extends Placed ? never : K]: T[K] }
   : never;
+/**
+ * Under this symbol a grade's draft carries the RFC 8785 text of its card, from whoever signed that: it is not printed a
+ * second time. A symbol, so that no printer takes it for a member of the leaf.
+ */
+export const CARD_TEXT = Symbol("RFC 8785 text of the card");
 /** A leaf before it has its place in the log. */
-export type Draft = Without<Leaf>;
+export type Draft = Without<Leaf> & { readonly [CARD_TEXT]?: string };
 /** Drafts that stand or fall together, next to each other: the cards of one endpoint, a correction and its card. */
 export type Group = readonly Draft[];
 
@@ -33,12 +38,17 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
     // Another machine's clock may be ahead of ours. Left out now, it is said again.
     if (draft.kind === "commitment" && at < publishableAt(draft.moment).toISOString())
       throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${at}`);
-    bytes = canonicalBytes(leaf, { published: true });
+    bytes = bytesOf(leaf, draft[CARD_TEXT]);
   } catch (error) {
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
   return bytes;
+}
+
+function bytesOf(leaf: object, cardText: string | undefined): Buffer {
+  if (cardText === undefined) return canonicalBytes(leaf, { published: true });
+  return Buffer.from(joinHalves(canonicalHalves(leaf, "card", { published: true }), `"card":${cardText}`));
 }
 
 /** Groups in their places, and what could not be one. */

@@ -1,4 +1,4 @@
-import { signObjectSoon } from "../../infra/keys/sign.ts";
+import { signTextSoon } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
@@ -10,7 +10,7 @@ import { correctedBetween, lastCounted } from "./cadence.ts";
 import type { Before } from "./committer.ts";
 import type { PublishedCap, PublishedCorrection } from "./fold.ts";
 import { unknownDrafts } from "./known.ts";
-import type { Draft, Group } from "./leaves.ts";
+import { CARD_TEXT, type Draft, type Group } from "./leaves.ts";
 import { holdOf } from "./letters.ts";
 import { checkLine } from "./runs.ts";
 
@@ -176,6 +176,7 @@ async function draftOf(
   context: TakeContext,
 ): Promise<GradeDraft> {
   context.onSigned();
+  const signed = await signTextSoon(context.cards, card);
   return {
     kind: "grade",
     day: dayOf(new Date(header.now)),
@@ -183,6 +184,7 @@ async function draftOf(
     headline: run.headline,
     why,
     inputs: { positions, digest: line.inputs_digest, kin: header.kin_sha256 },
-    card: await signObjectSoon(context.cards, card),
+    card: signed.object,
+    [CARD_TEXT]: signed.text,
   };
 }

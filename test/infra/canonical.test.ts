@@ -1,6 +1,14 @@
 import { readdirSync, readFileSync } from "node:fs";
+import canonicalize from "canonicalize";
 import { describe, expect, it } from "vitest";
-import { canonicalBytes, canonicalText, MAX_DEPTH, sha256hex } from "../../infra/canonical.ts";
+import {
+  canonicalBytes,
+  canonicalHalves,
+  canonicalText,
+  joinHalves,
+  MAX_DEPTH,
+  sha256hex,
+} from "../../infra/canonical.ts";
 import { fc } from "../helpers/histories.ts";
 
 const vectors = new URL("../../fixtures/vectors/rfc8785/", import.meta.url);
@@ -34,6 +42,13 @@ describe("what is printed", () => {
     ["names sort by UTF-16 unit, not by code point", { "\u{10000}": 1, "\uffff": 2 }, '{"\u{10000}":1,"\uffff":2}'],
     ["a paired surrogate is text", "\u{1f600}", '"\u{1f600}"'],
   ])("%s", (_, value, text) => expect(canonicalText(value)).toBe(text));
+
+  it("every ASCII character and what surrounds the others is as ECMAScript prints it", () => {
+    for (const unit of [...Array(0x180).keys(), 0x2028, 0x2029, 0xd7ff, 0xe000, 0xfeff, 0xffff]) {
+      const value = String.fromCharCode(unit);
+      expect(canonicalText({ [`a${value}b`]: `${value}c` })).toBe(JSON.stringify({ [`a${value}b`]: `${value}c` }));
+    }
+  });
 
   it("is the deepest allowed nesting", () => expect(() => canonicalText(nested(MAX_DEPTH))).not.toThrow());
 });
@@ -92,6 +107,39 @@ describe("properties", () => {
         expect(canonicalText(shuffled)).toBe(text);
       }),
     );
+  });
+
+  it("text is that of the library canonicalize, whatever the value", () => {
+    const unit = fc.oneof(fc.string({ unit: "binary" }), fc.string({ unit: "grapheme" }));
+    const number = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.maxSafeInteger());
+    const leaf = fc.oneof(unit, number, fc.boolean(), fc.constant(null));
+    const { value } = fc.letrec((tie) => ({
+      value: fc.oneof({ depthSize: "small" }, leaf, fc.array(tie("value")), fc.dictionary(unit, tie("value"))),
+    }));
+    fc.assert(
+      fc.property(value, (drawn) => {
+        expect(canonicalText(drawn)).toBe(canonicalize(drawn));
+      }),
+    );
+  });
+
+  it("halves around any member, joined with it, are the text of the whole", () => {
+    const object = fc.dictionary(fc.string(), fc.jsonValue({ maxDepth: 3 }));
+    fc.assert(
+      fc.property(object, fc.string(), fc.jsonValue({ maxDepth: 3 }), (others, name, value) => {
+        const whole = Object.fromEntries([...Object.entries(others), [name, value]]);
+        const halves = canonicalHalves(whole, name);
+        expect(joinHalves(halves, `${canonicalText(name)}:${canonicalText(value)}`)).toBe(canonicalText(whole));
+        const without = Object.fromEntries(Object.entries(others).filter(([key]) => key !== name));
+        expect(joinHalves(halves)).toBe(canonicalText(without));
+      }),
+    );
+  });
+
+  it("halves refuse what the whole refuses, with its place", () => {
+    expect(() => canonicalHalves({ a: 1, c: [Number.NaN] }, "b")).toThrow(/NaN at \/c\/0/);
+    expect(() => canonicalHalves({ a: 2 ** 54 }, "b", { published: true })).toThrow(/integer past 2\^53 .* at \/a/);
+    expect(() => canonicalHalves(new Map(), "b")).toThrow(/class at \//);
   });
 
   it("hashes are those of the published test vector", () => {
