@@ -45,7 +45,9 @@ function* standing(letters: readonly DayLetter[], from: string, to: string): Gen
  * @param today UTC date @param rawToday the letter that is about to be published
  */
 export function publishedBand(letters: readonly DayLetter[], today: string, rawToday: Band): Held {
-  if (rawToday === "UNRATED") return { band: rawToday, heldUntil: null };
+  // Most endpoints have no worse letter: their days are not gone through.
+  const mayHold = letters.some(({ band }) => severity(band) > severity(rawToday));
+  if (rawToday === "UNRATED" || !mayHold) return { band: rawToday, heldUntil: null };
   let held: Held = { band: rawToday, heldUntil: null };
   for (const { day, band } of standing(letters, addDays(today, 1 - params.hold_days), today)) {
     // The last day of the worst letter counts, so an equal one moves the rise further out.

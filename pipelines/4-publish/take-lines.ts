@@ -52,10 +52,11 @@ export async function takeLines(
 ): Promise<TakenLines> {
   const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0 };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
+  const offsets = offsetsOf(header, context.partitions);
   for (const line of lines.map(checkLine)) {
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
     const known = fold.caps.get(line.cap);
-    const positions = positionsOf(header, line.cap, context.partitions);
+    const positions = offsets[partitionOf(line.cap, context.partitions)]!;
     if (known && isOlder(header, positions, known)) {
       taken.stale++;
       if (own.length) taken.groups.push(Promise.resolve(own));
@@ -112,14 +113,12 @@ const factsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
 
 const nextFacts = ({ run, card }: NextCard): CardFacts => ({ card, raw_band: run.raw_band, headline: run.headline });
 
-/** {topic: next offset} of the endpoint's partition. */
-function positionsOf(header: RunHeader, cap: string, partitions: number): Record<string, number> {
-  const partition = String(partitionOf(cap, partitions));
-  const entries = Object.entries(header.positions).flatMap(([topic, offsets]): [string, number][] =>
-    offsets[partition] === undefined ? [] : [[topic, offsets[partition]]],
-  );
-  return Object.fromEntries(entries);
-}
+/** {topic: next offset} of each partition. */
+const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string, number>[] =>
+  Array.from({ length: partitions }, (_, partition) => {
+    const of = Object.entries(positions).map(([topic, offsets]) => [topic, offsets[String(partition)]] as const);
+    return Object.fromEntries(of.filter((one): one is [string, number] => one[1] !== undefined));
+  });
 
 /**
  * A grader that slept must not put an old card over a new one: neither its time nor any position may lie behind, and it
