@@ -1,7 +1,8 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
--- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
+-- grain: loaded = one live segment; positions = one (topic, part); shape = one text that cut bodies share; every other table =
+--   one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, commitment_open, listing, correction, reinstated, dispute, said
+-- writes: loaded, positions, shape, event, event_whole (a view), paid_intent, paid_result, settlement, paid_followup, commitment_open, listing, correction, reinstated, dispute, said
 
 CREATE TABLE IF NOT EXISTS loaded (topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, PRIMARY KEY (topic, part, file));
 -- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
@@ -17,6 +18,19 @@ CREATE TABLE IF NOT EXISTS event (
   observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking,
   producer VARCHAR USING COMPRESSION dictionary, v USMALLINT, body VARCHAR USING COMPRESSION fsst,
   extra VARCHAR USING COMPRESSION dictionary);
+-- The body of a probe is null where it is cut (pipelines/2-ingest/probe-cuts.ts): then it is the text of its shape with these
+-- in the places of the cuts. Lakes from before have whole bodies; both kinds stand beside each other.
+ALTER TABLE event ADD COLUMN IF NOT EXISTS shape BIGINT;
+ALTER TABLE event ADD COLUMN IF NOT EXISTS measured VARCHAR;
+ALTER TABLE event ADD COLUMN IF NOT EXISTS block INTEGER;
+ALTER TABLE event ADD COLUMN IF NOT EXISTS minute INTEGER;
+ALTER TABLE event ADD COLUMN IF NOT EXISTS sha BLOB;
+-- name = sha256 of the text
+CREATE TABLE IF NOT EXISTS shape (id BIGINT, name BLOB, text VARCHAR);
+-- Records with their bodies, for those who read probes; whoever asks for other types finds whole bodies in `event` itself.
+CREATE OR REPLACE VIEW event_whole AS
+SELECT e.* REPLACE (whole_body(e.body, s.pieces, e.measured, e.block, e.minute, lower(hex(e.sha))) AS body)
+FROM event e LEFT JOIN (SELECT id, pieces_of(text) AS pieces FROM shape) s ON s.id = e.shape;
 
 CREATE TABLE IF NOT EXISTS paid_intent (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,

@@ -1,13 +1,22 @@
 -- The records of one segment that the lake does not have yet: a copy is dropped by event id within its key and scope.
--- grain: stage = one new record; touched = one capability with a new record
--- reads: the segment file named by the variable `segment`, event
--- writes: temp stage, temp touched, event
+-- grain: stage = one new record; touched = one capability with a new record; shape = one text that cut bodies share
+-- reads: the segment file named by the variable `segment`, event, shape
+-- writes: temp stage, temp touched, temp shape_here, event, shape
+CREATE OR REPLACE TEMP TABLE shape_here AS
+SELECT DISTINCT shape AS text FROM segment_rows(getvariable('segment')) WHERE shape IS NOT NULL;
+-- Names are compared, not texts: they are a tenth as long, and a lake has a shape or some of every endpoint.
+INSERT INTO shape
+SELECT (SELECT coalesce(max(id), 0) FROM shape) + row_number() OVER () AS id, name, text
+FROM (SELECT text, unhex(sha256(text)) AS name FROM shape_here) h ANTI JOIN shape USING (name);
+CREATE OR REPLACE TEMP TABLE shape_here AS
+SELECT s.id, h.text FROM (SELECT text, unhex(sha256(text)) AS name FROM shape_here) h JOIN shape s USING (name);
+
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT event_id, type, key, CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
   -- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
   CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE observed_at::DATE END AS scope,
-  observed_at, appended_at, producer, v, body, extra
-FROM read_parquet(getvariable('segment'));
+  observed_at, appended_at, producer, v, body, extra, h.id AS shape, measured, block, minute, unhex(sha) AS sha
+FROM segment_rows(getvariable('segment')) r LEFT JOIN shape_here h ON h.text = r.shape;
 
 -- Only the days around the batch are looked at, whatever the lake has grown to.
 SET VARIABLE stage_since = (SELECT min(observed_at) - INTERVAL 1 DAY FROM stage);

@@ -2,7 +2,7 @@
 -- partition; what the topic `asks` brought is made again from the events that stay.
 -- grain: one partition
 -- reads: the variable `given`, a JSON object {given: partitions, held: partitions, shift: 6 - log2 of the log's partitions}
--- writes: every table of the lake but endpoint, asked, looked and demand; temp given_back, temp still_held, temp part_of
+-- writes: every table of the lake but shape, endpoint, asked, looked and demand; temp given_back, temp still_held, temp part_of
 -- bucket = first 6 bits of sha256(key), partition = its first bits (records.md)
 CREATE OR REPLACE TEMP MACRO part_of(key) AS
   ((('0x' || sha256(key)[1:2])::INTEGER >> 2) >> json_extract(getvariable('given'), '$.shift')::INTEGER)::USMALLINT;

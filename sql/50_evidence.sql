@@ -1,7 +1,7 @@
 -- The records that the evidence of one UTC day is made of, bucket by bucket: observed on that day, below $ends and not below
 -- what a freeze of that day had read before ($known), and for each paid call that one of them speaks of, its other records.
 -- grain: one record of the log; those that speak of one thing (`about`) stand together, things ascending by id
--- reads: event, paid_intent, paid_result, settlement, paid_followup; $day, $ends (JSON array of {topic, part, next}),
+-- reads: event_whole, event, paid_intent, paid_result, settlement, paid_followup; $day, $ends (JSON array of {topic, part, next}),
 --   $known (JSON array of {bucket, topic, next})
 -- writes: nothing
 WITH ends AS (SELECT unnest(from_json($ends, '[{"topic": "VARCHAR", "part": "USMALLINT", "next": "BIGINT"}]'), recursive := true)),
@@ -13,7 +13,7 @@ WITH ends AS (SELECT unnest(from_json($ends, '[{"topic": "VARCHAR", "part": "USM
     coalesce(CASE WHEN e.type IN ('paid.result', 'settlement') THEN json_extract_string(e.body, '$.intent')
       WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(e.body, '$.of')
       WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(e.body, '$.record_id'), e.cap) END, e.event_id) AS about
-  FROM event e JOIN ends USING (topic, part)
+  FROM event_whole e JOIN ends USING (topic, part)
   -- A commitment is no sample: its leaf says all that is public of it.
   WHERE e.type <> 'paid.commitment' AND e.observed_at >= $day::DATE AND e.observed_at < $day::DATE + INTERVAL 1 DAY AND e.log_offset < ends.next),
  member AS (

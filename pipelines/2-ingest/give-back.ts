@@ -17,6 +17,7 @@ export async function giveBack(lake: Lake, held: readonly number[], partitions: 
     const place = { given, held, shift: 6 - Math.log2(partitions) };
     await tx.run("SET VARIABLE given = $place", { place: JSON.stringify(place) });
     await tx.run(sql("29_give_back"));
+    await tx.run(sql("69_shapes_left"));
     // Asks lie where their host does, whatever capability they name: what is left of them says what is still known.
     await tx.run("CREATE OR REPLACE TEMP TABLE stage AS FROM event WHERE topic = 'asks'");
     await tx.run("DELETE FROM asked; DELETE FROM looked; DELETE FROM demand");

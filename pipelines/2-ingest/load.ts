@@ -6,6 +6,7 @@ import { addEndpoints } from "./endpoints.ts";
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
 export const INGEST_TABLES: readonly string[] = [
   "00_settings",
+  "01_bodies",
   "10_tables",
   "20_samples",
   "27_stale_tables",

@@ -75,6 +75,7 @@ export function plainRow(record: LogRecord, text: string): Row | null {
     appendedMs: record.appendedAt.getTime(),
     // Each character is one byte only where all of them are ASCII: a mark in the place of bytes was refused.
     body: text.length === value.length ? value.subarray(BODY.length, end) : Buffer.from(text.slice(BODY.length, end)),
+    text: { of: text, from: BODY.length, end },
     extra: null,
   };
 }

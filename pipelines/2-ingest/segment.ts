@@ -1,6 +1,7 @@
 import { BytesColumn, LongColumn } from "../../infra/lake/parquet/columns.ts";
-import { parquetFile } from "../../infra/lake/parquet/file.ts";
+import { type NamedColumn, parquetFile } from "../../infra/lake/parquet/file.ts";
 import { RepeatingColumn, Values } from "../../infra/lake/parquet/repeating-column.ts";
+import { type BodyText, type CutBody, ProbeCuts } from "./probe-cuts.ts";
 
 /** A record that the readers of today take, as a segment keeps it. */
 export interface Row {
@@ -17,6 +18,8 @@ export interface Row {
   appendedMs: number;
   /** The body's text as it came, UTF-8. It may lie in the bytes of the record. */
   body: Uint8Array;
+  /** The same as text, where one stands at hand: what the segment may cut. */
+  text?: BodyText;
   /** Members of the envelope that we do not know, as JSON text. */
   extra: string | null;
 }
@@ -24,6 +27,9 @@ export interface Row {
 /**
  * The rows of one segment on their way into its Parquet file. They are packed page by page as they come, so a batch is
  * held packed and never as text. What names repeat in (keys, types) is kept once; ids and bodies stand as they are.
+ *
+ * Bodies of probes are kept as shape and cuts (probe-cuts.ts), in columns of their own that a file without any does not
+ * have; `body` is null then. Files from before have none either: sql/12_segment_rows reads all three.
  */
 export class Segment {
   readonly #topic = new RepeatingColumn<string>();
@@ -41,6 +47,12 @@ export class Segment {
   readonly #appendedAt = new LongColumn(1_000);
   readonly #body = new BytesColumn();
   readonly #extra = new RepeatingColumn<string>();
+  readonly #cuts = new ProbeCuts();
+  readonly #shape = new RepeatingColumn<string>();
+  readonly #measured = new BytesColumn();
+  readonly #block = new RepeatingColumn<number>();
+  readonly #minute = new RepeatingColumn<number>();
+  readonly #sha = new RepeatingColumn<string>();
   #rows = 0;
 
   constructor(private readonly place: { topic: string; partition: number }) {}
@@ -62,13 +74,28 @@ export class Segment {
     this.#producer.add(row.producer);
     this.#v.add(row.v);
     this.#appendedAt.add(row.appendedMs);
-    this.#body.add(row.body);
     this.#extra.add(row.extra);
+    this.#addBody(row.body, row.text ? this.#cuts.cut(row.type, row.key, row.text) : null);
     this.#rows++;
+  }
+
+  #addBody(body: Uint8Array, cut: CutBody | null): void {
+    this.#shape.add(cut?.shape ?? null);
+    this.#block.add(cut?.block ?? null);
+    this.#minute.add(cut?.minute ?? null);
+    this.#sha.add(cut?.sha ?? null);
+    if (cut) {
+      this.#body.addNull();
+      this.#measured.addAscii(cut.measured);
+    } else {
+      this.#body.add(body);
+      this.#measured.addNull();
+    }
   }
 
   /** The whole file. Nothing may be added any more. */
   close(): Uint8Array {
+    const isCut = this.#body.nulls > 0;
     return parquetFile(this.#rows, [
       { name: "topic", kind: "text", column: this.#topic },
       { name: "part", kind: "short", column: this.#part },
@@ -83,6 +110,17 @@ export class Segment {
       { name: "appended_at", kind: "moment", column: this.#appendedAt },
       { name: "body", kind: "text", column: this.#body },
       { name: "extra", kind: "text", column: this.#extra },
+      ...(isCut ? this.#cutColumns() : []),
     ]);
+  }
+
+  #cutColumns(): NamedColumn[] {
+    return [
+      { name: "shape", kind: "text", column: this.#shape },
+      { name: "measured", kind: "text", column: this.#measured },
+      { name: "block", kind: "int", column: this.#block },
+      { name: "minute", kind: "int", column: this.#minute },
+      { name: "sha", kind: "text", column: this.#sha },
+    ];
   }
 }

@@ -45,6 +45,7 @@ export async function settle(parts: SettleParts, fold: ArchiveFold, kept: KeptId
     }
   }
   await sortOut(parts, fold);
+  if (rows > 0) await parts.lake.run(sql("69_shapes_left"));
   return rows;
 }
 

@@ -51,7 +51,12 @@ export class Reading {
     const folder = await mkdtemp(join(tmpdir(), "touchstone-reading-"));
     const { memory_limit: memoryLimit, threads } = parts.lake;
     try {
-      const engine = await openLake(join(folder, "engine"), { memoryLimit, threads, init: [], readers: 1 });
+      const engine = await openLake(join(folder, "engine"), {
+        memoryLimit,
+        threads,
+        init: [sql("01_bodies")],
+        readers: 1,
+      });
       return new Reading(parts, folder, engine);
     } catch (error) {
       await rm(folder, { recursive: true, force: true });

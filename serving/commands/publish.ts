@@ -123,7 +123,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
 /** Where files of the archive lie, who signs for them, and the engine that they are made with: it keeps nothing. */
 function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
   const { memory_limit: memoryLimit, threads } = config.lake;
-  const settings = { memoryLimit, threads, init: [sql("00_settings")], readers: 1 };
+  const settings = { memoryLimit, threads, init: [sql("00_settings"), sql("01_bodies")], readers: 1 };
   return {
     ...archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
     now: () => clock.now(),

@@ -5,7 +5,10 @@ import { capId, partitionOf, plannedSlot, recordId } from "../../pipelines/recor
 const ROW_BYTES = 514;
 const CAPS = 5_000;
 
-/** Handshakes as text in the form that we write, padded to one length: sealing a million records takes a minute. */
+/**
+ * Handshakes as text in the form that we write, padded to one length: sealing a million records takes a minute. Every
+ * endpoint has a payee of its own, and so bodies of its own.
+ */
 export function* streamRows(rows: number, partitions: number): Generator<NewRecord> {
   const caps = Array.from({ length: CAPS }, (_, i) => capId("GET", `https://seller-${i}.example/paid`));
   const places = caps.map((cap) => partitionOf(cap, partitions));
@@ -15,7 +18,7 @@ export function* streamRows(rows: number, partitions: number): Generator<NewReco
     const eventId = recordId("handshake", cap, plannedSlot(block, minute));
     const body =
       `"differs":[],"fault":null,"honest":true,"latency_ms":${80 + (i % 900)},"live":true,` +
-      `"pay_to":"0x${"11".repeat(20)}","planned":"free","price":"0.020000",` +
+      `"pay_to":"0x${String(i % CAPS).padStart(40, "1")}","planned":"free","price":"0.020000",` +
       `"slot":{"block":${block},"minute":${minute}},"state":"asked","status":402,"terms":null,"wall":false`;
     const rest =
       `"cap":"${cap}","event_id":"${eventId}","key":"${cap}",` +

@@ -12,11 +12,13 @@ export interface Column {
   readonly range: { least: Uint8Array; most: Uint8Array } | null;
 }
 
-/** Values of a page without nulls, one after the other behind room for their levels. */
+/** Values of a page, one after the other behind room for the levels of a page without nulls. */
 class PlainPage {
   #buffer = Buffer.allocUnsafe(PAGE_BYTES + 4 * 1024);
   #used = FULL_LEVELS;
   #rows = 0;
+  /** Lengths of runs, in turns with a value and without. */
+  #runs = [0];
 
   constructor(private readonly pages: Pages) {}
 
@@ -30,18 +32,36 @@ class PlainPage {
       this.#buffer.copy(larger, 0, 0, at);
       this.#buffer = larger;
     }
-    this.#rows++;
+    this.#count(true);
     return { buffer: this.#buffer, at };
+  }
+
+  /** A row without a value. */
+  skip(): void {
+    this.#count(false);
+  }
+
+  #count(hasValue: boolean): void {
+    if ((this.#runs.length % 2 === 1) === hasValue) this.#runs[this.#runs.length - 1]!++;
+    else this.#runs.push(1);
+    this.#rows++;
   }
 
   close(): void {
     if (this.#rows === 0) return;
-    const levels = levelBytes([this.#rows]);
-    const from = FULL_LEVELS - levels.length;
-    this.#buffer.set(levels, from);
-    this.pages.addData(this.#rows, PLAIN, this.#buffer.subarray(from, this.#used));
+    const levels = levelBytes(this.#runs);
+    this.pages.addData(this.#rows, PLAIN, this.#behind(levels));
     this.#used = FULL_LEVELS;
     this.#rows = 0;
+    this.#runs = [0];
+  }
+
+  /** The values behind their levels: in place, unless nulls made those longer than what was kept free. */
+  #behind(levels: Uint8Array): Uint8Array {
+    const from = FULL_LEVELS - levels.length;
+    if (from < 0) return Buffer.concat([levels, this.#buffer.subarray(FULL_LEVELS, this.#used)]);
+    this.#buffer.set(levels, from);
+    return this.#buffer.subarray(from, this.#used);
   }
 }
 
@@ -91,9 +111,9 @@ export class LongColumn implements Column {
   }
 }
 
-/** Bytes as they are, each row with a value: for texts that are never said twice. */
+/** Bytes as they are, or nothing: for texts that are never said twice. */
 export class BytesColumn implements Column {
-  readonly nulls = 0;
+  nulls = 0;
   readonly range = null;
   readonly #pages = new Pages();
   readonly #page = new PlainPage(this.#pages);
@@ -102,6 +122,11 @@ export class BytesColumn implements Column {
     const { buffer, at } = this.#page.room(4 + bytes.length);
     buffer.writeUInt32LE(bytes.length, at);
     buffer.set(bytes, at + 4);
+  }
+
+  addNull(): void {
+    this.nulls++;
+    this.#page.skip();
   }
 
   /** A text of ASCII; a short one is copied sooner than the runtime is called. */

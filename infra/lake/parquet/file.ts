@@ -2,8 +2,14 @@ import type { Column } from "./columns.ts";
 import type { Pages } from "./pages.ts";
 import { type ThriftStruct, type ThriftValue, thriftBytes } from "./thrift.ts";
 
-/** What the values of a column are, to the engine: BIGINT, TIMESTAMP (microseconds, no zone), USMALLINT, VARCHAR. */
-export type ColumnKind = "long" | "moment" | "short" | "text";
+/** What the values of a column are, to the engine: BIGINT, TIMESTAMP (microseconds, no zone), INTEGER, USMALLINT, VARCHAR. */
+export type ColumnKind = "long" | "moment" | "int" | "short" | "text";
+
+export interface NamedColumn {
+  name: string;
+  kind: ColumnKind;
+  column: Column;
+}
 
 /** Numbers of parquet.thrift: Type, ConvertedType, and LogicalType where the older one does not say it all. */
 const KINDS: Record<ColumnKind, { type: number; converted: number; logical?: ThriftStruct }> = {
@@ -23,6 +29,7 @@ const KINDS: Record<ColumnKind, { type: number; converted: number; logical?: Thr
       ],
     ],
   },
+  int: { type: 1, converted: 17 },
   short: { type: 1, converted: 12 },
   text: { type: 6, converted: 0 },
 };
@@ -38,10 +45,7 @@ const text = (value: string): ThriftValue => ({ bytes: Buffer.from(value) });
  * without rows it has none. Every column may hold nulls, as those that the engine writes.
  * @param columns in order, each with the same number of rows
  */
-export function parquetFile(
-  rows: number,
-  columns: readonly { name: string; kind: ColumnKind; column: Column }[],
-): Uint8Array {
+export function parquetFile(rows: number, columns: readonly NamedColumn[]): Uint8Array {
   const pieces: Uint8Array[] = [MAGIC];
   const chunks: ThriftValue[] = [];
   const total = { packed: 0, unpacked: 0 };

@@ -289,7 +289,9 @@ describe("a row", () => {
         const read = readRow({ ...record, value: Buffer.from(around) });
         if (row === null) return;
         if (!read.ok) throw new Error(`${changed(text)}: ${read.rejected.reason}`);
-        const shown = (one: Row) => ({ ...one, body: bodyOf(one) });
+        const shown = ({ text: _, ...one }: Row) => ({ ...one, body: bodyOf(one) });
+        const { of, from, end } = row.text!;
+        expect(of.slice(from, end)).toBe(bodyOf(row));
         expect(shown(read.row)).toEqual({ ...shown(row), extra: '{"zzz":1}' });
       }),
       { numRuns: 2_000 },
