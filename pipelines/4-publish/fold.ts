@@ -21,6 +21,9 @@ export interface PublishedCard {
   raw_band: Band;
   headline: boolean;
   why: string;
+  sample_count: number;
+  /** It has components: one without stands on nothing that was measured (publication.md, Leaves). */
+  measured: boolean;
   /** RFC 8785 text of the signed card. */
   text: string;
 }
@@ -103,11 +106,12 @@ export class PublishedFold {
   readonly commitments = new CommitmentFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
-  readonly #listeners: ((cap: string) => void)[] = [];
+  readonly #listeners = new Set<(cap: string) => void>();
 
-  /** Be told of each endpoint that a leaf changes, before it does; for as long as the fold lives. */
-  onChange(listener: (cap: string) => void): void {
-    this.#listeners.push(listener);
+  /** Be told of each endpoint that a leaf changes, before it does. @returns what ends it */
+  onChange(listener: (cap: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
   }
 
   /**
@@ -211,6 +215,8 @@ export class PublishedFold {
       raw_band: leaf.raw_band,
       headline: leaf.headline,
       why: leaf.why,
+      sample_count: leaf.card.sample_count,
+      measured: leaf.card.components !== null,
       text: (entry && cardTextOf(entry)) ?? canonicalText(leaf.card),
     });
     cap.computedAt = leaf.card.computed_at;

@@ -1,66 +1,145 @@
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate } from "node:timers/promises";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { PublishedFold } from "./fold.ts";
-import { type IndexEntry, indexEntries, type Shard, shardBits, shardFrom, shardOf } from "./index-lines.ts";
+import type { PublishedCap, PublishedFold } from "./fold.ts";
+import { lineText, shardBits, shardOf, sortEntries } from "./index-lines.ts";
+import { IndexMoment } from "./index-moment.ts";
 import type { Draft } from "./leaves.ts";
 import { indexKey, shardKey } from "./objects.ts";
+import { Page } from "./page.ts";
 import { PublicConflict, putPublic } from "./writes.ts";
 
 /** Shards on their way at once: so many are in memory, however large the index. */
 const SHARDS_AT_ONCE = 8;
-/** Endpoints that are put in their shard between two turns of others: a few milliseconds. */
-const PLACED_AT_ONCE = 2_048;
+/** Endpoints that are counted, or put in their shard, between two turns of others: a few milliseconds. */
+const PLACED_AT_ONCE = 1_024;
+/** Lines that are printed between two turns of others: a few milliseconds. */
+const LINES_AT_ONCE = 256;
+
+/** Lets others have their turn. */
+export type GiveTurn = () => Promise<unknown>;
+
+/** A turn of the event loop for each call: however many wait for theirs, one goes on in a turn. */
+function turnByTurn(): GiveTurn {
+  let last: Promise<unknown> = Promise.resolve();
+  return () => {
+    last = last.then(() => setImmediate());
+    return last;
+  };
+}
+
+/** A shard as the list names it. */
+interface Named {
+  sha256: string;
+  lines: number;
+  bytes: number;
+}
 
 /**
  * Write the index of the fold as it is now: shards that are new, then the signed list, `index/<tree_size>.json`.
  * Everything in both follows from the log below `tree_size`. All endpoints are gone through, so it is made hourly, and in
  * turns, so that publications and answers of the same process go on meanwhile.
+ * @param giveTurn asked before each piece of work, which takes a few milliseconds however large the index
  * @returns the leaf that names it, to ride along with the next publication; null when the newest index has this size.
  * @throws PublicConflict when a shard that is there is not what its name says
  */
-export async function writeIndex(store: Store, fold: PublishedFold, cards: Signer): Promise<Draft | null> {
+export async function writeIndex(
+  store: Store,
+  fold: PublishedFold,
+  cards: Signer,
+  giveTurn: GiveTurn = turnByTurn(),
+): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
   // Read before the first turn: the log may go on below.
   const { size: tree_size, newest } = fold;
-  const entries = indexEntries(fold);
-  const { bits, members } = await placed(entries);
-  const shards: object[] = [];
-  for (let at = 0; at < members.length; at += SHARDS_AT_ONCE) {
-    const written = members.slice(at, at + SHARDS_AT_ONCE).map(async (of) => {
-      await turn();
-      const shard = shardFrom(of);
-      await writeShard(store, shard);
-      return { sha256: shard.sha256, lines: shard.lines, bytes: shard.text.length };
-    });
-    shards.push(...(await Promise.all(written)));
+  const moment = new IndexMoment(fold);
+  try {
+    const { bits, lines, members } = await placed(moment, giveTurn);
+    const shards = await writeShards(store, moment, members, giveTurn);
+    // A signature is judged at the time of the newest leaf below (publication.md, Exact forms).
+    const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines, bits, shards };
+    const bytes = canonicalBytes(signObject(cards, list), { published: true });
+    const key = indexKey(tree_size);
+    await putPublic(store, key, bytes);
+    return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size };
+  } finally {
+    moment.end();
   }
-  // A signature is judged at the time of the newest leaf below (publication.md, Exact forms).
-  const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines: entries.length, bits, shards };
-  const bytes = canonicalBytes(signObject(cards, list), { published: true });
-  const key = indexKey(tree_size);
-  await putPublic(store, key, bytes);
-  return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size };
 }
 
-async function placed(entries: readonly IndexEntry[]): Promise<{ bits: number; members: IndexEntry[][] }> {
-  const bits = shardBits(entries.length);
-  const members: IndexEntry[][] = Array.from({ length: 2 ** bits }, () => []);
-  for (const [i, entry] of entries.entries()) {
-    if (i % PLACED_AT_ONCE === PLACED_AT_ONCE - 1) await turn();
-    members[shardOf(entry.listing.url, bits)]!.push(entry);
+/** Does this with each item, so many between two turns of others. */
+async function inTurns<T>(items: Iterable<T>, atOnce: number, giveTurn: GiveTurn, work: (item: T) => void) {
+  let done = 0;
+  for (const item of items) {
+    if (done++ % atOnce === 0) await giveTurn();
+    work(item);
   }
-  return { bits, members };
 }
 
-async function writeShard(store: Store, { sha256, text }: Shard): Promise<void> {
+/** Endpoints by their shard: counted first, since their number says how many shards there are. */
+async function placed(
+  moment: IndexMoment,
+  giveTurn: GiveTurn,
+): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
+  let lines = 0;
+  await inTurns(moment.caps(), PLACED_AT_ONCE, giveTurn, (cap) => {
+    if (moment.entryOf(cap)) lines++;
+  });
+  const bits = shardBits(lines);
+  const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
+  await inTurns(moment.caps(), PLACED_AT_ONCE, giveTurn, (cap) => {
+    const entry = moment.entryOf(cap);
+    if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
+  });
+  return { bits, lines, members };
+}
+
+/** After a failure no further shard is begun, and nothing is under way any more when this throws. */
+async function writeShards(
+  store: Store,
+  moment: IndexMoment,
+  members: readonly (readonly PublishedCap[])[],
+  giveTurn: GiveTurn,
+): Promise<Named[]> {
+  const shards: Named[] = [];
+  let next = 0;
+  const lane = async () => {
+    const page = new Page();
+    for (let n = next++; n < members.length; n = next++) {
+      shards[n] = await writeShard(store, moment, members[n]!, page, giveTurn);
+    }
+  };
+  const stopping = (error: unknown) => {
+    next = members.length;
+    throw error;
+  };
+  const lanes = Array.from({ length: SHARDS_AT_ONCE }, () => lane().catch(stopping));
+  for (const { status, reason } of (await Promise.allSettled(lanes)) as PromiseRejectedResult[]) {
+    if (status === "rejected") throw reason;
+  }
+  return shards;
+}
+
+async function writeShard(
+  store: Store,
+  moment: IndexMoment,
+  caps: readonly PublishedCap[],
+  page: Page,
+  giveTurn: GiveTurn,
+): Promise<Named> {
+  const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
+  page.clear();
+  await inTurns(entries, LINES_AT_ONCE, giveTurn, (entry) => page.add(`${lineText(entry)}\n`));
+  const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
   // The name speaks of the unpacked bytes: compressors differ between versions.
   const same = (theirs: Uint8Array): boolean => sha256hex(decompress(theirs)) === sha256;
   const theirs = await store.get(key);
-  if (!theirs) await putPublic(store, key, compress(text, { compressionLevel: 3 }), same);
+  await giveTurn();
+  if (!theirs) await putPublic(store, key, compress(page.bytes, { compressionLevel: 3 }), same);
   else if (!same(theirs.bytes)) throw new PublicConflict(key);
+  return { sha256, lines: entries.length, bytes: page.bytes.length };
 }

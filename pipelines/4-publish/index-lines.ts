@@ -17,26 +17,26 @@ const NO_CARD_WHY = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 export const indexLineOf = (cap: PublishedCap): IndexLine | null =>
   cap.listing && lineFrom(cap.listing, headlineOf(cap));
 
-function lineFrom(listing: ListingFacts, headline: PublishedCard | null): IndexLine {
-  const { capability_id, url, method, tool, defects, description } = listing;
-  const card = headline && (JSON.parse(headline.text) as SignedCard);
-  return {
-    url,
-    method,
-    tool,
-    capability_id,
-    band: card?.band ?? "UNRATED",
-    // A card without components stands on nothing that was measured (publication.md, Leaves).
-    tier: card?.components ? card.tier : null,
-    sample_count: card?.sample_count ?? 0,
-    defects,
-    why: headline?.why ?? NO_CARD_WHY,
-    class: listing.class,
-    description,
-    leaf: headline?.leaf ?? null,
-    card,
-  };
-}
+const lineFrom = (listing: ListingFacts, headline: PublishedCard | null): IndexLine => ({
+  ...factsOf(listing, headline),
+  card: headline && (JSON.parse(headline.text) as SignedCard),
+});
+
+/** Everything but the card. */
+const factsOf = (listing: ListingFacts, headline: PublishedCard | null) => ({
+  url: listing.url,
+  method: listing.method,
+  tool: listing.tool,
+  capability_id: listing.capability_id,
+  band: headline?.band ?? "UNRATED",
+  tier: headline?.measured ? headline.tier : null,
+  sample_count: headline?.sample_count ?? 0,
+  defects: listing.defects,
+  why: headline?.why ?? NO_CARD_WHY,
+  class: listing.class,
+  description: listing.description,
+  leaf: headline?.leaf ?? null,
+});
 
 /** Leading bits of sha256(url) that name a shard: the fewest that keep shards at SHARD_LINES on average. */
 export function shardBits(lines: number): number {
@@ -63,38 +63,38 @@ export interface IndexEntry {
   headline: PublishedCard | null;
 }
 
-/** Everything that the index of this moment says; the fold may go on while it is written. */
-export function indexEntries(fold: PublishedFold): IndexEntry[] {
-  const entries: IndexEntry[] = [];
-  for (const cap of fold.caps.values()) {
-    if (cap.listing) entries.push({ listing: cap.listing, headline: headlineOf(cap) });
-  }
-  return entries;
-}
+/** What the index says of an endpoint now; null when it is not listed. */
+export const entryOf = (cap: PublishedCap): IndexEntry | null =>
+  cap.listing && { listing: cap.listing, headline: headlineOf(cap) };
 
 /**
  * RFC 8785 text of {@link indexLineOf}. The card, most of it, stands in the fold in this form already.
  */
 export function lineText({ listing, headline }: IndexEntry): string {
-  const halves = canonicalHalves(lineFrom(listing, headline), "card", { published: true });
+  const halves = canonicalHalves(factsOf(listing, headline), "card", { published: true });
   return joinHalves(halves, `"card":${headline?.text ?? "null"}`);
 }
 
 /** Bytewise, as every order in the record. */
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** One shard of these entries, which all belong to it; an empty one is a shard too. */
-export function shardFrom(entries: IndexEntry[]): Shard {
+/** Sorts the entries of one shard in place, as its lines stand. */
+export const sortEntries = (entries: IndexEntry[]): IndexEntry[] =>
   entries.sort(({ listing: a }, { listing: b }) => byText(a.url, b.url) || byText(a.capability_id, b.capability_id));
-  const text = Buffer.from(entries.map((entry) => `${lineText(entry)}\n`).join(""));
-  return { sha256: sha256hex(text), lines: entries.length, text };
-}
 
-/** All shards of the index, in order of their number. Of a large one they are made in turns (index-build.ts). */
+/** All shards of the index, in order of their number: what index-build.ts writes in turns. An empty one is a shard too. */
 export function shardsOf(fold: PublishedFold): { bits: number; lines: number; shards: Shard[] } {
-  const entries = indexEntries(fold);
+  const entries = [...fold.caps.values()].map(entryOf).filter((entry) => entry !== null);
   const bits = shardBits(entries.length);
   const members: IndexEntry[][] = Array.from({ length: 2 ** bits }, () => []);
   for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
-  return { bits, lines: entries.length, shards: members.map(shardFrom) };
+  const shards = members.map((of) => {
+    const text = Buffer.from(
+      sortEntries(of)
+        .map((entry) => `${lineText(entry)}\n`)
+        .join(""),
+    );
+    return { sha256: sha256hex(text), lines: of.length, text };
+  });
+  return { bits, lines: entries.length, shards };
 }

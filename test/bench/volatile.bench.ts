@@ -50,7 +50,16 @@ class Objects {
 function foldOf(caps: readonly string[]): PublishedFold {
   const fold = new PublishedFold();
   const read = { "observations.free": 1e12, "observations.paid": 1e12 };
-  const why = { why: "", text: "", leaf: 0, tier: "DELIVERY_VERIFIED", band: "B", raw_band: "B" } as const;
+  const why = {
+    why: "",
+    sample_count: 0,
+    measured: true,
+    text: "",
+    leaf: 0,
+    tier: "DELIVERY_VERIFIED",
+    band: "B",
+    raw_band: "B",
+  } as const;
   const more = { listing: null, before: [], beforeLeaf: -1, countedBefore: "", day: "", raw: [], corrections: [] };
   caps.forEach((cap, i) => {
     const computedAt = new Date(END.getTime() - (i % 1440) * 60_000).toISOString();
