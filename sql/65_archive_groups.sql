@@ -1,9 +1,15 @@
--- Records of a stretch of endpoints by their shape: the shape once, and of each record its id, its time and what was cut out
--- of it, in no order. What is read back out of one value is parted by characters that no JSON text holds.
+-- Records of a stretch of endpoints by their shape: the shape once, by its number where bodies were cut when they came, and of
+-- each record its id, its time and what was cut out of it, in no order. What is read back out of one value is parted by
+-- characters that no JSON text holds.
 -- grain: one (capability, shape), in no order; look = a checksum of the ids, knowing no order
--- reads: temp archive_shaped; endpoints $first to $last, inclusive
+-- reads: temp archive_source, temp archive_shaped; endpoints $first to $last, inclusive
 -- writes: nothing
-SELECT cap, shape, count(*)::DOUBLE AS count, bit_xor(hash(event_id))::VARCHAR AS look,
+SELECT cap, NULL::VARCHAR AS shape, shape::DOUBLE AS shape_id, count(*)::DOUBLE AS count, bit_xor(hash(event_id))::VARCHAR AS look,
+  encode(string_agg(concat(event_id, e'\x1f', strftime(observed_at, '%Y-%m-%dT%H:%M:%S.%gZ'), e'\x1f', measured,
+    e'\x1f', lower(hex(sha)), e'\x1e'), '')) AS records
+FROM archive_source WHERE body IS NULL AND cap BETWEEN $first AND $last GROUP BY cap, archive_source.shape
+UNION ALL
+SELECT cap, shape, NULL, count(*)::DOUBLE, bit_xor(hash(event_id))::VARCHAR,
   encode(string_agg(concat(event_id, e'\x1f', strftime(observed_at, '%Y-%m-%dT%H:%M:%S.%gZ'), e'\x1f', measured, e'\x1f', slot,
-    e'\x1f', sha, e'\x1e'), '')) AS records
+    e'\x1f', sha, e'\x1e'), ''))
 FROM archive_shaped WHERE cap BETWEEN $first AND $last GROUP BY cap, shape

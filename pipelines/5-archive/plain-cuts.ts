@@ -17,12 +17,17 @@ const NOT = -1;
  * @returns the end of what was measured, or -1
  */
 export function plainEnd(record: Uint8Array, at: number, end: number, isTool: boolean): number {
-  let measured = numberEnd(record, at);
-  if (isTool) measured = numberEnd(record, after(record, measured, LATENCY!));
+  const measured = measuredEnd(record, at, isTool);
   if (measured === NOT || record[measured] !== CUT) return NOT;
   const block = digitsEnd(record, after(record, measured + 1, BLOCK!));
   const slot = after(record, digitsEnd(record, after(record, block, MINUTE!)), CLOSE!);
   return slot === end ? measured : NOT;
+}
+
+/** Behind the measured time or times that stand here as RFC 8785 prints them, or -1. See {@link plainEnd}. */
+export function measuredEnd(record: Uint8Array, at: number, isTool: boolean): number {
+  const first = numberEnd(record, at);
+  return isTool ? numberEnd(record, after(record, first, LATENCY!)) : first;
 }
 
 /** Behind this text, when it stands here. */

@@ -57,6 +57,8 @@ interface Stretch {
 const ROWS_AT_ONCE = 1_048_576;
 const BYTES_AT_ONCE = 512 * 1024 * 1024;
 const SHARE_OF_MEMORY = 4;
+/** What is read of a record whose body was cut, in bytes. */
+const CUT_BYTES = 192;
 
 /** Files over what `archive_source` names. */
 export async function writeFiles(
@@ -70,7 +72,7 @@ export async function writeFiles(
   await tx.run(sql("64_archive_shapes"));
   const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
   const most = Math.min(ROWS_AT_ONCE, rowsAFile);
-  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
+  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes, cut: CUT_BYTES });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
   try {
@@ -100,7 +102,13 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
     const groups: Group[] = [];
     const { first, last } = stretches[n] ?? {};
     if (first === undefined || last === undefined) return groups;
-    for await (const batch of tx.batches(sql("65_archive_groups"), { first, last })) groups.push(...groupsIn(batch));
+    const texts = new Map<number, string>();
+    for await (const batch of tx.batches(sql("65_archive_texts"), { first, last })) {
+      const [ids, shapes] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1)];
+      for (let row = 0; row < batch.rowCount; row++) texts.set(ids.getItem(row)!, shapes.getItem(row)!);
+    }
+    for await (const batch of tx.batches(sql("65_archive_groups"), { first, last }))
+      groups.push(...groupsIn(batch, texts));
     return groups.sort((a, b) => (a.cap < b.cap ? -1 : a.cap > b.cap ? 1 : 0));
   };
   let coming = read(0);
@@ -118,13 +126,20 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
   }
 }
 
-function* groupsIn(batch: DuckDBDataChunk): Generator<Group> {
-  const column = <T extends string | number>(index: number) => batch.getColumnVector(index) as DuckDBVector<T>;
-  const [caps, shapes, counts, looks] = [column<string>(0), column<string>(1), column<number>(2), column<string>(3)];
-  const records = batch.getColumnVector(4) as DuckDBBlobVector;
+const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: number) =>
+  batch.getColumnVector(index) as DuckDBVector<T>;
+
+/** @param texts shapes by number @throws ArchiveUnproven when one is not there */
+function* groupsIn(batch: DuckDBDataChunk, texts: ReadonlyMap<number, string>): Generator<Group> {
+  const [caps, shapes, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
+  const [counts, looks] = [columnOf<number>(batch, 3), columnOf<string>(batch, 4)];
+  const records = batch.getColumnVector(5) as DuckDBBlobVector;
   for (let row = 0; row < batch.rowCount; row++) {
-    const texts = { cap: caps.getItem(row)!, shape: shapes.getItem(row)!, look: looks.getItem(row)! };
-    yield { ...texts, count: counts.getItem(row)!, records: records.getItemBytes(row)! };
+    const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), shapes.getItem(row)];
+    const shape = own ?? texts.get(id!);
+    if (shape === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
+    const group = { cap, shape, isIngested: own === null, look: looks.getItem(row)! };
+    yield { ...group, count: counts.getItem(row)!, records: records.getItemBytes(row)! };
   }
 }
 
@@ -155,7 +170,7 @@ function* byCap(groups: readonly Group[]): Generator<Group[]> {
  */
 async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: Uint8Array): Promise<void> {
   const { cap } = own[0]!;
-  const shapes = own.map(({ shape }) => new ProbeShape(cap, shape, isTool));
+  const shapes = own.map(({ shape, isIngested }) => new ProbeShape(cap, shape, isTool, isIngested));
   const records = new ProbeRecords(own);
   into.begin(cap);
   for (const n of records.inOrder()) {

@@ -14,6 +14,8 @@ export const MEASURED_AT = TIME_AT + TIME_BYTES + 1;
 /** Records of one shape: see sql/65_archive_groups. */
 export interface Group {
   cap: string;
+  /** Was it cut when the record came (pipelines/2-ingest/probe-cuts.ts), or is it cut here? Its records have no slot then. */
+  isIngested: boolean;
   shape: string;
   count: number;
   look: string;

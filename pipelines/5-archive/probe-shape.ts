@@ -1,6 +1,7 @@
 import { randomBytes, randomInt } from "node:crypto";
+import { ArchiveUnproven } from "./errors.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
-import { isHex, plainEnd } from "./plain-cuts.ts";
+import { isHex, measuredEnd, plainEnd } from "./plain-cuts.ts";
 import { probeLine } from "./probe-line.ts";
 import { CUT, MEASURED_AT, type ProbeRecords, TIME_AT, TIME_BYTES } from "./probe-records.ts";
 import { copyWords, sameWords, wordsOf } from "./words.ts";
@@ -39,13 +40,18 @@ export class ProbeShape {
   readonly #pieces: string[];
   readonly #template: Template | null;
 
+  /**
+   * @param isIngested see {@link Group}
+   * @throws ArchiveUnproven for one of those in which something else was cut out
+   */
   constructor(
     readonly cap: string,
     shape: string,
     readonly isTool: boolean,
+    readonly isIngested: boolean,
   ) {
-    this.#pieces = shape.split(CUT_TEXT);
-    this.hasSha = this.#pieces.length > 3;
+    this.#pieces = isIngested ? withoutSlot(cap, shape.split(CUT_TEXT)) : shape.split(CUT_TEXT);
+    this.hasSha = this.#pieces.length > (isIngested ? 2 : 3);
     this.#template = this.#pieces.length > 1 ? this.#madeTemplate() : null;
   }
 
@@ -81,7 +87,9 @@ export class ProbeShape {
       if (!isHex(bytes, shaAt, end)) return -1;
       copyWords(words, shaAt, SHA_BYTES, tailWords, sha);
     }
-    return plainEnd(bytes, from, shaAt - 1, this.isTool);
+    if (!this.isIngested) return plainEnd(bytes, from, shaAt - 1, this.isTool);
+    const upto = measuredEnd(bytes, from, this.isTool);
+    return upto === shaAt - 1 ? upto : -1;
   }
 
   #alone(record: string): string {
@@ -98,12 +106,12 @@ export class ProbeShape {
   #madeTemplate(): Template | null {
     const { number, slot, sha, id, t } = MARK;
     const measured = this.isTool ? `${number},"latency_ms":${number + 1}` : `${number}`;
-    const body = this.#bodyWith([measured, `{"${slot}":0}`, sha]);
+    const body = this.#bodyWith(this.isIngested ? [measured, sha] : [measured, `{"${slot}":0}`, sha]);
     const read = parsed(body);
     const isMeasured = this.isTool
       ? read?.initialize_ms === number && read.latency_ms === number + 1
       : read?.latency_ms === number;
-    if (!read?.slot || !isMeasured || !Object.hasOwn(read.slot, slot)) return null;
+    if (!read?.slot || !isMeasured || !(this.isIngested || Object.hasOwn(read.slot, slot))) return null;
     if (this.hasSha && read.terms?.sha256 !== sha) return null;
     const line = bytesOf(`${probeLine({ event_id: id, cap: this.cap, t, body }, this.isTool)}\n`);
     const [measuredAt, timeAt, idAt] = [measured, new Date(t).toISOString(), id].map((mark) => line.indexOf(mark));
@@ -112,6 +120,14 @@ export class ProbeShape {
     const tail = line.subarray(tailAt);
     return { head: line.subarray(0, measuredAt), tail, tailWords: wordsOf(tail), ...places };
   }
+}
+
+/** No line tells the slot, so any will do; that nothing but its numbers was cut out there was judged when the record came. */
+function withoutSlot(cap: string, pieces: readonly string[]): string[] {
+  const [head, block, minute, tail, ...rest] = pieces;
+  if (tail === undefined || rest.length > 1)
+    throw new ArchiveUnproven(`shape of ${cap}`, "4 or 5 pieces", `${pieces.length}`);
+  return [head!, `${block}0${minute}0${tail}`, ...rest];
 }
 
 interface Marked {

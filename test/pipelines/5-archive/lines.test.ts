@@ -158,7 +158,7 @@ test.each<[ProbeSubject, string]>([
     await world.append(...records);
     await world.ingest.pass();
     const query =
-      "SELECT event_id, cap, epoch_ms(observed_at)::DOUBLE AS t, body FROM event WHERE type = $type ORDER BY cap, event_id";
+      "SELECT event_id, cap, epoch_ms(observed_at)::DOUBLE AS t, body FROM event_whole WHERE type = $type ORDER BY cap, event_id";
     const rows = await world.lake.all<Row>(query, { type });
     expect(rows).toHaveLength(ROWS);
     const { files } = await packedProbes(world.lake, subject, D1, await lakePositions(world.lake), 50);

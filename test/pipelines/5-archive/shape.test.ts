@@ -36,8 +36,10 @@ const recordOf = ({ measured, slot, sha }: Cuts) => [ID, TIME, measured, slot, s
 /** What a shape makes of records of it, one behind the other. */
 function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
   const text = all.map((cuts) => `${recordOf(cuts)}\x1e`).join("");
-  const records = new ProbeRecords([{ cap: CAP, shape, count: all.length, look: "", records: Buffer.from(text) }]);
-  const [made, piece] = [new ProbeShape(CAP, shape, isTool), new LinePiece()];
+  const records = new ProbeRecords([
+    { cap: CAP, shape, isIngested: false, count: all.length, look: "", records: Buffer.from(text) },
+  ]);
+  const [made, piece] = [new ProbeShape(CAP, shape, isTool, false), new LinePiece()];
   for (const n of all.keys()) made.write(records, n, piece);
   expect(piece.ids.toString()).toBe(ID.repeat(all.length));
   return piece.text.toString("utf8");
