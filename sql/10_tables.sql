@@ -17,7 +17,9 @@ CREATE TABLE IF NOT EXISTS event (
   topic VARCHAR USING COMPRESSION dictionary, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking, scope DATE,
   observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking,
   producer VARCHAR USING COMPRESSION dictionary, v USMALLINT, body VARCHAR USING COMPRESSION fsst,
-  extra VARCHAR USING COMPRESSION dictionary);
+  extra VARCHAR USING COMPRESSION dictionary, shape BIGINT USING COMPRESSION bitpacking,
+  measured VARCHAR USING COMPRESSION dictionary, block INTEGER USING COMPRESSION bitpacking,
+  minute INTEGER USING COMPRESSION bitpacking, sha BLOB USING COMPRESSION uncompressed);
 -- The body of a probe is null where it is cut (pipelines/2-ingest/probe-cuts.ts): then it is the text of its shape with these
 -- in the places of the cuts. Lakes from before have whole bodies; both kinds stand beside each other.
 ALTER TABLE event ADD COLUMN IF NOT EXISTS shape BIGINT;
@@ -26,7 +28,8 @@ ALTER TABLE event ADD COLUMN IF NOT EXISTS block INTEGER;
 ALTER TABLE event ADD COLUMN IF NOT EXISTS minute INTEGER;
 ALTER TABLE event ADD COLUMN IF NOT EXISTS sha BLOB;
 -- name = sha256 of the text
-CREATE TABLE IF NOT EXISTS shape (id BIGINT, name BLOB, text VARCHAR);
+CREATE TABLE IF NOT EXISTS shape (
+  id BIGINT USING COMPRESSION bitpacking, name BLOB USING COMPRESSION uncompressed, text VARCHAR USING COMPRESSION fsst);
 -- Records with their bodies, for those who read probes; whoever asks for other types finds whole bodies in `event` itself.
 CREATE OR REPLACE VIEW event_whole AS
 SELECT e.* REPLACE (whole_body(e.body, s.pieces, e.measured, e.block, e.minute, lower(hex(e.sha))) AS body)

@@ -17,7 +17,8 @@ FROM (SELECT -1 - log_offset AS id, body AS text FROM stage WHERE type IN ('hand
 CREATE OR REPLACE TEMP TABLE knock AS
 SELECT k.event_id, k.cap, k.log_offset, k.observed_at AS t, b.state, b.live, b.honest, b.wall, b.fault,
   -- Of a tool's two times the second one: what connecting took is not its own.
-  coalesce(b.latency_ms, TRY_CAST(string_split(k.measured, ':')[-1] AS DOUBLE)) AS latency_ms,
+  CASE WHEN k.shape IS NULL THEN b.latency_ms WHEN k.type = 'handshake' THEN TRY_CAST(k.measured AS DOUBLE)
+    ELSE TRY_CAST(string_split(k.measured, ':')[-1] AS DOUBLE) END AS latency_ms,
   replace(b.price, '.', '')::BIGINT AS price_micro, b.pay_to, s.id AS probe_body
 FROM stage k JOIN probe_body s ON s.id = coalesce(k.shape, -1 - k.log_offset) WHERE k.type IN ('handshake', 'mcp.probe');
 

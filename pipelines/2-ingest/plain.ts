@@ -47,7 +47,7 @@ const ODD_NUMBER = /[\s:,[]-?(?:[\d.]+[eE]|[\d.]{300})/;
  * one JSON object by itself, no member can hide in it, be said twice outside of it, or reach over its end.
  */
 export function plainRow(record: LogRecord, text: string): Row | null {
-  const { eventId, key, value } = record;
+  const { eventId, key } = record;
   const isCapKey = isId("cap", key);
   if (!text.startsWith(BODY) || !isId("rec", eventId) || !(isCapKey || PLAIN_KEY.test(key))) return null;
   // No text of the tail holds a quote, so this is where it begins, or it has another form.
@@ -73,9 +73,7 @@ export function plainRow(record: LogRecord, text: string): Row | null {
     producer: tail.producer,
     v: ENVELOPE_VERSION,
     appendedMs: record.appendedAt.getTime(),
-    // Each character is one byte only where all of them are ASCII: a mark in the place of bytes was refused.
-    body: text.length === value.length ? value.subarray(BODY.length, end) : Buffer.from(text.slice(BODY.length, end)),
-    text: { of: text, from: BODY.length, end },
+    body: { of: text, from: BODY.length, end },
     extra: null,
   };
 }

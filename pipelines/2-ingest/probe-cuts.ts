@@ -1,3 +1,5 @@
+import type { Values } from "../../infra/lake/parquet/repeating-column.ts";
+
 /** Stands in a shape where something was cut out; no JSON text holds it. */
 export const CUT = "\x1f";
 
@@ -18,6 +20,11 @@ export interface CutBody {
   minute: number;
   /** Hash of the terms, lower-case hex. */
   sha: string | null;
+}
+
+/** A cut body, and the number that its shape has in the segment. */
+export interface NumberedCut extends CutBody {
+  number: number;
 }
 
 /** Types whose bodies are cut, and whether they are probes of MCP tools: of the others no two of an endpoint are alike. */
@@ -41,6 +48,8 @@ const NONE = -1;
 
 interface Shape {
   text: string;
+  /** Among the shapes of the segment. */
+  number: number;
   /** What stands before the measured time, before the block, behind the minute, and behind the hash where there is one. */
   head: string;
   live: string;
@@ -66,14 +75,17 @@ interface Places {
  * Shape and cuts together are the text again, byte for byte; a body of any other form is not cut.
  */
 export class ProbeCuts {
-  /** By key: shapes that its last bodies had, the newest first. */
-  readonly #last = new Map<string, Shape[]>();
+  /** By number of the key: shapes that its last bodies had, the newest first. */
+  readonly #last: (Shape[] | undefined)[] = [];
   /** By text; null for one that is no shape. */
   readonly #known = new Map<string, Shape | null>();
   #cut = 0;
 
-  /** Null where the body is to be kept whole. */
-  cut(type: string, key: string, body: BodyText): CutBody | null {
+  /** @param shapes where the segment keeps them */
+  constructor(private readonly shapes: Values<string>) {}
+
+  /** Null where the body is to be kept whole. @param key number of the record's key */
+  cut(type: string, key: number, body: BodyText): NumberedCut | null {
     const isTool = TOOL[type];
     const places = isTool === undefined ? null : placesIn(body, isTool);
     if (places === null) return null;
@@ -83,14 +95,14 @@ export class ProbeCuts {
     return cutsOf(shape, body.of, places);
   }
 
-  #lastOf(key: string, body: BodyText, places: Places): Shape | null {
-    const shapes = this.#last.get(key);
+  #lastOf(key: number, body: BodyText, places: Places): Shape | null {
+    const shapes = this.#last[key];
     if (shapes === undefined) return null;
     for (const shape of shapes) if (stands(shape, body, places)) return shape;
     return null;
   }
 
-  #learnt(key: string, body: BodyText, places: Places, isTool: boolean): Shape | null {
+  #learnt(key: number, body: BodyText, places: Places, isTool: boolean): Shape | null {
     // Endpoints that never say the same thing twice: their shapes would only be kept beside their rows.
     if (this.#known.size > LEARNT_FREELY && 2 * this.#known.size > this.#cut) return null;
     const made = shapeOf(body, places);
@@ -98,14 +110,15 @@ export class ProbeCuts {
     let shape = this.#known.get(made.text);
     if (shape === undefined) {
       shape = isSound(made, isTool) ? made : null;
+      if (shape) shape.number = this.shapes.numberOf(shape.text);
       this.#known.set(made.text, shape);
     }
     if (shape === null) return null;
     shape.sha = made.sha;
-    const shapes = this.#last.get(key) ?? [];
+    this.#last[key] ??= [];
+    const shapes = this.#last[key];
     shapes.unshift(shape);
     shapes.length = Math.min(shapes.length, MOST_SHAPES);
-    this.#last.set(key, shapes);
     return shape;
   }
 }
@@ -187,12 +200,13 @@ function shapeOf({ of: text, from, end }: BodyText, { measured, live, block, tai
   const rest = isHashed ? text.slice(sha + SHA_CHARS, end) : null;
   const pieces = [text.slice(from, measured), text.slice(live, block), MINUTE, behind, ...(isHashed ? [rest] : [])];
   const own = isHashed ? text.slice(sha, sha + SHA_CHARS) : null;
-  return { text: pieces.join(CUT), head: pieces[0]!, live: pieces[1]!, tail: behind, rest, sha: own };
+  return { text: pieces.join(CUT), number: NONE, head: pieces[0]!, live: pieces[1]!, tail: behind, rest, sha: own };
 }
 
-function cutsOf(shape: Shape, text: string, { measured, live, block, minute, tail }: Places): CutBody {
+function cutsOf(shape: Shape, text: string, { measured, live, block, minute, tail }: Places): NumberedCut {
   return {
     shape: shape.text,
+    number: shape.number,
     measured: text.slice(measured, live),
     block: Number(text.slice(block, minute - MINUTE.length)),
     minute: Number(text.slice(minute, tail)),

@@ -1,7 +1,7 @@
 import { BytesColumn, LongColumn } from "../../infra/lake/parquet/columns.ts";
 import { type NamedColumn, parquetFile } from "../../infra/lake/parquet/file.ts";
 import { RepeatingColumn, Values } from "../../infra/lake/parquet/repeating-column.ts";
-import { type BodyText, type CutBody, ProbeCuts } from "./probe-cuts.ts";
+import { type BodyText, ProbeCuts } from "./probe-cuts.ts";
 
 /** A record that the readers of today take, as a segment keeps it. */
 export interface Row {
@@ -16,20 +16,24 @@ export interface Row {
   v: number;
   /** Unix ms. */
   appendedMs: number;
-  /** The body's text as it came, UTF-8. It may lie in the bytes of the record. */
-  body: Uint8Array;
-  /** The same as text, where one stands at hand: what the segment may cut. */
-  text?: BodyText;
+  /** The body's text as it came: UTF-8, or where it stands in the text of the record, from which the segment may cut it. */
+  body: Uint8Array | BodyText;
   /** Members of the envelope that we do not know, as JSON text. */
   extra: string | null;
 }
+
+const isText = (body: Row["body"]): body is BodyText => "of" in body;
+
+/** A body as it came, UTF-8. */
+export const bodyBytes = (body: Row["body"]): Uint8Array =>
+  isText(body) ? Buffer.from(body.of.slice(body.from, body.end)) : body;
 
 /**
  * The rows of one segment on their way into its Parquet file. They are packed page by page as they come, so a batch is
  * held packed and never as text. What names repeat in (keys, types) is kept once; ids and bodies stand as they are.
  *
  * Bodies of probes are kept as shape and cuts (probe-cuts.ts), in columns of their own that a file without any does not
- * have; `body` is null then. Files from before have none either: sql/12_segment_rows reads all three.
+ * have; `body` is null then. Files from before have none either: sql/01_bodies reads all three.
  */
 export class Segment {
   readonly #topic = new RepeatingColumn<string>();
@@ -47,8 +51,9 @@ export class Segment {
   readonly #appendedAt = new LongColumn(1_000);
   readonly #body = new BytesColumn();
   readonly #extra = new RepeatingColumn<string>();
-  readonly #cuts = new ProbeCuts();
-  readonly #shape = new RepeatingColumn<string>();
+  readonly #shapes = new Values<string>();
+  readonly #cuts = new ProbeCuts(this.#shapes);
+  readonly #shape = new RepeatingColumn(this.#shapes);
   readonly #measured = new BytesColumn();
   readonly #block = new RepeatingColumn<number>();
   readonly #minute = new RepeatingColumn<number>();
@@ -68,19 +73,22 @@ export class Segment {
     this.#offset.add(row.offset);
     this.#eventId.addAscii(row.eventId);
     this.#type.add(row.type);
-    this.#key.add(row.key);
-    this.#cap.add(row.cap);
+    const key = this.#keys.numberOf(row.key);
+    this.#key.addNumber(key);
+    if (row.cap === row.key) this.#cap.addNumber(key);
+    else this.#cap.add(row.cap);
     this.#observedAt.add(row.observedMs);
     this.#producer.add(row.producer);
     this.#v.add(row.v);
     this.#appendedAt.add(row.appendedMs);
     this.#extra.add(row.extra);
-    this.#addBody(row.body, row.text ? this.#cuts.cut(row.type, row.key, row.text) : null);
+    this.#addBody(row, key);
     this.#rows++;
   }
 
-  #addBody(body: Uint8Array, cut: CutBody | null): void {
-    this.#shape.add(cut?.shape ?? null);
+  #addBody({ type, body }: Row, key: number): void {
+    const cut = isText(body) ? this.#cuts.cut(type, key, body) : null;
+    this.#shape.addNumber(cut?.number ?? null);
     this.#block.add(cut?.block ?? null);
     this.#minute.add(cut?.minute ?? null);
     this.#sha.add(cut?.sha ?? null);
@@ -88,7 +96,7 @@ export class Segment {
       this.#body.addNull();
       this.#measured.addAscii(cut.measured);
     } else {
-      this.#body.add(body);
+      this.#body.add(bodyBytes(body));
       this.#measured.addNull();
     }
   }

@@ -60,10 +60,15 @@ export class RepeatingColumn<T extends string | number> implements Column {
   constructor(private readonly values = new Values<T>()) {}
 
   add(value: T | null): void {
+    this.addNumber(value === null ? null : this.values.numberOf(value));
+  }
+
+  /** A value by its number among {@link values}: for whoever had to look for it already. */
+  addNumber(number: number | null): void {
     const isFull = this.#runs.length % 2 === 1;
-    if (isFull === (value === null)) this.#runs.push(1);
+    if (isFull === (number === null)) this.#runs.push(1);
     else this.#runs[this.#runs.length - 1]!++;
-    if (value === null) {
+    if (number === null) {
       this.nulls++;
       return;
     }
@@ -72,7 +77,7 @@ export class RepeatingColumn<T extends string | number> implements Column {
       larger.set(this.#rows);
       this.#rows = larger;
     }
-    this.#rows[this.#used++] = this.values.numberOf(value);
+    this.#rows[this.#used++] = number;
   }
 
   close(): Pages {

@@ -8,7 +8,7 @@ import { scanMember } from "../../../pipelines/2-ingest/json-text.ts";
 import { plainRow, textOf as textOfBytes } from "../../../pipelines/2-ingest/plain.ts";
 import { compileQuick, isQuickEnvelope, isQuickType, translated } from "../../../pipelines/2-ingest/quick.ts";
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
-import type { Row } from "../../../pipelines/2-ingest/segment.ts";
+import { bodyBytes, type Row } from "../../../pipelines/2-ingest/segment.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readEnvelope } from "../../../pipelines/record/envelope.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -229,7 +229,7 @@ describe("a row", () => {
     return { ...place, eventId: event_id, key, value: Buffer.from(text) };
   };
 
-  const bodyOf = ({ body }: Row): string => Buffer.from(body).toString();
+  const bodyOf = ({ body }: Row): string => Buffer.from(bodyBytes(body)).toString();
 
   /** Types whose bodies take no member that they do not name. */
   const STRICT = ["paid.commitment"];
@@ -289,9 +289,7 @@ describe("a row", () => {
         const read = readRow({ ...record, value: Buffer.from(around) });
         if (row === null) return;
         if (!read.ok) throw new Error(`${changed(text)}: ${read.rejected.reason}`);
-        const shown = ({ text: _, ...one }: Row) => ({ ...one, body: bodyOf(one) });
-        const { of, from, end } = row.text!;
-        expect(of.slice(from, end)).toBe(bodyOf(row));
+        const shown = (one: Row) => ({ ...one, body: bodyOf(one) });
         expect(shown(read.row)).toEqual({ ...shown(row), extra: '{"zzz":1}' });
       }),
       { numRuns: 2_000 },

@@ -5,7 +5,7 @@ import { parquetMetadata, parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
-import { type Row, Segment } from "../../../pipelines/2-ingest/segment.ts";
+import { bodyBytes, type Row, Segment } from "../../../pipelines/2-ingest/segment.ts";
 import { recordId } from "../../../pipelines/record/ids.ts";
 import { fc } from "../../helpers/histories.ts";
 
@@ -29,7 +29,7 @@ afterAll(async () => {
 const given = (row: Row) => ({
   ...{ topic: PLACE.topic, part: PLACE.partition, offset: BigInt(row.offset), event_id: row.eventId, type: row.type },
   ...{ key: row.key, cap: row.cap, observed_at: new Date(row.observedMs), producer: row.producer, v: row.v },
-  ...{ appended_at: new Date(row.appendedMs), body: Buffer.from(row.body).toString(), extra: row.extra },
+  ...{ appended_at: new Date(row.appendedMs), body: Buffer.from(bodyBytes(row.body)).toString(), extra: row.extra },
 });
 
 function bytesOf(rows: readonly Row[]): Uint8Array {
