@@ -119,6 +119,8 @@ export function canonicalHalves(object: object, name: string, { published = fals
   return { before: half(names.filter((one) => one < name)), after: half(names.filter((one) => one > name)) };
 }
 
+const joined = (a: string, b: string): string => (a && b ? `${a},${b}` : a || b);
+
 /** The whole object. @param member the one between, printed as `"name":value`; none by default */
 export const joinHalves = ({ before, after }: Halves, member = ""): string =>
-  `{${[before, member, after].filter((part) => part !== "").join(",")}}`;
+  `{${joined(joined(before, member), after)}}`;

@@ -1,7 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { Leaf } from "../record/leaf.ts";
 import { type ChainTime, compareWithChain, publicationTime } from "./clocks.ts";
 import { PublishedFold } from "./fold.ts";
 import { type Generation, highestGeneration, mergePositions, stage, winGeneration } from "./generation.ts";
@@ -150,14 +149,15 @@ export class Committer {
     for (const error of refused) this.options.logger.error({ err: error }, "a leaf was refused");
     metrics.count("touchstone_leaves_refused_total", {}, refused.length);
     if (entries.length === 0) return { leaves: 0, refused };
-    const growth = grow(live, entries);
+    const bytes = entries.map((entry) => entry.bytes);
+    const growth = grow(live, bytes);
     const previous = live.generation;
     const generation: Generation = {
       v: 1,
       n: (previous?.n ?? -1) + 1,
       old: headText(live.tree),
       new: headText(growth.live.tree),
-      staging: await stage(privateStore, entries),
+      staging: await stage(privateStore, bytes),
       run: taken ? Math.max(taken.run, previous?.run ?? 0) : (previous?.run ?? null),
       log: taken?.log ?? previous?.log ?? null,
       positions: taken ? mergePositions(previous?.positions ?? {}, taken.positions) : (previous?.positions ?? {}),
@@ -171,7 +171,7 @@ export class Committer {
     this.#known = generation.n;
     for (const draft of kept.flat()) metrics.count("touchstone_leaves_published_total", { kind: draft.kind });
     if (await finish(this.options, generation, growth)) {
-      for (const entry of entries) this.#fold.apply(JSON.parse(entry.toString("utf8")) as Leaf, entry);
+      for (const entry of entries) this.#fold.apply(entry.leaf, entry.bytes);
       this.#live = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hinted);
     } else {

@@ -25,11 +25,17 @@ export class BadLeaf extends Error {
   }
 }
 
-/** Bytes of a leaf in its place. @throws BadLeaf */
-export function sealLeaf(draft: Draft, index: number, seq: number, at: string): Buffer {
+/** A leaf in its place, as the fold takes it and as it is published. */
+export interface Entry {
+  leaf: Leaf;
+  bytes: Buffer;
+}
+
+/** @throws BadLeaf */
+export function sealLeaf(draft: Draft, index: number, seq: number, at: string): Entry {
+  const leaf = { ...draft, index, seq, at } as Leaf;
   let bytes: Buffer;
   try {
-    const leaf = { ...draft, index, seq, at };
     const checked = Leaf.safeParse(leaf);
     if (!checked.success) {
       const issue = checked.error.issues[0]!;
@@ -43,7 +49,8 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  return bytes;
+  // Who makes a card's leaf lets go of it; anything else may be a caller's, so it is read back, as others read it.
+  return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 
 function bytesOf(leaf: object, cardText: string | undefined): Buffer {
@@ -53,7 +60,7 @@ function bytesOf(leaf: object, cardText: string | undefined): Buffer {
 
 /** Groups in their places, and what could not be one. */
 export interface Sealed {
-  entries: Buffer[];
+  entries: Entry[];
   kept: Group[];
   refused: BadLeaf[];
 }
