@@ -2,14 +2,13 @@
 -- grain: stage = one new record; touched = one capability with a new record; shape = one text that cut bodies share
 -- reads: the segment file named by the variable `segment`, event, shape
 -- writes: temp stage, temp touched, temp shape_here, event, shape
-CREATE OR REPLACE TEMP TABLE shape_here AS
-SELECT DISTINCT shape AS text FROM segment_rows(getvariable('segment')) WHERE shape IS NOT NULL;
 -- Names are compared, not texts: they are a tenth as long, and a lake has a shape or some of every endpoint.
-INSERT INTO shape
-SELECT (SELECT coalesce(max(id), 0) FROM shape) + row_number() OVER () AS id, name, text
-FROM (SELECT text, unhex(sha256(text)) AS name FROM shape_here) h ANTI JOIN shape USING (name);
 CREATE OR REPLACE TEMP TABLE shape_here AS
-SELECT s.id, h.text FROM (SELECT text, unhex(sha256(text)) AS name FROM shape_here) h JOIN shape s USING (name);
+SELECT coalesce(s.id, (SELECT coalesce(max(id), 0) FROM shape) + row_number() OVER ()) AS id, name, h.text, s.id IS NULL AS is_new
+FROM (SELECT shape AS text, unhex(sha256(shape)) AS name FROM (
+    SELECT DISTINCT shape FROM segment_rows(getvariable('segment')) WHERE shape IS NOT NULL)) h
+  LEFT JOIN shape s USING (name);
+INSERT INTO shape SELECT id, name, text FROM shape_here WHERE is_new;
 
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT event_id, type, key, CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset,
@@ -18,7 +17,9 @@ SELECT event_id, type, key, CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap,
   observed_at, appended_at, producer, v, body, extra, h.id AS shape, measured, block, minute, unhex(sha) AS sha
 FROM segment_rows(getvariable('segment')) r LEFT JOIN shape_here h ON h.text = r.shape;
 
--- Only the days around the batch are looked at, whatever the lake has grown to.
+-- Only the days around the batch and its own partition are looked at, whatever the lake has grown to: copies have one key.
+SET VARIABLE stage_topic = (SELECT any_value(topic) FROM stage);
+SET VARIABLE stage_part = (SELECT any_value(part) FROM stage);
 SET VARIABLE stage_since = (SELECT min(observed_at) - INTERVAL 1 DAY FROM stage);
 SET VARIABLE stage_until = (SELECT max(observed_at) + INTERVAL 1 DAY FROM stage);
 DELETE FROM stage WHERE log_offset IN (
@@ -26,7 +27,8 @@ DELETE FROM stage WHERE log_offset IN (
   WHERE hash(event_id) IN (SELECT hash(event_id) FROM stage GROUP BY ALL HAVING count(*) > 1) GROUP BY event_id, key, scope
   UNION ALL
   SELECT s.log_offset FROM event e JOIN stage s ON e.event_id = s.event_id AND e.key = s.key AND e.scope = s.scope
-  WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));
+  WHERE e.topic = getvariable('stage_topic') AND e.part = getvariable('stage_part')
+    AND e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until'));
 
 INSERT INTO event BY NAME SELECT * FROM stage;
 -- A commitment says nothing of its endpoint: it touches none.

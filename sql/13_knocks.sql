@@ -1,6 +1,6 @@
 -- New handshakes, and probes of MCP tools, with their columns, and what they add to what is known of an endpoint.
 -- grain: probe_body = one text that staged probes share, or one whole body; knock = one handshake or probe; seen_new = one capability
--- reads: temp stage, shape
+-- reads: temp stage, temp shape_here
 -- writes: temp probe_body, temp knock, temp seen_new, temp quoted_new
 -- What a shape says is read once, with nulls in the places of the cuts. Offsets are numbers of one partition, and what is
 -- staged is of one.
@@ -12,7 +12,7 @@ SELECT id, from_json(text, '{"state": "VARCHAR", "live": "BOOLEAN", "honest": "B
 FROM (SELECT -1 - log_offset AS id, body AS text FROM stage WHERE type IN ('handshake', 'mcp.probe') AND shape IS NULL
   UNION ALL
   SELECT id, whole_body(NULL, pieces_of(text), 'null', 0, 0, '') AS text
-  FROM shape WHERE id IN (SELECT shape FROM stage));
+  FROM shape_here);
 -- Money has six decimals, always: without the dot it is micro-units.
 CREATE OR REPLACE TEMP TABLE knock AS
 SELECT k.event_id, k.cap, k.log_offset, k.observed_at AS t, b.state, b.live, b.honest, b.wall, b.fault,
