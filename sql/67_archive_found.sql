@@ -5,6 +5,7 @@
 SELECT p.part, coalesce(o.n, 0)::DOUBLE AS owed, coalesce(h.n, 0)::DOUBLE AS here, coalesce(l.n, 0)::DOUBLE AS waiting
 FROM archive_parts p LEFT JOIN (SELECT part, count(*) AS n FROM archive_owed GROUP BY part) o USING (part)
   LEFT JOIN (SELECT part, count(*) AS n FROM archive_here GROUP BY part) h USING (part)
-  LEFT JOIN (SELECT a.part, count(*) AS n FROM late w JOIN archive_owed a ON a.record_id = w.event_id WHERE w.type = $type GROUP BY a.part) l
+  LEFT JOIN (SELECT a.part, count(*) AS n FROM archive_owed a JOIN (SELECT event_id FROM late WHERE type = $type) w ON w.event_id = a.record_id
+    GROUP BY a.part) l
     USING (part)
 ORDER BY p.part

@@ -4,7 +4,7 @@
 -- writes: event, samples, withdrawal, withdrawn
 DELETE FROM samples WHERE kind = 0 AND t >= getvariable('archive_day')::DATE
   AND t < getvariable('archive_day')::DATE + INTERVAL 1 DAY AND obs_id IN (SELECT record_id FROM archive_owed);
--- Few rows are withdrawn: they are looked up among those of the file, not the other way round.
-DELETE FROM withdrawal WHERE obs_id IN (SELECT w.obs_id FROM withdrawal w JOIN archive_owed o ON o.record_id = w.obs_id);
-DELETE FROM withdrawn WHERE obs_id IN (SELECT w.obs_id FROM withdrawn w JOIN archive_owed o ON o.record_id = w.obs_id);
+-- Few rows are withdrawn: those of the file are looked up among them, so that no table of all ids is built for some.
+DELETE FROM withdrawal WHERE obs_id IN (SELECT record_id FROM archive_owed WHERE record_id IN (SELECT obs_id FROM withdrawal));
+DELETE FROM withdrawn WHERE obs_id IN (SELECT record_id FROM archive_owed WHERE record_id IN (SELECT obs_id FROM withdrawn));
 DELETE FROM event WHERE rowid IN (SELECT place FROM archive_here);

@@ -4,6 +4,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { xorOf } from "./id-digest.ts";
+import { LineDay } from "./line-day.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
 import { type Group, ProbeRecords } from "./probe-records.ts";
 import { ProbeShape } from "./probe-shape.ts";
@@ -70,15 +71,17 @@ export async function writeFiles(
   const isTool = subject === "mcp_probes";
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
   await tx.run(sql("64_archive_shapes"));
+  await tx.run(sql("64_archive_usual"));
   const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
   const most = Math.min(ROWS_AT_ONCE, rowsAFile);
   const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes, cut: CUT_BYTES });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
+  const lineDay = new LineDay(day);
   try {
     for await (const [stretch, groups] of groupsOf(tx, stretches)) {
       sameRows(subject, stretch, groups);
-      for (const own of byCap(groups)) await addLines(into, own, isTool, Buffer.from(day));
+      for (const own of byCap(groups)) await addLines(into, own, isTool, lineDay);
     }
     const files = await into.end();
     await keepIds(tx, lake, files);
@@ -96,16 +99,20 @@ async function memoryOf(tx: Statements): Promise<number> {
   return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
 }
 
+/** What cut bodies share. */
+type Alike = Pick<Group, "shape" | "sha">;
+
 /** The next stretch is being read while this one is used. */
 async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Group[]]> {
   const read = async (n: number): Promise<Group[]> => {
     const groups: Group[] = [];
     const { first, last } = stretches[n] ?? {};
     if (first === undefined || last === undefined) return groups;
-    const texts = new Map<number, string>();
+    const texts = new Map<number, Alike>();
     for await (const batch of tx.batches(sql("65_archive_texts"), { first, last })) {
-      const [ids, shapes] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1)];
-      for (let row = 0; row < batch.rowCount; row++) texts.set(ids.getItem(row)!, shapes.getItem(row)!);
+      const [ids, shapes, shas] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1), columnOf<string>(batch, 2)];
+      for (let row = 0; row < batch.rowCount; row++)
+        texts.set(ids.getItem(row)!, { shape: shapes.getItem(row)!, sha: shas.getItem(row) });
     }
     for await (const batch of tx.batches(sql("65_archive_groups"), { first, last }))
       groups.push(...groupsIn(batch, texts));
@@ -130,15 +137,15 @@ const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: numb
   batch.getColumnVector(index) as DuckDBVector<T>;
 
 /** @param texts shapes by number @throws ArchiveUnproven when one is not there */
-function* groupsIn(batch: DuckDBDataChunk, texts: ReadonlyMap<number, string>): Generator<Group> {
+function* groupsIn(batch: DuckDBDataChunk, texts: ReadonlyMap<number, Alike>): Generator<Group> {
   const [caps, shapes, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
   const [counts, looks] = [columnOf<number>(batch, 3), columnOf<string>(batch, 4)];
   const records = batch.getColumnVector(5) as DuckDBBlobVector;
   for (let row = 0; row < batch.rowCount; row++) {
     const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), shapes.getItem(row)];
-    const shape = own ?? texts.get(id!);
-    if (shape === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
-    const group = { cap, shape, isIngested: own === null, look: looks.getItem(row)! };
+    const alike = own === null ? texts.get(id!) : { shape: own, sha: null };
+    if (alike === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
+    const group = { cap, ...alike, isIngested: own === null, look: looks.getItem(row)! };
     yield { ...group, count: counts.getItem(row)!, records: records.getItemBytes(row)! };
   }
 }
@@ -168,13 +175,12 @@ function* byCap(groups: readonly Group[]): Generator<Group[]> {
  * Lines of one endpoint, in their order.
  * @throws ArchiveUnproven when one is missing, there twice or of another day
  */
-async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: Uint8Array): Promise<void> {
+async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: LineDay): Promise<void> {
   const { cap } = own[0]!;
-  const shapes = own.map(({ shape, isIngested }) => new ProbeShape(cap, shape, isTool, isIngested));
+  const shapes = own.map((group) => new ProbeShape(group, isTool, day));
   const records = new ProbeRecords(own);
   into.begin(cap);
   for (const n of records.inOrder()) {
-    if (!records.isOf(n, day)) throw new ArchiveUnproven(`lines of ${cap}`, `rows of ${day}`, records.text(n));
     into.write((piece) => shapes[records.group[n]!]!.write(records, n, piece));
     if (into.isDue) await into.flush();
   }

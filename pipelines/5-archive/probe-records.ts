@@ -5,10 +5,11 @@ import { wordsOf } from "./words.ts";
 /** Where something was cut out, and between what was cut; no JSON text holds it (sql/64_archive_shapes). */
 export const CUT = 0x1f;
 const RECORD_END = 0x1e;
+const ZERO = 0x30;
 
-/** Places in a record: its id stands first and its time behind it, each of one length. */
-export const TIME_AT = ID_BYTES + 1;
-export const TIME_BYTES = 24;
+/** Places in a record: its id stands first and its time (Unix ms) behind it, each of one length. */
+const TIME_AT = ID_BYTES + 1;
+const TIME_BYTES = 13;
 export const MEASURED_AT = TIME_AT + TIME_BYTES + 1;
 
 /** Records of one shape: see sql/65_archive_groups. */
@@ -16,6 +17,8 @@ export interface Group {
   cap: string;
   /** Was it cut when the record came (pipelines/2-ingest/probe-cuts.ts), or is it cut here? Its records have no slot then. */
   isIngested: boolean;
+  /** Hash of the records that tell none, lower-case hex, where there is one and bodies were cut when they came. */
+  sha: string | null;
   shape: string;
   count: number;
   look: string;
@@ -36,6 +39,8 @@ export class ProbeRecords {
   readonly starts: Uint32Array;
   readonly ends: Uint32Array;
   readonly group: Uint32Array;
+  /** Unix ms. */
+  readonly times: Float64Array;
 
   /** @throws ArchiveUnproven when they are not as many as were counted, or one is no record */
   constructor(own: readonly Group[]) {
@@ -45,6 +50,7 @@ export class ProbeRecords {
     this.bytes = more.length > 0 ? Buffer.concat([only!, ...more]) : Buffer.from(buffer, byteOffset, length);
     this.words = wordsOf(this.bytes);
     [this.starts, this.ends, this.group] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
+    this.times = new Float64Array(count);
     let [n, from, upto] = [0, 0, 0];
     for (const [g, { cap, count, records }] of own.entries()) {
       upto += records.length;
@@ -53,6 +59,7 @@ export class ProbeRecords {
         if (end < 0 || end >= upto || this.bytes[from + ID_BYTES] !== CUT || this.bytes[from + MEASURED_AT - 1] !== CUT)
           throw new ArchiveUnproven(`lines of ${cap}`, `${count}`, `${count - left}`);
         [this.starts[n], this.ends[n], this.group[n]] = [from, end, g];
+        this.times[n] = this.#timeAt(from + TIME_AT);
         n++;
         from = end + 1;
       }
@@ -65,11 +72,10 @@ export class ProbeRecords {
     return this.bytes.toString("utf8", this.starts[n], this.ends[n]);
   }
 
-  /** Does a record tell this UTC day? @param day its bytes */
-  isOf(n: number, day: Uint8Array): boolean {
-    const at = this.starts[n]! + TIME_AT;
-    for (let i = 0; i < day.length; i++) if (this.bytes[at + i] !== day[i]) return false;
-    return true;
+  #timeAt(at: number): number {
+    let time = 0;
+    for (let i = at; i < at + TIME_BYTES; i++) time = time * 10 + (this.bytes[i]! - ZERO);
+    return time;
   }
 
   /** Numbers of the records in the order of their ids. */

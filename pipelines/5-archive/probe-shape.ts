@@ -1,13 +1,15 @@
 import { randomBytes, randomInt } from "node:crypto";
 import { ArchiveUnproven } from "./errors.ts";
+import type { LineDay } from "./line-day.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
 import { isHex, measuredEnd, plainEnd } from "./plain-cuts.ts";
 import { probeLine } from "./probe-line.ts";
-import { CUT, MEASURED_AT, type ProbeRecords, TIME_AT, TIME_BYTES } from "./probe-records.ts";
+import { CUT, type Group, MEASURED_AT, type ProbeRecords } from "./probe-records.ts";
 import { copyWords, sameWords, wordsOf } from "./words.ts";
 
 const CUT_TEXT = String.fromCharCode(CUT);
 const SHA_BYTES = 64;
+const HASH = /^[0-9a-f]{64}$/;
 
 /** Stand where something was cut out. Drawn by this process: no text that was recorded can hold them. */
 const MARK = {
@@ -29,6 +31,8 @@ interface Template {
   time: number;
   id: number;
   sha: number;
+  /** Has the tail the hash that most records have? */
+  isUsual: boolean;
 }
 
 /**
@@ -36,20 +40,24 @@ interface Template {
  * whose cuts are not plainly what they should be is put together again and gets its line alone.
  */
 export class ProbeShape {
+  readonly cap: string;
+  readonly isIngested: boolean;
   readonly hasSha: boolean;
+  readonly #sha: string | null;
+  readonly #usual: DataView | null;
   readonly #pieces: string[];
   readonly #template: Template | null;
 
   /**
-   * @param isIngested see {@link Group}
-   * @throws ArchiveUnproven for one of those in which something else was cut out
+   * @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those
    */
   constructor(
-    readonly cap: string,
-    shape: string,
+    { cap, shape, isIngested, sha }: Omit<Group, "count" | "look" | "records">,
     readonly isTool: boolean,
-    readonly isIngested: boolean,
+    readonly day: LineDay,
   ) {
+    [this.cap, this.isIngested, this.#sha] = [cap, isIngested, sha];
+    this.#usual = sha === null ? null : wordsOf(Buffer.from(sha, "latin1"));
     this.#pieces = isIngested ? withoutSlot(cap, shape.split(CUT_TEXT)) : shape.split(CUT_TEXT);
     this.hasSha = this.#pieces.length > (isIngested ? 2 : 3);
     this.#template = this.#pieces.length > 1 ? this.#madeTemplate() : null;
@@ -73,13 +81,16 @@ export class ProbeShape {
     const tailAt = at + head.length + upto - from;
     for (let i = from; i < upto; i++) text[tailAt - upto + i] = bytes[i]!;
     text.set(tail, tailAt);
-    copyWords(words, start + TIME_AT, TIME_BYTES, into.words, tailAt + made.time);
+    this.day.putTime(records.times[n]!, text, tailAt + made.time);
     copyWords(words, start, ID_BYTES, into.words, tailAt + made.id);
     into.wrote(tailAt + tail.length, words, start);
   }
 
   /** The end of what was measured when all cuts are plainly what they should be, or -1; the tail has its hash then. */
-  #plainEnd({ bytes, words }: ProbeRecords, from: number, end: number, { sha, tailWords }: Template): number {
+  #plainEnd(records: ProbeRecords, from: number, end: number, made: Template): number {
+    if (this.isIngested) return this.#ingestedEnd(records, from, end, made);
+    const { bytes, words } = records;
+    const { sha, tailWords } = made;
     const shaAt = end - (this.hasSha ? SHA_BYTES : 0);
     if (shaAt <= from || bytes[shaAt - 1] !== CUT) return -1;
     // It is that of the record before, more often than not.
@@ -87,15 +98,41 @@ export class ProbeShape {
       if (!isHex(bytes, shaAt, end)) return -1;
       copyWords(words, shaAt, SHA_BYTES, tailWords, sha);
     }
-    if (!this.isIngested) return plainEnd(bytes, from, shaAt - 1, this.isTool);
+    return plainEnd(bytes, from, shaAt - 1, this.isTool);
+  }
+
+  /** {@link #plainEnd} of a record without a slot, and without a hash where it has the usual one. */
+  #ingestedEnd({ bytes, words }: ProbeRecords, from: number, end: number, made: Template): number {
     const upto = measuredEnd(bytes, from, this.isTool);
-    return upto === shaAt - 1 ? upto : -1;
+    if (upto < 0 || bytes[upto] !== CUT) return -1;
+    const own = end - upto - 1;
+    if (!this.hasSha) return own === 0 ? upto : -1;
+    if (own === 0) {
+      if (this.#usual === null) return -1;
+      if (!made.isUsual) copyWords(this.#usual, 0, SHA_BYTES, made.tailWords, made.sha);
+      made.isUsual = true;
+      return upto;
+    }
+    if (own !== SHA_BYTES || !isHex(bytes, upto + 1, end)) return -1;
+    copyWords(words, upto + 1, SHA_BYTES, made.tailWords, made.sha);
+    made.isUsual = false;
+    return upto;
   }
 
   #alone(record: string): string {
     const [id = "", time = "", ...cuts] = record.split(CUT_TEXT);
-    const row = { event_id: id, cap: this.cap, t: Date.parse(time), body: this.#bodyWith(cuts) };
+    if (!this.day.has(Number(time)))
+      throw new ArchiveUnproven(`lines of ${this.cap}`, `rows of ${this.day.day}`, record);
+    if (this.isIngested) this.#useSha(cuts);
+    const row = { event_id: id, cap: this.cap, t: Number(time), body: this.#bodyWith(cuts) };
     return bytesOf(`${probeLine(row, this.isTool)}\n`).toString("latin1");
+  }
+
+  /** @param cuts get the usual hash where they have none @throws ArchiveUnproven when they are not those of the shape */
+  #useSha(cuts: string[]): void {
+    if (this.hasSha && cuts[1] === "") cuts[1] = this.#sha ?? "";
+    const isOwn = cuts.length === 2 && (this.hasSha ? HASH.test(cuts[1]!) : cuts[1] === "");
+    if (!isOwn) throw new ArchiveUnproven(`lines of ${this.cap}`, "cuts of their shape", cuts.join(", "));
   }
 
   #bodyWith(cuts: readonly string[]): string {
@@ -118,7 +155,8 @@ export class ProbeShape {
     const tailAt = measuredAt! + measured.length;
     const places = { time: timeAt! - tailAt, id: idAt! - tailAt, sha: this.hasSha ? line.indexOf(sha) - tailAt : 0 };
     const tail = line.subarray(tailAt);
-    return { head: line.subarray(0, measuredAt), tail, tailWords: wordsOf(tail), ...places };
+    this.day.putDate(tail, places.time);
+    return { head: line.subarray(0, measuredAt), tail, tailWords: wordsOf(tail), ...places, isUsual: false };
   }
 }
 

@@ -1,8 +1,11 @@
 import { describe, expect, test } from "vitest";
+import { wholeBody } from "../../../pipelines/2-ingest/probe-cuts.ts";
+import { ArchiveUnproven } from "../../../pipelines/5-archive/errors.ts";
 import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
+import { LineDay } from "../../../pipelines/5-archive/line-day.ts";
 import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
-import { ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
+import { type Group, ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
 import { fc } from "../../helpers/histories.ts";
 import { openTestWorld } from "../2-ingest/world.ts";
@@ -32,14 +35,17 @@ function asked({ measured, slot, sha }: Cuts, before = '{"differs":[],"fault":nu
   return { shape: pieces.join(CUT), body: pieces.reduce((text, piece, n) => text + cuts[n - 1] + piece) };
 }
 
-const recordOf = ({ measured, slot, sha }: Cuts) => [ID, TIME, measured, slot, sha].join(CUT);
+const recordOf = ({ measured, slot, sha }: Cuts) => [ID, Date.parse(TIME), measured, slot, sha].join(CUT);
+const DAY = new LineDay(TIME.slice(0, 10));
 /** What a shape makes of records of it, one behind the other. */
 function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
-  const text = all.map((cuts) => `${recordOf(cuts)}\x1e`).join("");
-  const records = new ProbeRecords([
-    { cap: CAP, shape, isIngested: false, count: all.length, look: "", records: Buffer.from(text) },
-  ]);
-  const [made, piece] = [new ProbeShape(CAP, shape, isTool, false), new LinePiece()];
+  return written({ shape, isIngested: false, sha: null }, all.map(recordOf), isTool);
+}
+function written(alike: Pick<Group, "shape" | "isIngested" | "sha">, all: readonly string[], isTool = false): string {
+  const text = all.map((record) => `${record}\x1e`).join("");
+  const group = { ...alike, cap: CAP, count: all.length, look: "", records: Buffer.from(text) };
+  const records = new ProbeRecords([group]);
+  const [made, piece] = [new ProbeShape(group, isTool, DAY), new LinePiece()];
   for (const n of all.keys()) made.write(records, n, piece);
   expect(piece.ids.toString()).toBe(ID.repeat(all.length));
   return piece.text.toString("utf8");
@@ -131,6 +137,74 @@ describe("a line out of a shape is the line of the record", () => {
   test("nothing was cut out", () => {
     const { body } = asked(plain);
     expect(lineOf(body, { measured: "", slot: "", sha: "" })).toBe(alone(body));
+  });
+});
+
+describe("a line out of a shape that was cut when its records came", () => {
+  const OTHER = "cd".repeat(32);
+  const ingested = (isTool: boolean, hasSha: boolean) => {
+    const [before, after] = isTool ? ["initialize_ms", ',"tool":"é","tool_present":true'] : ["latency_ms", ""];
+    const terms = hasSha
+      ? [',"status":402,"terms":{"offers":[],"protocols":["x402"],"sha256":"', '"}']
+      : [',"terms":null'];
+    const pieces = [
+      `{"fault":null,"${before}":`,
+      ',"live":true,"price":"0.020000","slot":{"block":',
+      ',"minute":',
+      `}${terms[0]}`,
+      ...terms.slice(1),
+    ];
+    pieces.push(`${pieces.pop()}${after},"wall":false}`);
+    return pieces.join(CUT);
+  };
+  const time = fc.constantFrom("null", "0", "7.25", "120.5", "120.50", "0.000000", "99999.999999");
+  const at = fc.nat(86_399_999).map((ms) => Date.parse(TIME.slice(0, 10)) + ms);
+
+  test("is the line of the whole record, whatever the slot was and whether the hash is the usual one", () => {
+    const record = fc.record({ time, second: time, at, sha: fc.constantFrom(SHA, OTHER), block: fc.nat(999_999_999) });
+    fc.assert(
+      fc.property(
+        fc.array(record, { minLength: 1, maxLength: 12 }),
+        fc.boolean(),
+        fc.boolean(),
+        (all, isTool, hasSha) => {
+          const shape = ingested(isTool, hasSha);
+          const cuts = all.map(({ time, second, ...rest }) => {
+            return { ...rest, measured: isTool ? `${time},"latency_ms":${second}` : time };
+          });
+          const records = cuts.map(({ at, measured, sha }) => {
+            return [ID, at, measured, !hasSha || sha === SHA ? "" : sha].join(CUT);
+          });
+          const want = cuts.map(({ at, measured, sha, block }) => {
+            const body = wholeBody({ shape, measured, block, minute: 7, sha: hasSha ? sha : null });
+            return `${probeLine({ event_id: ID, cap: CAP, t: at, body }, isTool)}\n`;
+          });
+          expect(written({ shape, isIngested: true, sha: hasSha ? SHA : null }, records, isTool)).toBe(want.join(""));
+        },
+      ),
+    );
+  });
+
+  const one = (sha: string, hasSha = true, usual: string | null = SHA) =>
+    written({ shape: ingested(false, hasSha), isIngested: true, sha: usual }, [
+      [ID, Date.parse(TIME), "5", sha].join(CUT),
+    ]);
+  test.each<[string, () => string]>([
+    ["that has no hash where the shape has one", () => one("", true, null)],
+    ["whose hash is none", () => one("none")],
+    ["that has a hash where the shape has none", () => one(SHA, false)],
+    ["with more cuts than its shape", () => one(`${SHA}${CUT}5`)],
+    ["of a shape with fewer cuts", () => written({ shape: `a${CUT}b${CUT}c`, isIngested: true, sha: null }, [])],
+    ["of a shape with more cuts", () => written({ shape: CUT.repeat(5), isIngested: true, sha: null }, [])],
+  ])("a record is refused %s", (_, make) => {
+    expect(make).toThrow(ArchiveUnproven);
+  });
+
+  test.each([-1, 86_400_000])("a record of another day is refused, %i ms off", (off) => {
+    const record = [ID, Date.parse(TIME.slice(0, 10)) + off, "5", ""].join(CUT);
+    const alike = { shape: ingested(false, true), isIngested: true, sha: SHA };
+    expect(() => written(alike, [record])).toThrow(ArchiveUnproven);
+    expect(() => written(alike, [record.replace(`${CUT}5${CUT}`, `${CUT}5.0${CUT}`)])).toThrow(ArchiveUnproven);
   });
 });
 
