@@ -55,6 +55,15 @@ export interface LogRecord extends NewRecord {
   appendedAt: Date;
 }
 
+/**
+ * A record out of a whole batch whose bytes were made text at once, a character a byte: its texts are pieces of that one,
+ * and whoever keeps one of them keeps it all.
+ */
+export interface OpenedRecord extends LogRecord {
+  /** Bytes of the value as characters (Latin-1): the text where all of them are ASCII. */
+  characters: string;
+}
+
 /** The records [first, next) of a partition as their log keeps them. */
 export interface Packed {
   first: number;

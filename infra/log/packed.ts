@@ -1,12 +1,12 @@
-import { decodeBatch } from "./kafka/record-batch.ts";
-import type { LogRecord, Packed } from "./log.ts";
+import { decodeWhole } from "./kafka/record-batch.ts";
+import type { OpenedRecord, Packed } from "./log.ts";
 
 /**
  * The records of a batch that a log handed out packed, in offset order; its first ones may lie before the offset that
  * was asked for. Kafka's record batches are the only form there is. Needs no connection, so any thread may do it.
  * @throws DamagedBatch when the bytes are not what was written; what the codec throws
  */
-export const openPacked = (topic: string, partition: number, packed: Packed): Promise<LogRecord[]> => {
+export const openPacked = (topic: string, partition: number, packed: Packed): Promise<OpenedRecord[]> => {
   const { buffer, byteOffset, byteLength } = packed.bytes;
-  return decodeBatch(topic, partition, { ...packed, bytes: Buffer.from(buffer, byteOffset, byteLength) });
+  return decodeWhole(topic, partition, { ...packed, bytes: Buffer.from(buffer, byteOffset, byteLength) });
 };

@@ -1,6 +1,7 @@
 import { isAscii } from "node:buffer";
 import { MAX_DEPTH } from "../../infra/canonical.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
+import { ownText } from "../../infra/own-text.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { ENVELOPE_VERSION } from "../record/envelope.ts";
 import { isId } from "../record/ids.ts";
@@ -9,9 +10,13 @@ import type { Row } from "./segment.ts";
 
 const utf8 = new TextDecoder("utf-8");
 
-/** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
-export function textOf(bytes: Uint8Array): string {
+/**
+ * Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD).
+ * @param characters the bytes as Latin-1, where they are at hand
+ */
+export function textOf(bytes: Uint8Array, characters?: string): string {
   if (!isAscii(bytes)) return utf8.decode(bytes);
+  if (characters !== undefined) return characters;
   const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return buffer.toString("latin1");
 }
@@ -139,7 +144,7 @@ let lastTail: Tail | null = null;
 /** What a known or a plain end of a record says, or null. Most say what the one before them did. */
 function tailOf(text: string, at: number): Tail | null {
   if (text.length - at === lastEnd.length && text.startsWith(lastEnd, at)) return lastTail;
-  lastEnd = text.slice(at);
+  lastEnd = ownText(text.slice(at));
   lastTail = knownTail(lastEnd);
   return lastTail;
 }

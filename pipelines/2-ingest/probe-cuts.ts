@@ -1,4 +1,5 @@
 import type { Values } from "../../infra/lake/parquet/repeating-column.ts";
+import { ownText } from "../../infra/own-text.ts";
 
 /** Stands in a shape where something was cut out; no JSON text holds it. */
 export const CUT = "\x1f";
@@ -190,17 +191,19 @@ function stands(
   if (!isThere || rest === null) return isThere;
   const own = text.slice(sha, sha + SHA_CHARS);
   if (own !== shape.sha && !HASH.test(own)) return false;
-  if (own !== shape.sha) shape.sha = own;
+  if (own !== shape.sha) shape.sha = ownText(own);
   return true;
 }
 
 function shapeOf({ of: text, from, end }: BodyText, { measured, live, block, tail, sha }: Places): Shape {
-  const isHashed = sha !== NONE && HASH.test(text.slice(sha, sha + SHA_CHARS));
-  const behind = text.slice(tail, isHashed ? sha : end);
-  const rest = isHashed ? text.slice(sha + SHA_CHARS, end) : null;
-  const pieces = [text.slice(from, measured), text.slice(live, block), MINUTE, behind, ...(isHashed ? [rest] : [])];
-  const own = isHashed ? text.slice(sha, sha + SHA_CHARS) : null;
-  return { text: pieces.join(CUT), number: NONE, head: pieces[0]!, live: pieces[1]!, tail: behind, rest, sha: own };
+  const hash = sha === NONE ? "" : text.slice(sha, sha + SHA_CHARS);
+  const isHashed = HASH.test(hash);
+  const behind = isHashed ? [text.slice(tail, sha), text.slice(sha + SHA_CHARS, end)] : [text.slice(tail, end)];
+  // Joined it is a text of its own, and pieces of it are kept instead of pieces of the record's.
+  const joined = [text.slice(from, measured), text.slice(live, block), MINUTE, ...behind].join(CUT);
+  const [head = "", before = "", , after = "", rest = null] = joined.split(CUT);
+  const own = isHashed ? ownText(hash) : null;
+  return { text: joined, number: NONE, head, live: before, tail: after, rest, sha: own };
 }
 
 function cutsOf(shape: Shape, text: string, { measured, live, block, minute, tail }: Places): NumberedCut {

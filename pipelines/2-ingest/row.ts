@@ -1,5 +1,5 @@
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
-import type { LogRecord } from "../../infra/log/log.ts";
+import type { LogRecord, OpenedRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
@@ -30,8 +30,8 @@ const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "pr
  * One record of the log as a row of a segment, or as a rejected one with the reason. What
  * passes here loads: whatever the engine would choke on is refused before a commit makes it permanent.
  */
-export function readRow(record: LogRecord): Read {
-  const text = textOf(record.value);
+export function readRow(record: LogRecord | OpenedRecord): Read {
+  const text = textOf(record.value, "characters" in record ? record.characters : undefined);
   const plain = plainRow(record, text);
   if (plain !== null) return { ok: true, row: plain };
   let envelope = quickly(text);

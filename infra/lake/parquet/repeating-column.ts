@@ -1,3 +1,4 @@
+import { ownText } from "../../own-text.ts";
 import type { Column } from "./columns.ts";
 import { levelBytes, Pages, PLAIN, RLE_DICTIONARY } from "./pages.ts";
 import { varint } from "./thrift.ts";
@@ -29,7 +30,8 @@ export class Values<T extends string | number> {
     let number = this.#numbers.get(value);
     if (number === undefined) {
       number = this.#numbers.size;
-      this.#numbers.set(value, number);
+      // Kept to the end of the file, so no piece of a longer text.
+      this.#numbers.set(typeof value === "string" ? (ownText(value) as T) : value, number);
     }
     this.#last = value;
     this.#lastNumber = number;

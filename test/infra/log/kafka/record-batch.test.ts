@@ -5,7 +5,13 @@ import readBatch from "kafkajs/src/protocol/recordBatch/v0/decoder.js";
 import writer from "kafkajs/src/protocol/recordBatch/v0/index.js";
 import { describe, expect, it } from "vitest";
 import "../../../../infra/log/kafka/client.ts";
-import { DamagedBatch, decodeBatch, EVENT_ID, splitBatches } from "../../../../infra/log/kafka/record-batch.ts";
+import {
+  DamagedBatch,
+  decodeBatch,
+  decodeWhole,
+  EVENT_ID,
+  splitBatches,
+} from "../../../../infra/log/kafka/record-batch.ts";
 import type { LogRecord } from "../../../../infra/log/log.ts";
 import { fc } from "../../../helpers/histories.ts";
 
@@ -124,7 +130,12 @@ describe("record batches", () => {
         for (const one of written) each.push(await bytesOf(one));
         const expected = [];
         for (const one of each) expected.push(...(await byKafkajs(one)));
-        expect(plain(await decoded(Buffer.concat(each)))).toEqual(plain(expected));
+        const bytes = Buffer.concat(each);
+        expect(plain(await decoded(bytes))).toEqual(plain(expected));
+        const opened = [];
+        for (const one of splitBatches(bytes)) opened.push(...(await decodeWhole("t", 3, one)));
+        for (const { characters, value } of opened) expect(characters).toBe(Buffer.from(value).toString("latin1"));
+        expect(plain(opened.map(({ characters: _, ...one }) => one))).toEqual(plain(expected));
       }),
     );
   });
