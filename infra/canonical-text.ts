@@ -3,8 +3,8 @@
  * `canonical.ts` adds hashing; on the server import that one.
  *
  * Written here, because nearly all that is published, signed or logged is printed by it: refused and printed in one walk,
- * a card takes half of the time and a fifth of the memory that a walk and then the library `canonicalize` took. Tests hold
- * it against that library.
+ * a card takes 18 us, and 30 us where a walk refuses and then the library `canonicalize` prints. Tests hold it against that
+ * library.
  */
 
 /** What RFC 8785 can print. Anything else (undefined, function, bigint, NaN) is refused before it becomes bad bytes. */
