@@ -1,9 +1,11 @@
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { availableParallelism } from "node:os";
-import { Readable, Transform, Writable } from "node:stream";
+import { Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { CompressStream, DecompressStream } from "zstd-napi";
+import { setImmediate } from "node:timers/promises";
+import { CompressStream } from "zstd-napi";
+import binding from "zstd-napi/binding.js";
 import { type Hashing, hashingOf, THREADED_BYTES } from "./hashing.ts";
 import type { LineIds } from "./line-ids.ts";
 
@@ -85,22 +87,20 @@ export async function unpack(
   const hash = hashingOf(most);
   let unpackedBytes = 0;
   let lines = 0;
-  const meter = new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      unpackedBytes += chunk.length;
-      if (unpackedBytes > most) {
-        done(new Error(`unpacks to more than ${most} bytes`));
-        return;
-      }
-      for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, at + 1)) lines++;
-      ids?.read(chunk);
-      if (sink) this.push(chunk);
-      // What is hashed may go on to a thread, so the sink keeps its own.
-      hash.update(sink ? Buffer.from(chunk) : chunk).then(() => done(), done);
-    },
-  });
+  async function* read(): AsyncGenerator<Buffer> {
+    // What is hashed may go on to a thread, so a sink keeps memory of its own.
+    for (const piece of pieces(packed, most, () => (sink ? undefined : hash.spare()))) {
+      unpackedBytes += piece.length;
+      if (unpackedBytes > most) throw new Error(`unpacks to more than ${most} bytes`);
+      for (let at = piece.indexOf(LF); at >= 0; at = piece.indexOf(LF, at + 1)) lines++;
+      ids?.read(piece);
+      if (sink) yield piece;
+      await hash.update(sink ? Buffer.from(piece) : piece, sink === undefined);
+      await setImmediate();
+    }
+  }
   try {
-    await pipeline(Readable.from(slices(packed)), new DecompressStream(), meter, sink ?? nowhere());
+    await pipeline(read(), sink ?? nowhere());
     return { contentHash: await hash.digest(), unpackedBytes, lines };
   } catch (error) {
     hash.drop();
@@ -114,9 +114,26 @@ export const unpackFile = (packed: Uint8Array, path: string, most: number): Prom
 
 const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
 
-const SLICE_BYTES = 64 * 1024;
+/** Some milliseconds of work between two looks at what else waits. */
+const PIECE_BYTES = 1024 * 1024;
 
-function* slices(bytes: Uint8Array): Generator<Buffer> {
-  const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  for (let at = 0; at < all.length; at += SLICE_BYTES) yield all.subarray(at, at + SLICE_BYTES);
+/**
+ * A text that was packed, piece by piece, each in memory that holds nothing else.
+ * @param spare memory of a piece that was read
+ * @throws Error when it is no zstd frame or ends within one
+ */
+function* pieces(packed: Uint8Array, most: number, spare: () => ArrayBuffer | undefined): Generator<Buffer> {
+  const frame = new binding.DCtx();
+  const size = Math.min(PIECE_BYTES, most + 1);
+  let rest = packed;
+  for (;;) {
+    const piece = Buffer.from(spare() ?? new ArrayBuffer(size));
+    const [left, produced, consumed] = frame.decompressStream(piece, rest);
+    rest = rest.subarray(consumed);
+    if (produced > 0) yield piece.subarray(0, produced);
+    // A full piece may have left more behind it although nothing is left to read.
+    if (rest.length > 0 || (left !== 0 && produced === piece.length)) continue;
+    if (left !== 0) throw new Error("ends within its frame");
+    return;
+  }
 }
