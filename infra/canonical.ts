@@ -1,16 +1,7 @@
 import { createHash } from "node:crypto";
 import { type CanonicalOptions, canonicalText } from "./canonical-text.ts";
 
-export {
-  type CanonicalOptions,
-  canonicalHalves,
-  canonicalText,
-  type Halves,
-  type Json,
-  joinHalves,
-  MAX_DEPTH,
-  MAX_INTEGER,
-} from "./canonical-text.ts";
+export { type CanonicalOptions, canonicalText, type Json, MAX_DEPTH, MAX_INTEGER } from "./canonical-text.ts";
 
 /** RFC 8785 bytes (UTF-8) of a JSON value; see {@link canonicalText}. */
 export function canonicalBytes(value: unknown, options: CanonicalOptions = {}): Buffer {

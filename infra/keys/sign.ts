@@ -1,4 +1,4 @@
-import { canonicalHalves, joinHalves } from "../canonical.ts";
+import { canonicalHalves, joinHalves } from "../canonical-print.ts";
 import type { Signer } from "./signer.ts";
 
 /** The three members that signing adds. */

@@ -1,4 +1,5 @@
-import { canonicalHalves, joinHalves, sha256, sha256hex } from "../../infra/canonical.ts";
+import { sha256, sha256hex } from "../../infra/canonical.ts";
+import { canonicalHalves, joinHalves } from "../../infra/canonical-print.ts";
 import type { SignedCard } from "../record/card.ts";
 import type { IndexLine } from "../record/leaf.ts";
 import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard, type PublishedFold } from "./fold.ts";

@@ -1,4 +1,5 @@
-import { canonicalBytes, canonicalHalves, joinHalves } from "../../infra/canonical.ts";
+import { canonicalBytes } from "../../infra/canonical.ts";
+import { canonicalHalves, joinHalves } from "../../infra/canonical-print.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
