@@ -33,7 +33,7 @@ export const bodyBytes = (body: Row["body"]): Uint8Array =>
  * held packed and never as text. What names repeat in (keys, types) is kept once; ids and bodies stand as they are.
  *
  * Bodies of probes are kept as shape and cuts (probe-cuts.ts), in columns of their own that a file without any does not
- * have; `body` is null then. Files from before have none either: sql/01_bodies reads all three.
+ * have, and other bodies beside them in `uncut` instead of `body`. Files from before have no cuts: sql/01_bodies reads both.
  */
 export class Segment {
   readonly #topic = new RepeatingColumn<string>();
@@ -116,7 +116,7 @@ export class Segment {
       { name: "producer", kind: "text", column: this.#producer },
       { name: "v", kind: "short", column: this.#v },
       { name: "appended_at", kind: "moment", column: this.#appendedAt },
-      { name: "body", kind: "text", column: this.#body },
+      { name: isCut ? "uncut" : "body", kind: "text", column: this.#body },
       { name: "extra", kind: "text", column: this.#extra },
       ...(isCut ? this.#cutColumns() : []),
     ]);

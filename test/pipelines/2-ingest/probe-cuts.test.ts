@@ -182,8 +182,11 @@ describe("in a lake", () => {
       const file = new Uint8Array(bytes).buffer;
       const alone = await parquetReadObjects({ file, compressors });
       expect(Object.hasOwn(alone[0]!, "shape")).toBe(mayCut);
-      expect(alone.map((row) => (row.body as string | null) ?? wholeBody(row as never))).toEqual(bodies);
-      expect(alone.filter(({ body }) => body === null)).toHaveLength(mayCut ? bodies.length - 1 : 0);
+      // Who asks for `body` is given all of them or none.
+      expect(Object.hasOwn(alone[0]!, "body")).toBe(!mayCut);
+      const kept = alone.map(({ body, uncut }) => (mayCut ? uncut : body) as string | null);
+      expect(kept.map((body, n) => body ?? wholeBody(alone[n] as never))).toEqual(bodies);
+      expect(kept.filter((body) => body === null)).toHaveLength(mayCut ? bodies.length - 1 : 0);
     }
   });
 
@@ -197,6 +200,7 @@ describe("in a lake", () => {
       `SELECT whole_body(body, pieces_of(shape), measured, block, minute, sha) AS body FROM segment_rows('${all}') ORDER BY body`,
     );
     expect(rows.map(({ body }) => body)).toEqual([...bodies, ...bodies].sort());
+    await expect(lake.all(`SELECT body FROM read_parquet('${all}')`)).rejects.toThrow(/body/);
   });
 });
 
