@@ -2,7 +2,7 @@
  * Handshakes of about 500 bytes from the embedded log into segments, commits and the lake.
  * Run: npx tsx test/bench/ingest.bench.ts [rows] [partitions]
  */
-import { mkdtemp, open, rm } from "node:fs/promises";
+import { mkdtemp, open, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "../../infra/clock.ts";
@@ -101,6 +101,14 @@ try {
   const ingest = createIngest(parts);
   const pass = await said("log -> segments -> chain -> lake", ROWS, () => ingest.pass());
   const rebuilt = await said("rebuild: chain -> lake", ROWS, () => ingest.rebuild());
+  await lake.run("CHECKPOINT");
+  const kept = (await stat(join(dir, "lake.duckdb"))).size;
+  const committed = await lake.all<{ bytes: number }>(
+    `SELECT sum(size)::DOUBLE AS bytes FROM read_blob('${join(dir, "private")}/**/*.parquet')`,
+  );
+  console.log(
+    `a row takes ${(kept / ROWS).toFixed(0)} B in the lake, ${(committed[0]!.bytes / ROWS).toFixed(0)} B in segments`,
+  );
   await said("a pass with nothing new (per pass)", 1, () => ingest.pass());
   const plain = await said("the plain chain: values -> NDJSON -> Parquet -> table", ROWS, () =>
     plainChain(log, lake.workDir, lake),
