@@ -134,7 +134,10 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
           for (const one of batches) {
             const records = await openPacked("observations.paid", 1, one);
             expect(offsets(records)).toEqual(upFrom(one.first, one.next - one.first));
-            opened.push(...records.filter(({ offset }) => offset >= from));
+            for (const { characters, ...record } of records) {
+              expect(characters).toBe(Buffer.from(record.value).toString("latin1"));
+              if (record.offset >= from) opened.push(record);
+            }
           }
         expect(opened).toEqual(read.slice(from - at));
       }
