@@ -1,4 +1,4 @@
-import { type CanonicalOptions, MAX_DEPTH, MAX_INTEGER } from "./canonical-text.ts";
+import { type CanonicalOptions, isInstance, LONE_SURROGATE, MAX_DEPTH, numberFault } from "./canonical-text.ts";
 
 /**
  * RFC 8785 for those who print by the million: what is refused and what is printed in one walk, and objects of which a
@@ -7,7 +7,6 @@ import { type CanonicalOptions, MAX_DEPTH, MAX_INTEGER } from "./canonical-text.
  * the two against each other as well.
  */
 
-const LONE_SURROGATE = /\p{Surrogate}/u;
 /** ASCII that stands in a text as it is. */
 const PLAIN = /^[ !#-[\]-~]*$/;
 
@@ -29,10 +28,8 @@ function printString(value: string, what: string, walk: Walk): string {
 }
 
 function printNumber(value: number, walk: Walk): string {
-  if (!Number.isFinite(value)) fail(String(value), walk);
-  if (walk.published && Number.isInteger(value) && Math.abs(value) > MAX_INTEGER) {
-    fail(`integer past 2^53 (${value})`, walk);
-  }
+  const fault = numberFault(value, walk.published);
+  if (fault !== null) fail(fault, walk);
   return String(value);
 }
 
@@ -63,9 +60,7 @@ function printMembers(value: Record<string, unknown>, names: readonly string[], 
 
 /** Names of a plain object by UTF-16 unit, as RFC 8785 section 3.2.3 orders them. */
 function namesOf(value: object, walk: Walk): string[] {
-  const proto = Object.getPrototypeOf(value);
-  // A Date, Map, Buffer or database value has its own idea of JSON; what is signed must be what is sent.
-  if (proto !== null && Object.getPrototypeOf(proto) !== null) fail("an instance of a class", walk);
+  if (isInstance(value)) fail("an instance of a class", walk);
   return Object.keys(value).sort();
 }
 

@@ -19,21 +19,27 @@ export interface CanonicalOptions {
   published?: boolean;
 }
 
-const LONE_SURROGATE = /\p{Surrogate}/u;
+export const LONE_SURROGATE = /\p{Surrogate}/u;
 
 const fail = (what: string, path: string): never => {
   throw new TypeError(`not canonical: ${what} at ${path || "/"}`);
 };
 
-function refuseNumber(value: number, path: string, published: boolean): void {
-  if (!Number.isFinite(value)) fail(String(value), path);
-  if (published && Number.isInteger(value) && Math.abs(value) > MAX_INTEGER) fail(`integer past 2^53 (${value})`, path);
+/** Why this number is not printed, or null. */
+export function numberFault(value: number, published: boolean): string | null {
+  if (!Number.isFinite(value)) return String(value);
+  const isPast = published && Number.isInteger(value) && Math.abs(value) > MAX_INTEGER;
+  return isPast ? `integer past 2^53 (${value})` : null;
+}
+
+/** A Date, Map, Buffer or database value has its own idea of JSON; what is signed must be what is sent. */
+export function isInstance(value: object): boolean {
+  const proto = Object.getPrototypeOf(value);
+  return proto !== null && Object.getPrototypeOf(proto) !== null;
 }
 
 function refuseObject(value: object, path: string, depth: number, published: boolean): void {
-  const proto = Object.getPrototypeOf(value);
-  // A Date, Map, Buffer or database value has its own idea of JSON; what is signed must be what is sent.
-  if (proto !== null && Object.getPrototypeOf(proto) !== null) fail("an instance of a class", path);
+  if (isInstance(value)) fail("an instance of a class", path);
   for (const [key, item] of Object.entries(value)) {
     if (LONE_SURROGATE.test(key)) fail("lone surrogate in a name", path);
     if (item !== undefined) refuse(item, `${path}/${key}`, depth + 1, published);
@@ -46,7 +52,8 @@ function refuse(value: unknown, path: string, depth: number, published: boolean)
   if (typeof value === "string") {
     if (LONE_SURROGATE.test(value)) fail("lone surrogate", path);
   } else if (typeof value === "number") {
-    refuseNumber(value, path, published);
+    const fault = numberFault(value, published);
+    if (fault !== null) fail(fault, path);
   } else if (Array.isArray(value)) {
     // By index, so that a hole counts as the undefined it reads as: the canonicalizer would print `[1,,2]`.
     for (let i = 0; i < value.length; i++) refuse(value[i], `${path}/${i}`, depth + 1, published);

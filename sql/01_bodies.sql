@@ -1,8 +1,8 @@
 -- Bodies of probes are kept as the text that many share and what was cut out of it (pipelines/2-ingest/probe-cuts.ts):
 -- how they are read.
--- grain: segment_rows = one record of the log; whole_body = one text
+-- grain: segment_rows = one record of the log; whole_body = one text; pieces_of = one list of texts
 -- reads: a segment (Parquet file)
--- writes: segment_rows, whole_body (macros)
+-- writes: segment_rows, whole_body, pieces_of (macros)
 -- Rows of a segment or several as they were committed, whatever their time. Where a body was cut the others stand in `uncut`: who
 -- knows nothing of cuts asks for `body`, finds no such column and stops, instead of taking a probe for an empty one.
 CREATE OR REPLACE MACRO segment_rows(path) AS TABLE

@@ -37,7 +37,8 @@ const SLOT = ',"slot":{"block":';
 const MINUTE = ',"minute":';
 const SHA = ',"sha256":"';
 const SHA_CHARS = 64;
-const HASH = /^[0-9a-f]{64}$/;
+/** The hash of the terms, as a body tells it. */
+export const HASH = /^[0-9a-f]{64}$/;
 /** Whole numbers of more digits are not cut: shorter ones the engine's INTEGER prints again as they stood there. */
 const MOST_DIGITS = 9;
 const MOST_DECIMALS = 6;
@@ -97,10 +98,7 @@ export class ProbeCuts {
   }
 
   #lastOf(key: number, body: BodyText, places: Places): Shape | null {
-    const shapes = this.#last[key];
-    if (shapes === undefined) return null;
-    for (const shape of shapes) if (stands(shape, body, places)) return shape;
-    return null;
+    return this.#last[key]?.find((shape) => stands(shape, body, places)) ?? null;
   }
 
   #learnt(key: number, body: BodyText, places: Places, isTool: boolean): Shape | null {

@@ -1,4 +1,5 @@
 import { randomBytes, randomInt } from "node:crypto";
+import { CUT as CUT_TEXT, HASH } from "../2-ingest/probe-cuts.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import type { LineDay } from "./line-day.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
@@ -7,9 +8,7 @@ import { probeLine } from "./probe-line.ts";
 import { CUT, type Group, MEASURED_AT, type ProbeRecords } from "./probe-records.ts";
 import { copyWords, sameWords, wordsOf } from "./words.ts";
 
-const CUT_TEXT = String.fromCharCode(CUT);
 const SHA_BYTES = 64;
-const HASH = /^[0-9a-f]{64}$/;
 
 /** Stand where something was cut out. Drawn by this process: no text that was recorded can hold them. */
 const MARK = {
