@@ -1,20 +1,26 @@
 /**
  * The thread of hashing.ts. Plain JavaScript, so that it starts without a loader. Takes pieces of one text, says how
- * much it has read and gives back the memory that was lent, and in the end what sha256 makes of all of them.
+ * much it has read and gives back the memory that was lent, and in the end what sha256 makes of all of them and the frame
+ * that they were packed into.
  */
 import { createHash } from "node:crypto";
-import { parentPort } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
+import { FrameParts } from "./frame-parts.mjs";
 
 const hash = createHash("sha256");
+const frame = workerData.level === null ? null : new FrameParts(workerData.level);
 
 parentPort.on("message", (message) => {
   if (message === null) {
-    parentPort.postMessage({ hex: hash.digest("hex") });
+    const packed = frame?.end() ?? [];
+    const given = packed.map(({ buffer }) => buffer);
+    parentPort.postMessage({ hashed: { hex: hash.digest("hex"), packed } }, given);
     return;
   }
   let read = 0;
   for (const piece of message.pieces) {
     hash.update(piece);
+    frame?.add(piece);
     read += piece.length;
   }
   parentPort.postMessage({ read, spare: message.lent }, message.lent);

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { Worker } from "node:worker_threads";
+import { FrameParts } from "./frame-parts.mjs";
 
 /** From here on a thread of its own takes a text beside us; starting one costs more than a small text. */
 export const THREADED_BYTES = 16 * 1024 * 1024;
@@ -8,7 +9,15 @@ const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 /** Small pieces go together: each message costs as much as hashing some ten thousand bytes. */
 const MESSAGE_BYTES = 1024 * 1024;
 
-/** sha256 of a text that comes in pieces. */
+/** What became of a text. */
+export interface Hashed {
+  /** Its sha256, lower-case hex. */
+  hex: string;
+  /** Parts of one zstd frame, where one was asked for. */
+  packed: Uint8Array[];
+}
+
+/** sha256 of a text that comes in pieces, and the frame that it is packed into. */
 export interface Hashing {
   /**
    * @param piece belongs to the hash from now on
@@ -19,21 +28,30 @@ export interface Hashing {
   /** Memory of a piece that was lent and has been read, once; undefined when there is none. */
   spare(): ArrayBuffer | undefined;
   /** Once, at the end. @throws when its thread died */
-  digest(): Promise<string>;
-  /** Of no use any more; after `digest` there is nothing to drop. */
+  end(): Promise<Hashed>;
+  /** Of no use any more; after `end` there is nothing to drop. */
   drop(): void;
 }
 
-/** @param bytes of the text, as far as they are known: a large one is hashed beside what else is done */
-export const hashingOf = (bytes: number): Hashing => (bytes > THREADED_BYTES ? new Beside() : new Here());
+/**
+ * @param bytes of the text, as far as they are known: a large one is hashed and packed beside what else is done
+ * @param level of zstd; without one nothing is packed
+ */
+export const hashingOf = (bytes: number, level: number | null = null): Hashing =>
+  bytes > THREADED_BYTES ? new Beside(level) : new Here(level);
 
 class Here implements Hashing {
   readonly #hash = createHash("sha256");
-
+  readonly #frame: FrameParts | null;
   #spare: ArrayBuffer | undefined;
+
+  constructor(level: number | null) {
+    this.#frame = level === null ? null : new FrameParts(level);
+  }
 
   async update(piece: Uint8Array, isLent = false): Promise<void> {
     this.#hash.update(piece);
+    this.#frame?.add(piece);
     if (isLent) this.#spare = piece.buffer as ArrayBuffer;
   }
 
@@ -43,8 +61,8 @@ class Here implements Hashing {
     return spare;
   }
 
-  async digest(): Promise<string> {
-    return this.#hash.digest("hex");
+  async end(): Promise<Hashed> {
+    return { hex: this.#hash.digest("hex"), packed: this.#frame?.end() ?? [] };
   }
 
   drop(): void {}
@@ -54,27 +72,28 @@ class Here implements Hashing {
 interface Told {
   read?: number;
   spare?: ArrayBuffer[];
-  hex?: string;
+  hashed?: Hashed;
 }
 
 class Beside implements Hashing {
-  // The flags of a test runner or loader are not for this thread: it needs none.
-  readonly #worker = new Worker(new URL("./hash-worker.mjs", import.meta.url), { execArgv: [] });
+  readonly #worker: Worker;
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #given: ArrayBuffer[] = [];
   #lent: ArrayBuffer[] = [];
   #spare: ArrayBuffer[] = [];
   #waiting = 0;
-  #hex: string | null = null;
+  #hashed: Hashed | null = null;
   #dead: Error | null = null;
   #wake: () => void = () => undefined;
 
-  constructor() {
-    this.#worker.on("message", ({ read = 0, spare = [], hex }: Told) => {
+  constructor(level: number | null) {
+    // The flags of a test runner or loader are not for this thread: it needs none.
+    this.#worker = new Worker(new URL("./hash-worker.mjs", import.meta.url), { execArgv: [], workerData: { level } });
+    this.#worker.on("message", ({ read = 0, spare = [], hashed }: Told) => {
       this.#waiting -= read;
       this.#spare.push(...spare);
-      this.#hex = hex ?? null;
+      this.#hashed = hashed ?? null;
       this.#wake();
     });
     const died = (error: Error) => {
@@ -101,13 +120,12 @@ class Beside implements Hashing {
     return this.#spare.pop();
   }
 
-  async digest(): Promise<string> {
+  async end(): Promise<Hashed> {
     this.#send();
     this.#worker.postMessage(null);
-    await this.#until(() => this.#hex !== null);
-    const hex = this.#hex!;
+    await this.#until(() => this.#hashed !== null);
     this.drop();
-    return hex;
+    return this.#hashed!;
   }
 
   drop(): void {

@@ -4,7 +4,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { LineIds } from "./line-ids.ts";
 import { LinePiece } from "./line-piece.ts";
-import { Packing } from "./pack.ts";
+import { Packing, probesLevel } from "./pack.ts";
 import type { MadeFile } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
 
@@ -103,10 +103,15 @@ export class LineFiles {
   async #pack(): Promise<void> {
     const piece = this.#piece;
     this.#piece = new LinePiece(piece, this.#packing?.spare());
-    this.#packing ??= new Packing(Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES);
+    this.#packing ??= this.#newPacking();
     this.#told.add(piece.ids);
     await this.#packing.write(piece.text, true);
     await setImmediate();
+  }
+
+  #newPacking(): Packing {
+    const bytes = Math.min(this.#left, this.rowsAFile) * LEAST_LINE_BYTES;
+    return new Packing(bytes, probesLevel(bytes));
   }
 
   async #close(): Promise<void> {
