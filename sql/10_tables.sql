@@ -8,17 +8,18 @@ CREATE TABLE IF NOT EXISTS loaded (topic VARCHAR, part USMALLINT, file VARCHAR, 
 -- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
 CREATE TABLE IF NOT EXISTS positions (topic VARCHAR, part USMALLINT, next BIGINT, PRIMARY KEY (topic, part));
 
+-- key = null where it is the cap, as it nearly always is; lakes from before say it twice.
 -- scope = where a copy is looked for: the UTC day, or one constant day where the id names its planned slot already.
 -- Trying every packing on every column was a sixth of a load's CPU. What is named here is tried alone: where it does not
 -- fit, the engine stores the column as it is.
 CREATE TABLE IF NOT EXISTS event (
-  event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR USING COMPRESSION dictionary,
-  key VARCHAR USING COMPRESSION dictionary, cap VARCHAR USING COMPRESSION dictionary,
-  topic VARCHAR USING COMPRESSION dictionary, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking, scope DATE,
+  event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR,
+  key VARCHAR, cap VARCHAR,
+  topic VARCHAR, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking, scope DATE,
   observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking,
-  producer VARCHAR USING COMPRESSION dictionary, v USMALLINT, body VARCHAR USING COMPRESSION fsst,
-  extra VARCHAR USING COMPRESSION dictionary, shape BIGINT USING COMPRESSION bitpacking,
-  measured VARCHAR USING COMPRESSION dictionary, block INTEGER USING COMPRESSION bitpacking,
+  producer VARCHAR, v USMALLINT, body VARCHAR,
+  extra VARCHAR, shape BIGINT USING COMPRESSION bitpacking,
+  measured VARCHAR, block INTEGER USING COMPRESSION bitpacking,
   minute INTEGER USING COMPRESSION bitpacking, sha BLOB USING COMPRESSION uncompressed);
 -- The body of a probe is null where it is cut (pipelines/2-ingest/probe-cuts.ts): then it is the text of its shape with these
 -- in the places of the cuts. Lakes from before have whole bodies; both kinds stand beside each other.
@@ -27,9 +28,15 @@ ALTER TABLE event ADD COLUMN IF NOT EXISTS measured VARCHAR;
 ALTER TABLE event ADD COLUMN IF NOT EXISTS block INTEGER;
 ALTER TABLE event ADD COLUMN IF NOT EXISTS minute INTEGER;
 ALTER TABLE event ADD COLUMN IF NOT EXISTS sha BLOB;
--- name = sha256 of the text
+-- name = sha256 of the text; behind it what the text says of an exchange, for 20_samples. `live` is null where nobody has read it yet.
 CREATE TABLE IF NOT EXISTS shape (
-  id BIGINT USING COMPRESSION bitpacking, name BLOB USING COMPRESSION uncompressed, text VARCHAR USING COMPRESSION fsst);
+  id BIGINT USING COMPRESSION bitpacking, name BLOB USING COMPRESSION uncompressed, text VARCHAR,
+  fault VARCHAR, live BOOLEAN, honest BOOLEAN, price_micro BIGINT, pay_to VARCHAR);
+ALTER TABLE shape ADD COLUMN IF NOT EXISTS fault VARCHAR;
+ALTER TABLE shape ADD COLUMN IF NOT EXISTS live BOOLEAN;
+ALTER TABLE shape ADD COLUMN IF NOT EXISTS honest BOOLEAN;
+ALTER TABLE shape ADD COLUMN IF NOT EXISTS price_micro BIGINT;
+ALTER TABLE shape ADD COLUMN IF NOT EXISTS pay_to VARCHAR;
 -- Records with their bodies, for those who read probes; whoever asks for other types finds whole bodies in `event` itself.
 CREATE OR REPLACE VIEW event_whole AS
 SELECT e.* REPLACE (whole_body(e.body, s.pieces, e.measured, e.block, e.minute, lower(hex(e.sha))) AS body)

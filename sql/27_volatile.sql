@@ -2,14 +2,14 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, listing, event, samples, paid_result, withdrawal, correction, reinstated, correction_in_force, said
+-- reads: $wanted, endpoint, seen, quoted, listing, event, every_sample, paid_result, withdrawal, correction, reinstated, correction_in_force, said
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
   SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
   FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
  card AS MATERIALIZED (FROM wanted WHERE at_ IS NOT NULL),
  later AS (
-  SELECT cap, count(*) AS n FROM samples JOIN card USING (cap)
+  SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
  -- What the card's run had read of what was said: by offset, since clocks of two machines differ.
  heard AS (SELECT event_id, cap FROM said s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
@@ -18,7 +18,7 @@ WITH wanted AS MATERIALIZED (
  -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
  doubted AS MATERIALIZED (
   SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN heard USING (event_id, cap)),
- stood AS MATERIALIZED (FROM samples SEMI JOIN doubted USING (cap)),
+ stood AS MATERIALIZED (FROM every_sample SEMI JOIN doubted USING (cap)),
  told AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN doubted USING (cap)),
  taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
                      -- withdrawn, also if that one was taken back since

@@ -1,7 +1,7 @@
 -- Price, latency and counts of each endpoint day by day, for the charts of its page. Our own faults and withdrawn rows
 -- are left out; money is micro-units. `$buckets` is a JSON array of bucket numbers, `$since` unix ms.
 -- grain: one capability and UTC day with a row; ascending by bucket, capability, day
--- reads: $since, $buckets, endpoint, samples, withdrawn
+-- reads: $since, $buckets, endpoint, every_sample, withdrawn
 -- writes: nothing
 WITH home AS (      -- bucket = first six bits of sha256(cap), records.md
   SELECT cap, (('0x' || sha256(cap)[1:2])::INTEGER // 4)::INTEGER AS bucket FROM endpoint),
@@ -9,7 +9,7 @@ WITH home AS (      -- bucket = first six bits of sha256(cap), records.md
  used AS (
   SELECT bucket, cap, t, obs_id, kind, fault IS NOT DISTINCT FROM 'blocked' AS wall, coalesce(delivered, FALSE) AS delivered,
     latency_ms, round(price * 1e6)::BIGINT AS micro
-  FROM samples JOIN wanted USING (cap) ANTI JOIN withdrawn USING (obs_id)
+  FROM every_sample JOIN wanted USING (cap) ANTI JOIN withdrawn USING (obs_id)
   WHERE t >= epoch_ms($since) AND kind < 2 AND fault IS DISTINCT FROM 'ours')
 SELECT bucket, cap AS capability_id, (t::DATE - DATE '1970-01-01')::INTEGER AS day,
   min(micro) AS price_low, max(micro) AS price_high, arg_max(micro, {t: t, id: obs_id}) FILTER (micro IS NOT NULL) AS price_last,

@@ -1,14 +1,14 @@
 -- Which endpoints are due, in chunks of so many rows, and how many rows of the window each has.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0
--- reads: due_caps(cap), samples, withdrawn, site; now, window_start, chunk_rows
+-- reads: due_caps(cap), every_sample, withdrawn, site; now, window_start, chunk_rows
 -- writes: grade_withdrawn, grade_due
 CREATE OR REPLACE TEMP TABLE grade_withdrawn AS
-SELECT s.rowid AS row, cap FROM samples s SEMI JOIN withdrawn USING (obs_id) SEMI JOIN due_caps USING (cap)
+SELECT s.row, cap FROM every_sample s SEMI JOIN withdrawn USING (obs_id) SEMI JOIN due_caps USING (cap)
 WHERE s.t >= param('window_start') AND s.t < param('now');
 
 CREATE OR REPLACE TEMP TABLE grade_due AS
 WITH rows AS (
-  SELECT cap, count(*) AS n, count_if(kind = 1) AS paid FROM samples SEMI JOIN due_caps USING (cap)
+  SELECT cap, count(*) AS n, count_if(kind = 1) AS paid FROM every_sample SEMI JOIN due_caps USING (cap)
   WHERE t >= param('window_start') AND t < param('now') GROUP BY cap),
 due AS (
   SELECT cap, coalesce(n, 0) AS n, coalesce(paid, 0) AS paid FROM (SELECT DISTINCT cap FROM due_caps)

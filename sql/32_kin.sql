@@ -1,13 +1,13 @@
 -- Which endpoints took money: the only fact that crosses endpoints.
 -- grain: thefts one endpoint that took money and whose theft lies in the window
--- reads: samples, grade_due, grade_withdrawn, site; now, window_start, theft_before, block_ms
+-- reads: every_sample, grade_due, grade_withdrawn, site; now, window_start, theft_before, block_ms
 -- writes: thefts (kept between runs: a run replaces the rows of the endpoints it grades), grade_kin_due
 CREATE TABLE IF NOT EXISTS thefts (cap VARCHAR, pay_to VARCHAR, domain VARCHAR, blocks INTEGER, last TIMESTAMP);
 
 -- Settled, watched, nothing came, no refund, 24 h ago or more. Only our own calls: a rival could publish thefts.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
 SELECT cap, count(DISTINCT epoch_ms(t) // param('block_ms'))::INTEGER AS blocks, max(t) AS last
-FROM samples s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.rowid
+FROM every_sample s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row
 WHERE kind = 1 AND settled AND NOT coalesce(delivered, FALSE) AND NOT coalesce(refunded, FALSE)
   AND (fault IS NULL OR fault IN ('blocked', 'bad_input'))
   AND t >= param('window_start') AND t < param('now') AND t <= param('theft_before')

@@ -4,7 +4,7 @@
 -- reads: temp stage, archived_day
 -- writes: late, event, temp stage, temp touched, temp held
 CREATE OR REPLACE TEMP TABLE held AS
-SELECT s.* FROM stage s JOIN archived_day a ON a.type = s.type AND a.day = s.observed_at::DATE;
+SELECT s.* REPLACE (coalesce(s.key, s.cap) AS key) FROM stage s JOIN archived_day a ON a.type = s.type AND a.day = s.observed_at::DATE;
 SET VARIABLE held_since = (SELECT min(observed_at) FROM held);
 SET VARIABLE held_until = (SELECT max(observed_at) FROM held);
 INSERT INTO late BY NAME FROM held ANTI JOIN late USING (event_id, key);

@@ -5,6 +5,6 @@
 -- writes: temp stage, temp shape_here, temp touched, late
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT * FROM late WHERE type = getvariable('archive_type') AND part = getvariable('archive_part') AND event_id IN (SELECT record_id FROM archive_owed);
-CREATE OR REPLACE TEMP TABLE shape_here AS SELECT id, text FROM shape WHERE id IN (SELECT shape FROM stage);
+CREATE OR REPLACE TEMP TABLE shape_here AS SELECT id, name, text, FALSE AS is_new FROM shape WHERE id IN (SELECT shape FROM stage);
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage;
 DELETE FROM late WHERE type = getvariable('archive_type') AND part = getvariable('archive_part') AND event_id IN (SELECT record_id FROM archive_owed);

@@ -6,7 +6,7 @@
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT * FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE
   AND part = getvariable('archive_part');
-CREATE OR REPLACE TEMP TABLE shape_here AS SELECT id, text FROM shape WHERE id IN (SELECT shape FROM stage);
+CREATE OR REPLACE TEMP TABLE shape_here AS SELECT id, name, text, FALSE AS is_new FROM shape WHERE id IN (SELECT shape FROM stage);
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage;
 INSERT INTO event BY NAME FROM stage;
 DELETE FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE

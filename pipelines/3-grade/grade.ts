@@ -36,7 +36,7 @@ const CLEAR = ["DROP VIEW IF EXISTS grade_rows;", ...TABLES.map((name) => `DROP 
 
 async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void> {
   await db.run("CREATE OR REPLACE TEMP TABLE due_caps (cap VARCHAR)");
-  if (caps === "all") await db.run("INSERT INTO due_caps SELECT cap FROM samples UNION SELECT cap FROM site");
+  if (caps === "all") await db.run("INSERT INTO due_caps SELECT cap FROM every_sample UNION SELECT cap FROM site");
   else
     await db.run(`INSERT INTO due_caps SELECT unnest(from_json($caps, '["VARCHAR"]'))`, { caps: JSON.stringify(caps) });
 }

@@ -74,8 +74,11 @@ try {
   await world.freeze(DUE);
   await world.ingest.lake.run(SHAPES_SQL);
   await world.ingest.lake.run(ROWS_SQL);
-  if (!isWhole) await world.ingest.lake.run("INSERT INTO shape SELECT id, unhex(sha256(text)), text FROM bench_shape");
-  await world.ingest.lake.run(SAMPLES_SQL);
+  if (!isWhole)
+    await world.ingest.lake.run(
+      "INSERT INTO shape BY NAME SELECT id, unhex(sha256(text)) AS name, text, TRUE AS live FROM bench_shape",
+    );
+  if (isWhole) await world.ingest.lake.run(SAMPLES_SQL);
   await world.ingest.lake.run("CHECKPOINT");
   // What the job asks of the evidence first: is there a record that no file of it holds?
   const look = await timed(() => world.freeze(DUE));

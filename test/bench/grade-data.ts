@@ -30,6 +30,7 @@ SELECT cap, 'rec_' || upper(left(md5('rec' || n), 26)) AS obs_id, t, kind, CASE 
   CASE WHEN NOT down THEN round(price * CASE WHEN moves THEN 1 + .5 * (floor(epoch(t) / 1123200)::BIGINT % 3) ELSE 1 END, 6) END AS price,
   CASE WHEN kind = 1 THEN 'example' END AS input, CASE WHEN served THEN sha256('body' || n) END AS response_sha256, CASE WHEN NOT down THEN pay_to END AS pay_to
 FROM ends ORDER BY ep;
+CREATE VIEW every_sample AS SELECT rowid AS row, * FROM samples;
 CREATE TABLE withdrawn AS SELECT obs_id FROM samples WHERE hash(obs_id) % 997 = 0;
 CREATE TABLE site AS SELECT cap, pay_to, domain, FALSE AS ours, FALSE AS disputed FROM kind_of;
 CHECKPOINT;`;

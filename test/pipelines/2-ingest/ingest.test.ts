@@ -36,7 +36,7 @@ describe("rows in, rows out", () => {
     const { rows } = await world.ingest.pass();
     expect(rows).toBe(32);
     await proveIngest(world);
-    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+    expect(await world.lake.all("FROM every_sample")).toHaveLength(15);
     // What was only asked about is not in the record yet.
     expect(await world.lake.all("SELECT DISTINCT cap FROM dirty")).toHaveLength(5);
     expect((await world.lake.all<{ cap: string }>("SELECT cap FROM site WHERE domain = 'a.example'"))[0]!.cap).toBe(
@@ -77,7 +77,7 @@ describe("what cannot be read", () => {
     );
     await world.ingest.pass();
     await proveIngest(world);
-    expect(await world.lake.all("FROM samples")).toHaveLength(2);
+    expect(await world.lake.all("FROM every_sample")).toHaveLength(2);
     expect(await world.ingest.redrive()).toEqual({ found: 0, left: 2 });
     await proveIngest(world);
   });
@@ -150,7 +150,7 @@ describe("a pass that breaks off is made good by the next one", () => {
     const second = await world.rival({ privateStore: again, lake: world.lake });
     await second.pass();
     await proveIngest(world);
-    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+    expect(await world.lake.all("FROM every_sample")).toHaveLength(15);
     await again.close();
   });
 
@@ -164,7 +164,7 @@ describe("a pass that breaks off is made good by the next one", () => {
     const second = await world.rival({ lake: world.lake });
     await second.pass();
     await proveIngest(world);
-    expect(await world.lake.all("FROM samples")).toHaveLength(15);
+    expect(await world.lake.all("FROM every_sample")).toHaveLength(15);
   });
 
   test("the tables above end where a pass ends", async () => {

@@ -228,7 +228,7 @@ test("a lake has the bodies as the log had them, each shape once, and forgets sh
     const shapes = "SELECT count(*)::INTEGER AS shapes, count(DISTINCT text)::INTEGER AS texts FROM shape";
     expect(await lake.all(shapes)).toEqual([{ shapes: 1, texts: 1 }]);
     expect(await lake.all("SELECT event_id FROM event WHERE body IS NOT NULL")).toEqual([{ event_id: odd.eventId }]);
-    const latencies = await lake.all("SELECT latency_ms FROM samples ORDER BY latency_ms");
+    const latencies = await lake.all("SELECT latency_ms FROM every_sample ORDER BY latency_ms");
     expect(latencies.map((row) => (row as { latency_ms: number }).latency_ms)).toEqual([1e-7, 1, 1, 2, 2, 3, 3]);
     await lake.run("DELETE FROM event WHERE body IS NULL");
     await lake.run(sql("69_shapes_left"));

@@ -117,7 +117,7 @@ describe("redrive", () => {
     const { place } = await written(world);
     await world.ingest.pass();
     await proveIngest(world);
-    expect(await world.lake.all("FROM samples")).toHaveLength(1);
+    expect(await world.lake.all("FROM every_sample")).toHaveLength(1);
     expect(await world.ingest.redrive()).toEqual({ found: 2, left: 0 });
     expect(await world.ingest.redrive()).toEqual({ found: 0, left: 0 });
     await proveIngest(world);
@@ -153,7 +153,7 @@ describe("redrive", () => {
       const next = await world.rival({ lake: world.lake });
       await next.redrive();
       await proveIngest(world);
-      expect(await world.lake.all("FROM samples")).toHaveLength(3);
+      expect(await world.lake.all("FROM every_sample")).toHaveLength(3);
     },
   );
 

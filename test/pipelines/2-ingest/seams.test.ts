@@ -36,7 +36,7 @@ async function breakAndMend(broken: Ingest, reached: () => boolean): Promise<voi
   expect(reached()).toBe(true);
   const next = await world.rival({ lake: world.lake });
   await next.pass();
-  expect(await world.lake.all("SELECT settled, delivered FROM samples WHERE obs_id = $id", { id })).toEqual([
+  expect(await world.lake.all("SELECT settled, delivered FROM every_sample WHERE obs_id = $id", { id })).toEqual([
     { settled: true, delivered: true },
   ]);
   await proveIngest(world);
@@ -112,7 +112,7 @@ describe("a pass that breaks off is made good by the next one", () => {
   });
 
   test("an engine that gave up is replaced and loaded again, in the same call", async () => {
-    const before = await world.lake.all("FROM samples ORDER BY obs_id");
+    const before = await world.lake.all("SELECT * EXCLUDE (row) FROM every_sample ORDER BY obs_id");
     const id = await arrive();
     let gaveUp = false;
     const broken = new Proxy(world.lake, {
@@ -127,7 +127,7 @@ describe("a pass that breaks off is made good by the next one", () => {
     });
     await (await world.rival({ lake: broken })).pass();
     expect(world.lake.aside?.reason).toContain("invalidated");
-    const after = await world.lake.all<{ obs_id: string }>("FROM samples ORDER BY obs_id");
+    const after = await world.lake.all<{ obs_id: string }>("SELECT * EXCLUDE (row) FROM every_sample ORDER BY obs_id");
     expect(after.filter((row) => row.obs_id !== id)).toEqual(before);
     await proveIngest(world);
   });

@@ -31,7 +31,7 @@ function probeLike(name: string, time: string, over: Partial<BodyOf<"handshake">
 }
 
 const samples = (cap: string) =>
-  world.lake.all("SELECT * EXCLUDE (cap, obs_id) FROM samples WHERE cap = $cap ORDER BY t", { cap });
+  world.lake.all("SELECT * EXCLUDE (row, cap, obs_id) FROM every_sample WHERE cap = $cap ORDER BY t", { cap });
 const seen = (cap: string) => world.lake.all("SELECT * EXCLUDE (cap, terms_id) FROM seen WHERE cap = $cap", { cap });
 
 test("a probe of a tool is a sample like a handshake, once, and its slot is taken", async () => {

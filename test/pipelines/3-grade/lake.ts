@@ -13,6 +13,7 @@ const TABLES = `
 CREATE TABLE samples (cap VARCHAR, obs_id VARCHAR, t TIMESTAMP, kind UTINYINT, payer VARCHAR, w DOUBLE, fault VARCHAR,
   live BOOLEAN, honest BOOLEAN, settled BOOLEAN, delivered BOOLEAN, refunded BOOLEAN, delivery DOUBLE, outcome DOUBLE,
   schema_ok BOOLEAN, latency_ms DOUBLE, price DOUBLE, input VARCHAR, response_sha256 VARCHAR, pay_to VARCHAR);
+CREATE VIEW every_sample AS SELECT rowid AS row, * FROM samples;
 CREATE TABLE withdrawn (obs_id VARCHAR);
 CREATE TABLE site (cap VARCHAR, pay_to VARCHAR, domain VARCHAR, ours BOOLEAN, disputed BOOLEAN);`;
 

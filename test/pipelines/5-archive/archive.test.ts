@@ -147,7 +147,7 @@ describe("the archive of a day", () => {
       .filter((id) => !gone.includes(id));
     expect(await idsInLake(world)).toEqual(want.sort());
     expect(await totals(world)).toEqual(before);
-    const left = await world.ingest.lake.all("SELECT obs_id FROM samples ORDER BY obs_id");
+    const left = await world.ingest.lake.all("SELECT obs_id FROM every_sample ORDER BY obs_id");
     expect(left).toHaveLength(2);
   });
 

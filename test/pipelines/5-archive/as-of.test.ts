@@ -74,7 +74,7 @@ interface Then {
 /** What the lake says of an endpoint now. */
 async function lakeNow(cap: string): Promise<Then> {
   const { lake, ingest } = world.ingest;
-  const rows = await lake.all<Sample>("SELECT * EXCLUDE (cap) FROM samples WHERE cap = $cap", { cap });
+  const rows = await lake.all<Sample>("SELECT * EXCLUDE (row, cap) FROM every_sample WHERE cap = $cap", { cap });
   const withdrawn = await lake.all<{ obs_id: string }>("SELECT obs_id FROM withdrawal WHERE cap = $cap", { cap });
   const [site] = await lake.all<{ pay_to: string | null; disputed: boolean }>(
     "SELECT pay_to, disputed FROM site WHERE cap = $cap",

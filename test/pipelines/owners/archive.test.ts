@@ -73,7 +73,7 @@ async function left(one: Deployment) {
   const text = (from: string) => all(`SELECT to_json(t)::VARCHAR AS row FROM (${from}) t`);
   return {
     events: await text("SELECT event_id FROM event"),
-    samples: await text("SELECT obs_id FROM samples"),
+    samples: await text("SELECT obs_id FROM every_sample"),
     seen: await text("FROM seen"),
     quoted: await text("FROM quoted"),
     endpoints: await text("FROM endpoint"),
