@@ -1,6 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import { RecordsLost } from "../../infra/chain/errors.ts";
 import { type Log, type LogRecord, OffsetGone, type ReadOptions } from "../../infra/log/log.ts";
+import type { OpenedBatch } from "../../infra/log/packed.ts";
 import { type Rejected, readRow } from "./row.ts";
 import { Segment } from "./segment.ts";
 
@@ -49,6 +50,9 @@ export class BatchMaker {
   readonly #segment: Segment;
   readonly #rejected: Rejected[] = [];
   #lastEventId = "";
+  /** Where the record stands that was taken last, if nobody took it out of its batch yet. */
+  #lastOpened: OpenedBatch | null = null;
+  #lastAt = 0;
   #taken = 0;
   #bytes = 0;
 
@@ -81,22 +85,43 @@ export class BatchMaker {
   /** What passes becomes a row; the rest is kept as it came. False when the record is another batch's. */
   add(record: LogRecord): boolean {
     if (this.isFull || record.offset >= this.end) return false;
+    this.#judge(record);
+    this.#lastEventId = record.eventId;
+    this.#took(record.offset, record.value.byteLength);
+    return true;
+  }
+
+  /** The same for a record of an opened batch, which need not be taken out of it where it is known. */
+  addOpened(batch: OpenedBatch, i: number): boolean {
+    const offset = batch.offset(i);
+    if (this.isFull || offset >= this.end) return false;
+    if (!this.#segment.addKnown(batch, i)) this.#judge(batch.opened(i));
+    this.#took(offset, batch.valueEnd(i) - batch.valueAt(i));
+    this.#lastOpened = batch;
+    this.#lastAt = i;
+    return true;
+  }
+
+  #judge(record: LogRecord): void {
     const read = readRow(record);
     if (read.ok) this.#segment.add(read.row);
     else this.#rejected.push(read.rejected);
-    this.next = record.offset + 1;
-    this.#lastEventId = record.eventId;
+  }
+
+  #took(offset: number, bytes: number): void {
+    this.next = offset + 1;
     this.#taken++;
-    this.#bytes += record.value.byteLength;
-    return true;
+    this.#bytes += bytes;
+    this.#lastOpened = null;
   }
 
   /** Nothing may be added any more. */
   close(): Batch {
     const { topic, partition } = this.place;
     const reason = this.#rejected[0]?.reason ?? null;
+    const lastEventId = this.#lastOpened?.eventId(this.#lastAt) ?? this.#lastEventId;
     return {
-      ...{ topic, partition, first: this.first, next: this.next, lastEventId: this.#lastEventId },
+      ...{ topic, partition, first: this.first, next: this.next, lastEventId },
       rows: this.#segment.rows,
       rejected: { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason },
       segment: this.#segment.close(),

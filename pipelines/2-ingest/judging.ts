@@ -60,16 +60,18 @@ export class Judging {
   async #take(packed: Packed): Promise<void> {
     const range = this.#range;
     if (!range || !this.#maker) return;
-    for (const record of await openPacked(range.topic, range.partition, packed)) {
+    const opened = await openPacked(range.topic, range.partition, packed);
+    for (let i = 0; i < opened.count; i++) {
       // Packed batches come whole: their first records may be of the range before, their last ones of the next.
-      if (record.offset < this.#maker.next) continue;
-      if (record.offset >= range.end) return;
+      const offset = opened.offset(i);
+      if (offset < this.#maker.next) continue;
+      if (offset >= range.end) return;
       if (this.#maker.isFull) {
         const from: number = this.#maker.next;
         this.#close();
         this.#maker = new BatchMaker(range, from, range.end);
       }
-      this.#maker.add(record);
+      this.#maker.addOpened(opened, i);
     }
   }
 

@@ -21,18 +21,18 @@ export function textOf(bytes: Uint8Array, characters?: string): string {
   return buffer.toString("latin1");
 }
 
-const BODY = '{"body":';
-const CAP = ',"cap":"';
-const EVENT_ID = ',"event_id":"';
-const KEY = '","key":"';
-const OBSERVED_AT = '","observed_at":"';
-const PRODUCER = '","producer":"';
+export const BODY = '{"body":';
+export const CAP = ',"cap":"';
+export const EVENT_ID = ',"event_id":"';
+export const KEY = '","key":"';
+export const OBSERVED_AT = '","observed_at":"';
+export const PRODUCER = '","producer":"';
 const FIXED_CHARS = EVENT_ID.length + KEY.length + OBSERVED_AT.length;
 const QUOTE = 34;
 const ZERO = 48;
 /** Characters of `,"cap":"cap_..."` and of a time. */
 const CAP_CHARS = CAP.length + 31;
-const TIME_CHARS = 24;
+export const TIME_CHARS = 24;
 /** A moment of the first 28 days of a month: needs no calendar. */
 export const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 /**
@@ -60,8 +60,8 @@ export function plainRow(record: LogRecord, text: string): Row | null {
   const timeAt = tailAt - TIME_CHARS;
   const at = timeAt - FIXED_CHARS - eventId.length - key.length;
   if (at < BODY.length || !isNamed(record, text, at)) return null;
-  const time = text.slice(timeAt, tailAt);
-  if (!PLAIN_TIME.test(time)) return null;
+  const observedMs = plainMs(text, timeAt);
+  if (observedMs === null) return null;
   const tail = tailOf(text, tailAt);
   if (tail === null || TOPIC_OF[tail.type] !== record.topic) return null;
   const end = bodyEnd(text, at, isCapKey ? key : null);
@@ -74,7 +74,7 @@ export function plainRow(record: LogRecord, text: string): Row | null {
     type: tail.type,
     key,
     cap: end === at ? null : capIn(text, end + CAP.length, key),
-    observedMs: momentOf(time),
+    observedMs,
     producer: tail.producer,
     v: ENVELOPE_VERSION,
     appendedMs: record.appendedAt.getTime(),
@@ -114,21 +114,42 @@ const capIn = (text: string, at: number, key: string): string =>
     ? key
     : text.slice(at, at + CAP_CHARS - CAP.length - 1);
 
-const DAY_CHARS = 10;
+/** `YYYY-MM-DDT`. */
+const DAY_CHARS = 11;
 let lastDay = "";
 let lastDayMs = 0;
 
-/** Ms of a plain time. Records of one day come together, so the calendar is asked once for many. */
-function momentOf(time: string): number {
-  if (!time.startsWith(lastDay) || lastDay === "") {
-    lastDay = time.slice(0, DAY_CHARS);
-    lastDayMs = Date.parse(lastDay);
+/** Ms of the plain time that stands there, else null. Records of one day come together, so its calendar is asked once for many. */
+export function plainMs(text: string, at: number): number | null {
+  const day = text.slice(at, at + DAY_CHARS);
+  if (day !== lastDay) {
+    const time = text.slice(at, at + TIME_CHARS);
+    if (!PLAIN_TIME.test(time)) return null;
+    lastDay = ownText(day);
+    lastDayMs = Date.parse(`${day}00:00:00.000Z`);
   }
-  const ms = 10 * twoDigits(time, 20) + time.charCodeAt(22) - ZERO;
-  return lastDayMs + 3_600_000 * twoDigits(time, 11) + 60_000 * twoDigits(time, 14) + 1_000 * twoDigits(time, 17) + ms;
+  const [hour, minute, second] = [twoDigits(text, at + 11), twoDigits(text, at + 14), twoDigits(text, at + 17)];
+  const [tens, ones] = [twoDigits(text, at + 20), text.charCodeAt(at + 22) - ZERO];
+  const isPlain =
+    hour < 24 && minute < 60 && second < 60 && tens < 100 && ones >= 0 && ones < 10 && isPointed(text, at);
+  return isPlain ? lastDayMs + 3_600_000 * hour + 60_000 * minute + 1_000 * second + 10 * tens + ones : null;
 }
 
-const twoDigits = (text: string, at: number): number => 10 * text.charCodeAt(at) + text.charCodeAt(at + 1) - 11 * ZERO;
+const COLON = 58;
+const POINT = 46;
+const ZULU = 90;
+
+const isPointed = (text: string, at: number): boolean =>
+  text.charCodeAt(at + 13) === COLON &&
+  text.charCodeAt(at + 16) === COLON &&
+  text.charCodeAt(at + 19) === POINT &&
+  text.charCodeAt(at + 23) === ZULU;
+
+/** The number that two digits are; more than any of them where one is none. */
+function twoDigits(text: string, at: number): number {
+  const [tens, ones] = [text.charCodeAt(at) - ZERO, text.charCodeAt(at + 1) - ZERO];
+  return tens >= 0 && tens < 10 && ones >= 0 && ones < 10 ? 10 * tens + ones : 100;
+}
 
 type Type = keyof typeof TOPIC_OF;
 interface Tail {

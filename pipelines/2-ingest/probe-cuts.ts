@@ -28,8 +28,15 @@ export interface NumberedCut extends CutBody {
   number: number;
 }
 
+/** A body that was found where it begins. */
+export interface FoundBody {
+  shape: Shape;
+  cut: NumberedCut;
+  end: number;
+}
+
 /** Types whose bodies are cut, and whether they are probes of MCP tools: of the others no two of an endpoint are alike. */
-const TOOL: Readonly<Record<string, boolean>> = { handshake: false, "mcp.probe": true };
+export const TOOL: Readonly<Record<string, boolean>> = { handshake: false, "mcp.probe": true };
 const LATENCY = ',"latency_ms":';
 const INITIALIZE = ',"initialize_ms":';
 const LIVE = ',"live":';
@@ -48,8 +55,9 @@ const LEARNT_FREELY = 4_096;
 const MOST_SHAPES = 8;
 const NONE = -1;
 
-interface Shape {
+export interface Shape {
   text: string;
+  isTool: boolean;
   /** Among the shapes of the segment. */
   number: number;
   /** What stands before the measured time, before the block, behind the minute, and behind the hash where there is one. */
@@ -59,6 +67,8 @@ interface Shape {
   rest: string | null;
   /** The hash of the body before: it is the next one's more often than not. */
   sha: string | null;
+  /** Is every body of it taken, whatever was cut out? Null until anybody asked. */
+  isTaken: boolean | null;
 }
 
 /** Where the cuts of a body are; `sha` is -1 where it has no hash. */
@@ -97,6 +107,25 @@ export class ProbeCuts {
     return cutsOf(shape, body.of, places);
   }
 
+  /**
+   * The place of a body that one of the key's last shapes fits, whatever stands behind it, and its cuts: for whoever does not
+   * know yet where it ends. @param from where it begins
+   */
+  find(key: number, text: string, from: number): FoundBody | null {
+    const shapes = this.#last[key];
+    if (shapes === undefined) return null;
+    for (let i = 0; i < shapes.length; i++) {
+      const found = bodyOf(shapes[i]!, text, from);
+      if (found !== null) return found;
+    }
+    return null;
+  }
+
+  /** What was found is kept as its cuts. */
+  took(): void {
+    this.#cut++;
+  }
+
   #lastOf(key: number, body: BodyText, places: Places): Shape | null {
     return this.#last[key]?.find((shape) => stands(shape, body, places)) ?? null;
   }
@@ -104,11 +133,11 @@ export class ProbeCuts {
   #learnt(key: number, body: BodyText, places: Places, isTool: boolean): Shape | null {
     // Endpoints that never say the same thing twice: their shapes would only be kept beside their rows.
     if (this.#known.size > LEARNT_FREELY && 2 * this.#known.size > this.#cut) return null;
-    const made = shapeOf(body, places);
+    const made = shapeOf(body, places, isTool);
     if (made.rest === null) places.sha = NONE;
     let shape = this.#known.get(made.text);
     if (shape === undefined) {
-      shape = isSound(made, isTool) ? made : null;
+      shape = isSound(made) ? made : null;
       if (shape) shape.number = this.shapes.numberOf(shape.text);
       this.#known.set(made.text, shape);
     }
@@ -133,8 +162,7 @@ function placesIn({ of: text, from, end }: BodyText, isTool: boolean): Places | 
   const name = isTool ? INITIALIZE : LATENCY;
   const measured = text.indexOf(name, from) + name.length;
   if (measured < name.length) return null;
-  let live = timeEnd(text, measured);
-  if (isTool && live !== NONE) live = text.startsWith(LATENCY, live) ? timeEnd(text, live + LATENCY.length) : NONE;
+  const live = timesEnd(text, measured, isTool);
   if (live === NONE || !text.startsWith(LIVE, live)) return null;
   const block = text.indexOf(SLOT, live) + SLOT.length;
   const blockEnd = block < SLOT.length ? NONE : wholeEnd(text, block);
@@ -145,6 +173,13 @@ function placesIn({ of: text, from, end }: BodyText, isTool: boolean): Places | 
   const sha = text.indexOf(SHA, tail);
   if (sha < 0 || sha + SHA.length + SHA_CHARS >= end) return { measured, live, block, minute, tail, sha: NONE };
   return { measured, live, block, minute, tail, sha: sha + SHA.length };
+}
+
+/** Behind the measured time, or both of a tool's. */
+function timesEnd(text: string, at: number, isTool: boolean): number {
+  const end = timeEnd(text, at);
+  if (!isTool || end === NONE) return end;
+  return text.startsWith(LATENCY, end) ? timeEnd(text, end + LATENCY.length) : NONE;
 }
 
 /** Behind a whole number of few digits, as JSON prints it. */
@@ -186,14 +221,44 @@ function stands(
     text.slice(from, measured) === head &&
     text.slice(live, block) === before &&
     (rest === null || text.slice(sha + SHA_CHARS, end) === rest);
-  if (!isThere || rest === null) return isThere;
+  return isThere && (rest === null || isHashed(shape, text, sha));
+}
+
+/** Does a hash stand there? It is the shape's last one then. */
+function isHashed(shape: Shape, text: string, sha: number): boolean {
   const own = text.slice(sha, sha + SHA_CHARS);
-  if (own !== shape.sha && !HASH.test(own)) return false;
-  if (own !== shape.sha) shape.sha = ownText(own);
+  if (own === shape.sha) return true;
+  if (!HASH.test(own)) return false;
+  shape.sha = ownText(own);
   return true;
 }
 
-function shapeOf({ of: text, from, end }: BodyText, { measured, live, block, tail, sha }: Places): Shape {
+/** The same from the left to the right: each piece of the shape behind the cut before it. */
+function bodyOf(shape: Shape, text: string, from: number): FoundBody | null {
+  const { head, live: before, tail: behind, rest } = shape;
+  const measured = from + head.length;
+  if (text.slice(from, measured) !== head) return null;
+  const live = timesEnd(text, measured, shape.isTool);
+  const block = live + before.length;
+  if (live === NONE || text.slice(live, block) !== before) return null;
+  const blockEnd = wholeEnd(text, block);
+  if (blockEnd === NONE || !text.startsWith(MINUTE, blockEnd)) return null;
+  const minute = blockEnd + MINUTE.length;
+  const tail = wholeEnd(text, minute);
+  const behindEnd = tail + behind.length;
+  if (tail === NONE || text.slice(tail, behindEnd) !== behind) return null;
+  const places = { measured, live, block, minute, tail, sha: rest === null ? NONE : behindEnd };
+  if (rest === null) return { shape, cut: cutsOf(shape, text, places), end: behindEnd };
+  const end = behindEnd + SHA_CHARS + rest.length;
+  const isThere = text.slice(behindEnd + SHA_CHARS, end) === rest && isHashed(shape, text, behindEnd);
+  return isThere ? { shape, cut: cutsOf(shape, text, places), end } : null;
+}
+
+function shapeOf(
+  { of: text, from, end }: BodyText,
+  { measured, live, block, tail, sha }: Places,
+  isTool: boolean,
+): Shape {
   const hash = sha === NONE ? "" : text.slice(sha, sha + SHA_CHARS);
   const isHashed = HASH.test(hash);
   const behind = isHashed ? [text.slice(tail, sha), text.slice(sha + SHA_CHARS, end)] : [text.slice(tail, end)];
@@ -201,7 +266,7 @@ function shapeOf({ of: text, from, end }: BodyText, { measured, live, block, tai
   const joined = [text.slice(from, measured), text.slice(live, block), MINUTE, ...behind].join(CUT);
   const [head = "", before = "", , after = "", rest = null] = joined.split(CUT);
   const own = isHashed ? ownText(hash) : null;
-  return { text: joined, number: NONE, head, live: before, tail: after, rest, sha: own };
+  return { text: joined, isTool, number: NONE, head, live: before, tail: after, rest, sha: own, isTaken: null };
 }
 
 function cutsOf(shape: Shape, text: string, { measured, live, block, minute, tail }: Places): NumberedCut {
@@ -226,7 +291,7 @@ interface Marked {
 }
 
 /** Is what was cut out what it was taken for, and no member of the same name elsewhere? Whoever reads a shape relies on it. */
-function isSound({ text, rest }: Shape, isTool: boolean): boolean {
+function isSound({ text, rest, isTool }: Shape): boolean {
   if (text.split(CUT).length !== (rest === null ? 4 : 5)) return false;
   const measured = isTool ? `${MARK.measured},"latency_ms":${MARK.measured + 1}` : `${MARK.measured}`;
   const sha = rest === null ? null : MARK.sha;

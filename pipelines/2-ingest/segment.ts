@@ -1,12 +1,13 @@
 import { BytesColumn, LongColumn } from "../../infra/lake/parquet/columns.ts";
 import { type NamedColumn, parquetFile } from "../../infra/lake/parquet/file.ts";
 import { RepeatingColumn, Values } from "../../infra/lake/parquet/repeating-column.ts";
-import { type BodyText, ProbeCuts } from "./probe-cuts.ts";
+import type { OpenedBatch } from "../../infra/log/packed.ts";
+import { KnownProbes } from "./known-probes.ts";
+import { type BodyText, type NumberedCut, ProbeCuts } from "./probe-cuts.ts";
 
-/** A record that the readers of today take, as a segment keeps it. */
-export interface Row {
+/** What a segment keeps of a record beside its id and its body. */
+export interface Facts {
   offset: number;
-  eventId: string;
   type: string;
   key: string;
   cap: string | null;
@@ -16,10 +17,15 @@ export interface Row {
   v: number;
   /** Unix ms. */
   appendedMs: number;
-  /** The body's text as it came: UTF-8, or where it stands in the text of the record, from which the segment may cut it. */
-  body: Uint8Array | BodyText;
   /** Members of the envelope that we do not know, as JSON text. */
   extra: string | null;
+}
+
+/** A record that the readers of today take, as a segment keeps it. */
+export interface Row extends Facts {
+  eventId: string;
+  /** The body's text as it came: UTF-8, or where it stands in the text of the record, from which the segment may cut it. */
+  body: Uint8Array | BodyText;
 }
 
 const isText = (body: Row["body"]): body is BodyText => "of" in body;
@@ -53,6 +59,7 @@ export class Segment {
   readonly #extra = new RepeatingColumn<string>();
   readonly #shapes = new Values<string>();
   readonly #cuts = new ProbeCuts(this.#shapes);
+  readonly #known = new KnownProbes(this.#cuts);
   readonly #shape = new RepeatingColumn(this.#shapes);
   readonly #measured = new BytesColumn();
   readonly #block = new RepeatingColumn<number>();
@@ -68,12 +75,30 @@ export class Segment {
 
   /** One row; offsets rise. */
   add(row: Row): void {
+    const key = this.#keys.numberOf(row.key);
+    const { type, body } = row;
+    const cut = isText(body) ? this.#cuts.cut(type, key, body) : null;
+    if (cut) this.#known.learn(row, key);
+    else this.#body.add(bodyBytes(body));
+    this.#eventId.addAscii(row.eventId);
+    this.#add(row, key, cut);
+  }
+
+  /** The record as a row, if it is one that readers take for what came before it; else nothing, and they have to be asked. */
+  addKnown(batch: OpenedBatch, i: number): boolean {
+    const known = this.#known.find(batch, i);
+    if (known === null) return false;
+    this.#cuts.took();
+    this.#eventId.addPiece(batch.bytes, batch.idAt(i), batch.idEnd(i));
+    this.#add(known.facts, known.key, known.body.cut);
+    return true;
+  }
+
+  #add(row: Facts, key: number, cut: NumberedCut | null): void {
     this.#topic.add(this.place.topic);
     this.#part.add(this.place.partition);
     this.#offset.add(row.offset);
-    this.#eventId.addAscii(row.eventId);
     this.#type.add(row.type);
-    const key = this.#keys.numberOf(row.key);
     this.#key.addNumber(key);
     if (row.cap === row.key) this.#cap.addNumber(key);
     else this.#cap.add(row.cap);
@@ -82,12 +107,6 @@ export class Segment {
     this.#v.add(row.v);
     this.#appendedAt.add(row.appendedMs);
     this.#extra.add(row.extra);
-    this.#addBody(row, key);
-    this.#rows++;
-  }
-
-  #addBody({ type, body }: Row, key: number): void {
-    const cut = isText(body) ? this.#cuts.cut(type, key, body) : null;
     this.#shape.addNumber(cut?.number ?? null);
     this.#block.add(cut?.block ?? null);
     this.#minute.add(cut?.minute ?? null);
@@ -96,9 +115,9 @@ export class Segment {
       this.#body.addNull();
       this.#measured.addAscii(cut.measured);
     } else {
-      this.#body.add(bodyBytes(body));
       this.#measured.addNull();
     }
+    this.#rows++;
   }
 
   /** The whole file. Nothing may be added any more. */

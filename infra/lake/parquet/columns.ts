@@ -136,6 +136,13 @@ export class BytesColumn implements Column {
     for (let i = 0; i < text.length; i++) buffer[at + 4 + i] = text.charCodeAt(i);
   }
 
+  /** A short piece of longer bytes. */
+  addPiece(bytes: Uint8Array, from: number, end: number): void {
+    const { buffer, at } = this.#page.room(4 + end - from);
+    buffer.writeUInt32LE(end - from, at);
+    for (let i = from; i < end; i++) buffer[at + 4 + i - from] = bytes[i]!;
+  }
+
   close(): Pages {
     this.#page.close();
     return this.#pages;

@@ -60,15 +60,34 @@ export function splitBatches(records: Buffer): RawBatch[] {
  * checksum and every length against what is there.
  * @throws DamagedBatch; what the codec throws
  */
-export const decodeBatch = (topic: string, partition: number, batch: RawBatch): Promise<LogRecord[]> =>
-  decode(batch, (reader, head) => reader.record(topic, partition, head));
+export async function decodeBatch(topic: string, partition: number, batch: RawBatch): Promise<LogRecord[]> {
+  const opened = await openBatch(topic, partition, batch);
+  return Array.from({ length: opened.count }, (_, i) => opened.record(i));
+}
 
-/** The same for records that are soon done with: all bytes become text once, instead of three pieces of each record. */
-export const decodeWhole = (topic: string, partition: number, batch: RawBatch): Promise<OpenedRecord[]> =>
-  decode(batch, (reader, head) => reader.opened(topic, partition, head));
+/**
+ * The same for whoever needs little of most records: where each of them stands, and its parts once they are asked for.
+ * A batch is given whole or not at all. @throws as above
+ */
+export async function openBatch(topic: string, partition: number, { first, bytes }: RawBatch): Promise<OpenedBatch> {
+  if (crc32C(bytes.subarray(ATTRIBUTES_AT)) !== bytes.readUInt32BE(CRC_AT))
+    throw new DamagedBatch("fails its checksum");
+  const attributes = bytes.readInt16BE(ATTRIBUTES_AT);
+  const head: Head = {
+    ...{ topic, partition, first, firstTime: Number(bytes.readBigInt64BE(FIRST_TIME_AT)) },
+    stamped: attributes & APPEND_TIME ? new Date(Number(bytes.readBigInt64BE(MAX_TIME_AT))) : null,
+  };
+  if (attributes & CONTROL) return new OpenedBatch(head, Buffer.alloc(0), 0);
+  const packed = bytes.subarray(RECORDS_AT);
+  const codec = compression.lookupCodecByAttributes(attributes & CODEC);
+  if (!codec && (attributes & CODEC) !== 0) throw new DamagedBatch(`has the unknown codec ${attributes & CODEC}`);
+  return new OpenedBatch(head, codec ? await codec.decompress(packed) : packed, bytes.readInt32BE(COUNT_AT));
+}
 
 /** What the head of a batch says of its records. */
 interface Head {
+  topic: string;
+  partition: number;
   first: number;
   /** Unix ms. */
   firstTime: number;
@@ -76,35 +95,136 @@ interface Head {
   stamped: Date | null;
 }
 
-async function decode<T>({ first, bytes }: RawBatch, read: (reader: RecordReader, head: Head) => T): Promise<T[]> {
-  if (crc32C(bytes.subarray(ATTRIBUTES_AT)) !== bytes.readUInt32BE(CRC_AT))
-    throw new DamagedBatch("fails its checksum");
-  const attributes = bytes.readInt16BE(ATTRIBUTES_AT);
-  if (attributes & CONTROL) return [];
-  const packed = bytes.subarray(RECORDS_AT);
-  const codec = compression.lookupCodecByAttributes(attributes & CODEC);
-  if (!codec && (attributes & CODEC) !== 0) throw new DamagedBatch(`has the unknown codec ${attributes & CODEC}`);
-  const reader = new RecordReader(codec ? await codec.decompress(packed) : packed);
-  const firstTime = Number(bytes.readBigInt64BE(FIRST_TIME_AT));
-  const stamped = attributes & APPEND_TIME ? new Date(Number(bytes.readBigInt64BE(MAX_TIME_AT))) : null;
-  const records: T[] = [];
-  for (let left = bytes.readInt32BE(COUNT_AT); left > 0; left--) {
-    records.push(read(reader, { first, firstTime, stamped }));
-  }
-  if (!reader.done) throw new DamagedBatch("has more than its records");
-  return records;
-}
+/** What is kept of each record: its offset behind the first one's, and where its parts begin and end. */
+const FIELDS = 7;
+const DELTA = 0;
+const KEY = 1;
+const VALUE = 3;
+const ID = 5;
+/** Where an event id stands that was said twice. */
+const NOWHERE = -1;
 
-const ABSENT = new Uint8Array();
+/** The records of one batch, each by its number in it, from 0. */
+export class OpenedBatch {
+  readonly count: number;
+  readonly #places: Int32Array;
+  /** Ms behind the first one's; empty where the broker sets one moment for all. */
+  readonly #times: number[] = [];
+  /** Event ids that were said twice. */
+  readonly #twice = new Map<number, string>();
+  #characters: string | null = null;
+
+  /** @throws DamagedBatch where the bytes are not so many records */
+  constructor(
+    private readonly head: Head,
+    readonly bytes: Buffer,
+    count: number,
+  ) {
+    this.count = Math.max(0, count);
+    // No record is shorter than a byte. More of them than that are found to reach over the end.
+    this.#places = new Int32Array(FIELDS * Math.min(this.count, bytes.length));
+    const reader = new RecordReader(bytes);
+    for (let i = 0; i < this.count; i++) {
+      reader.next();
+      const at = FIELDS * i;
+      this.#places[at + DELTA] = reader.delta;
+      this.#places[at + KEY] = reader.keyAt;
+      this.#places[at + KEY + 1] = reader.keyEnd;
+      this.#places[at + VALUE] = reader.valueAt;
+      this.#places[at + VALUE + 1] = reader.valueEnd;
+      this.#places[at + ID] = reader.idAt;
+      this.#places[at + ID + 1] = reader.idEnd;
+      if (head.stamped === null) this.#times.push(reader.time);
+      if (reader.twice !== null) this.#twice.set(i, reader.twice);
+    }
+    if (!reader.done) throw new DamagedBatch("has more than its records");
+  }
+
+  /** All bytes as characters (Latin-1). Whoever keeps a piece of them keeps them all. */
+  get characters(): string {
+    this.#characters ??= this.bytes.toString("latin1");
+    return this.#characters;
+  }
+
+  offset(i: number): number {
+    return this.head.first + this.#places[FIELDS * i + DELTA]!;
+  }
+
+  /** Unix ms. */
+  appendedMs(i: number): number {
+    return this.head.stamped?.getTime() ?? this.head.firstTime + this.#times[i]!;
+  }
+
+  keyAt(i: number): number {
+    return this.#places[FIELDS * i + KEY]!;
+  }
+
+  keyEnd(i: number): number {
+    return this.#places[FIELDS * i + KEY + 1]!;
+  }
+
+  valueAt(i: number): number {
+    return this.#places[FIELDS * i + VALUE]!;
+  }
+
+  valueEnd(i: number): number {
+    return this.#places[FIELDS * i + VALUE + 1]!;
+  }
+
+  /** Where the event id stands; -1 where it was said twice. */
+  idAt(i: number): number {
+    return this.#places[FIELDS * i + ID]!;
+  }
+
+  idEnd(i: number): number {
+    return this.#places[FIELDS * i + ID + 1]!;
+  }
+
+  eventId(i: number): string {
+    return this.#twice.get(i) ?? this.#text(this.idAt(i), this.idEnd(i));
+  }
+
+  record(i: number): LogRecord {
+    const { topic, partition, stamped } = this.head;
+    const [offset, eventId] = [this.offset(i), this.eventId(i)];
+    const key = this.#text(this.keyAt(i), this.keyEnd(i));
+    const value = this.bytes.subarray(this.valueAt(i), this.valueEnd(i));
+    return { topic, partition, offset, eventId, key, value, appendedAt: stamped ?? new Date(this.appendedMs(i)) };
+  }
+
+  /** A record that is soon done with: all bytes become text once, and its texts are pieces of that. */
+  opened(i: number): OpenedRecord {
+    const characters = this.characters.slice(this.valueAt(i), this.valueEnd(i));
+    const { topic, partition, offset, eventId, key, value, appendedAt } = this.record(i);
+    return { topic, partition, offset, eventId, key, value, appendedAt, characters };
+  }
+
+  #text(from: number, end: number): string {
+    if (this.#characters !== null && this.#isAscii(from, end)) return this.#characters.slice(from, end);
+    return this.bytes.toString("utf8", from, end);
+  }
+
+  #isAscii(from: number, end: number): boolean {
+    for (let i = from; i < end; i++) if (this.bytes[i]! >= 0x80) return false;
+    return true;
+  }
+}
 
 /** Goes over the records of one batch. Numbers are varints in zigzag form (Kafka protocol, "Record"). */
 class RecordReader {
   #at = 0;
   #end = 0;
-  /** Where the value of the last record stood. */
-  #valueAt = 0;
-  /** All bytes as characters, once anybody asked for them. */
-  #characters: string | null = null;
+  /** Of the record that was read last: ms and offset behind the first one's, and where its parts stand. */
+  time = 0;
+  delta = 0;
+  keyAt = 0;
+  keyEnd = 0;
+  valueAt = 0;
+  valueEnd = 0;
+  idAt = 0;
+  idEnd = 0;
+  /** Event ids that it says, where it says more than one. */
+  twice: string | null = null;
 
   constructor(private readonly bytes: Buffer) {}
 
@@ -112,39 +232,45 @@ class RecordReader {
     return this.#at === this.bytes.length;
   }
 
-  opened(topic: string, partition: number, head: Head): OpenedRecord {
-    this.#characters ??= this.bytes.toString("latin1");
-    const { offset, eventId, key, value, appendedAt } = this.record(topic, partition, head);
-    const characters = this.#characters.slice(this.#valueAt, this.#valueAt + value.length);
-    return { topic, partition, offset, eventId, key, value, appendedAt, characters };
-  }
-
-  record(topic: string, partition: number, { first, firstTime, stamped }: Head): LogRecord {
+  next(): void {
     this.#end = this.bytes.length;
     const length = this.#int();
     this.#end = this.#past(length);
     this.#at++; // attributes, unused
-    const time = this.#long();
-    const offset = first + this.#int();
-    const key = this.#text();
-    const value = this.#bytes();
-    const eventId = this.#eventId();
+    this.time = this.#long();
+    this.delta = this.#int();
+    this.keyEnd = this.#pass();
+    this.keyAt = this.#from;
+    this.valueEnd = this.#pass();
+    this.valueAt = this.#from;
+    this.#findEventId();
     if (this.#at !== this.#end) throw new DamagedBatch("has a record of another length than it says");
-    return { topic, partition, offset, eventId, key, value, appendedAt: stamped ?? new Date(firstTime + time) };
   }
 
   /** All other headers are passed over. Said twice, it is no id of ours: both are given, and readers refuse that. */
-  #eventId(): string {
-    let found: string | null = null;
+  #findEventId(): void {
+    this.idAt = 0;
+    this.idEnd = 0;
+    this.twice = null;
+    let isFound = false;
     for (let left = this.#int(); left > 0; left--) {
       const nameLength = this.#int();
       const at = this.#at;
       this.#at = this.#past(nameLength);
       const isIt = nameLength === EVENT_ID_BYTES.length && this.#isEventId(at);
-      if (!isIt) this.#skip();
-      else found = found === null ? this.#text() : `${found},${this.#text()}`;
+      const end = this.#pass();
+      if (!isIt) continue;
+      if (isFound) {
+        const before: string = this.twice ?? this.bytes.toString("utf8", this.idAt, this.idEnd);
+        this.twice = `${before},${this.bytes.toString("utf8", this.#from, end)}`;
+        this.idAt = NOWHERE;
+        this.idEnd = NOWHERE;
+      } else {
+        this.idAt = this.#from;
+        this.idEnd = end;
+      }
+      isFound = true;
     }
-    return found ?? "";
   }
 
   #isEventId(at: number): boolean {
@@ -152,31 +278,15 @@ class RecordReader {
     return true;
   }
 
-  #text(): string {
-    const length = this.#int();
-    if (length === -1) return "";
-    const from = this.#at;
-    this.#at = this.#past(length);
-    if (this.#characters !== null && this.#isAscii(from, this.#at)) return this.#characters.slice(from, this.#at);
-    return this.bytes.toString("utf8", from, this.#at);
-  }
+  /** Where the bytes begin that were passed last. */
+  #from = 0;
 
-  #isAscii(from: number, end: number): boolean {
-    for (let i = from; i < end; i++) if (this.bytes[i]! >= 0x80) return false;
-    return true;
-  }
-
-  #bytes(): Uint8Array {
+  /** Bytes with their length before them. Absent ones are as none. @returns where they end */
+  #pass(): number {
     const length = this.#int();
-    if (length === -1) return ABSENT;
-    this.#valueAt = this.#at;
-    this.#at = this.#past(length);
-    return this.bytes.subarray(this.#valueAt, this.#at);
-  }
-
-  #skip(): void {
-    const length = this.#int();
+    this.#from = this.#at;
     if (length !== -1) this.#at = this.#past(length);
+    return this.#at;
   }
 
   /** Where so many bytes from here end, inside of the record. */

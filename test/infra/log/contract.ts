@@ -132,7 +132,8 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
         const opened: LogRecord[] = [];
         for await (const batches of log.packed("observations.paid", 1, from))
           for (const one of batches) {
-            const records = await openPacked("observations.paid", 1, one);
+            const batch = await openPacked("observations.paid", 1, one);
+            const records = Array.from({ length: batch.count }, (_, i) => batch.opened(i));
             expect(offsets(records)).toEqual(upFrom(one.first, one.next - one.first));
             for (const { characters, ...record } of records) {
               expect(characters).toBe(Buffer.from(record.value).toString("latin1"));

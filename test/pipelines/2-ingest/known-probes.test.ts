@@ -30,16 +30,19 @@ interface Drawn {
 }
 
 const hex = (n: number) => n.toString(16).padStart(64, "0");
-const numbers = fc.oneof(
-  fc.nat({ max: 9_999 }),
+const mostly = <T>(usual: fc.Arbitrary<T>, ...others: fc.Arbitrary<T>[]) =>
+  fc.oneof({ weight: 20, arbitrary: usual }, ...others);
+const DAY = Date.parse("2026-02-27T00:00:00.000Z");
+
+const measured = mostly<number | null>(
+  fc.integer({ min: 0, max: 9_999_999 }).map((n) => n / 1_000),
+  fc.constant(null),
   fc.integer({ min: -3, max: 1_000_000_000 }),
-  fc.double({ min: 0, max: 1e9, noNaN: true }).map((n) => Math.round(n * 1e6) / 1e6),
-  fc.constantFrom(0, 0.5, 999_999_999, 999_999_999.999999, 1e-7, 1e21, 1_000_000_000),
+  fc.constantFrom(0, 999_999_999, 999_999_999.999999, 1e-7, 1e21, 1_000_000_000),
 );
-const measured = fc.oneof(numbers, fc.constant(null));
 const slots = fc.record({
-  block: fc.oneof(fc.nat({ max: 90_000 }), fc.constantFrom(0, 999_999_999, 1_000_000_000, -1)),
-  minute: fc.oneof({ weight: 5, arbitrary: fc.nat({ max: 359 }) }, fc.constantFrom(360, 361, 999, 3_599, -1)),
+  block: mostly(fc.nat({ max: 90_000 }), fc.constantFrom(0, 999_999_999, 1_000_000_000, -1)),
+  minute: mostly(fc.nat({ max: 359 }), fc.constantFrom(360, 361, 999, 3_599, -1)),
 });
 const bodies = fc
   .record({
@@ -48,13 +51,11 @@ const bodies = fc
     slot: slots,
     isTool: fc.boolean(),
     terms: fc.option(fc.nat({ max: 2 }).map((n) => ({ ...TERMS, sha256: n === 0 ? SHA : hex(n) }))),
-    pay_to: fc.constantFrom("0x11", "0x22", "é", "x".repeat(201)),
+    pay_to: mostly(fc.constantFrom("0x11", "0x22"), fc.constantFrom("é", "x".repeat(201))),
   })
   .map(({ isTool, initialize_ms, ...over }) => ({ ...PROBE, ...over, ...(isTool && { ...TOOL, initialize_ms }) }));
-const times = fc.oneof(
-  fc.integer({ min: Date.parse("2026-02-27T00:00:00.000Z"), max: Date.parse("2026-03-02T00:00:00.000Z") }).map((ms) => {
-    return new Date(ms).toISOString();
-  }),
+const times = mostly(
+  fc.integer({ min: DAY, max: DAY + 3 * 86_400_000 }).map((ms) => new Date(ms).toISOString()),
   fc.constantFrom("2026-02-28T23:59:59.999Z", "2026-02-29T01:00:00.000Z", "2026-02-28T24:00:00.000Z"),
   fc.constantFrom("2026-02-28T01:60:00.000Z", "2026-02-28T01:00:60.000Z", "2026-02-28T01-00:00.000Z"),
 );
@@ -71,24 +72,26 @@ const edits = fc
 const drawn: fc.Arbitrary<Drawn> = fc.record({
   name: fc.constantFrom("a", "b"),
   body: bodies,
-  type: fc.oneof({ weight: 4, arbitrary: fc.constant("own") }, fc.constantFrom("handshake", "mcp.probe", "ask")),
-  producer: fc.constantFrom("test/1", "test/2", "é", 'a"b', "\u007f"),
+  type: mostly(fc.constant("own"), fc.constantFrom("handshake", "mcp.probe", "ask")),
+  producer: mostly(fc.constant("test/1"), fc.constantFrom("test/2", "é", 'a"b', "\u007f")),
   time: times,
-  edit: fc.option(edits, { freq: 2 }),
-  key: fc.option(fc.constantFrom(capOf("a"), capOf("b"), "", "cap_x"), { freq: 20 }),
-  eventId: fc.option(fc.constantFrom("", "rec_x", recordId("handshake", "other", "1/1")), { freq: 20 }),
+  edit: mostly(fc.constant(null), edits, edits, edits, edits),
+  key: mostly<string | null>(fc.constant(null), fc.constantFrom(capOf("a"), capOf("b"), "", "cap_x")),
+  eventId: mostly<string | null>(fc.constant(null), fc.constantFrom("", "rec_x", recordId("handshake", "b", "1"))),
 });
-/** Nearly all the same but for the cuts, so that much is known; and whatever. */
+/** A few, and more that say what those do but for their cuts and one thing or another. */
 const runs = fc
-  .tuple(fc.array(drawn, { minLength: 1, maxLength: 4 }), fc.array(fc.tuple(fc.nat(), drawn), { maxLength: 40 }))
+  .tuple(
+    fc.array(drawn, { minLength: 1, maxLength: 4 }),
+    fc.array(fc.tuple(fc.nat({ max: 99 }), drawn), { minLength: 10, maxLength: 40 }),
+  )
   .map(([first, later]) => {
     const repeats = later.map(([n, own]): Drawn => {
       const { name, body, type, producer } = first[n % first.length]!;
       const { latency_ms, slot } = own.body as typeof PROBE;
-      const edit = n % 3 === 0 ? own.edit : null;
-      return n % 7 === 0 ? own : { ...own, name, type, producer, edit, body: { ...body, latency_ms, slot } };
+      return n % 7 === 0 ? own : { ...own, name, type, producer, body: { ...body, latency_ms, slot } };
     });
-    return [...first.map((one) => ({ ...one, edit: null, key: null, eventId: null })), ...repeats];
+    return [...first, ...repeats];
   });
 
 function recordOf({ name, body, type, producer, time, edit, key, eventId }: Drawn, offset: number): LogRecord {
@@ -121,7 +124,7 @@ function made(batch: OpenedBatch, topic: string, mayKnow: boolean) {
 
 describe("a probe that repeats what came before it", () => {
   test("makes the row that it makes when it is read whole, and none that is refused, whatever is changed in it", async () => {
-    let [all, refused] = [0, 0]; let rowsAll = 0;
+    let [all, refused] = [0, 0];
     const topics = fc.constantFrom("observations.free", "observations.mcp");
     await fc.assert(
       fc.asyncProperty(topics, runs, async (topic, run) => {
@@ -129,12 +132,11 @@ describe("a probe that repeats what came before it", () => {
         const { known, ...rows } = made(batch, topic, true);
         const { known: _, ...wanted } = made(batch, topic, false);
         expect(rows).toEqual(wanted);
-        all += known; rowsAll += rows.rows;
+        all += known;
         refused += rows.refused.length;
       }),
-      { numRuns: 600 },
+      { numRuns: 250 },
     );
-    console.log(all, rowsAll, refused);
     expect(Math.min(all, refused)).toBeGreaterThan(1_000);
   });
 

@@ -8,8 +8,8 @@ import "../../../../infra/log/kafka/client.ts";
 import {
   DamagedBatch,
   decodeBatch,
-  decodeWhole,
   EVENT_ID,
+  openBatch,
   splitBatches,
 } from "../../../../infra/log/kafka/record-batch.ts";
 import type { LogRecord } from "../../../../infra/log/log.ts";
@@ -133,7 +133,21 @@ describe("record batches", () => {
         const bytes = Buffer.concat(each);
         expect(plain(await decoded(bytes))).toEqual(plain(expected));
         const opened = [];
-        for (const one of splitBatches(bytes)) opened.push(...(await decodeWhole("t", 3, one)));
+        for (const one of splitBatches(bytes)) {
+          const batch = await openBatch("t", 3, one);
+          for (let i = 0; i < batch.count; i++) {
+            const record = batch.opened(i);
+            opened.push(record);
+            const { offset, eventId, appendedAt } = record;
+            expect([batch.offset(i), batch.eventId(i), batch.appendedMs(i)]).toEqual([offset, eventId, +appendedAt]);
+            const [key, value] = [
+              batch.characters.slice(batch.keyAt(i), batch.keyEnd(i)),
+              batch.characters.slice(batch.valueAt(i), batch.valueEnd(i)),
+            ];
+            expect([Buffer.from(key, "latin1").toString(), value]).toEqual([record.key, record.characters]);
+            if (batch.idAt(i) >= 0) expect(batch.bytes.toString("utf8", batch.idAt(i), batch.idEnd(i))).toBe(eventId);
+          }
+        }
         for (const { characters, value } of opened) expect(characters).toBe(Buffer.from(value).toString("latin1"));
         expect(plain(opened.map(({ characters: _, ...one }) => one))).toEqual(plain(expected));
       }),
