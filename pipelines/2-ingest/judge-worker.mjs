@@ -8,7 +8,6 @@ import { parentPort } from "node:worker_threads";
 import "ajv/dist/2020.js";
 import "canonicalize";
 import "kafkajs/src/protocol/message/compression/index.js";
-import "kafkajs/src/protocol/recordBatch/crc32C/crc32C.js";
 import "zod";
 import "zstd-napi";
 import { register } from "tsx/esm/api";

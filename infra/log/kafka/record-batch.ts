@@ -1,6 +1,6 @@
-import crc32C from "kafkajs/src/protocol/recordBatch/crc32C/crc32C.js";
 import type { LogRecord, OpenedRecord } from "../log.ts";
 import { compression } from "./codecs.ts";
+import { crc32c } from "./crc32c.ts";
 
 /** Header that carries the event id. */
 export const EVENT_ID = "event_id";
@@ -70,13 +70,12 @@ export async function decodeBatch(topic: string, partition: number, batch: RawBa
  * A batch is given whole or not at all. @throws as above
  */
 export async function openBatch(topic: string, partition: number, { first, bytes }: RawBatch): Promise<OpenedBatch> {
-  if (crc32C(bytes.subarray(ATTRIBUTES_AT)) !== bytes.readUInt32BE(CRC_AT))
+  if (crc32c(bytes.subarray(ATTRIBUTES_AT)) !== bytes.readUInt32BE(CRC_AT))
     throw new DamagedBatch("fails its checksum");
   const attributes = bytes.readInt16BE(ATTRIBUTES_AT);
-  const head: Head = {
-    ...{ topic, partition, first, firstTime: Number(bytes.readBigInt64BE(FIRST_TIME_AT)) },
-    stamped: attributes & APPEND_TIME ? new Date(Number(bytes.readBigInt64BE(MAX_TIME_AT))) : null,
-  };
+  const firstTime = Number(bytes.readBigInt64BE(FIRST_TIME_AT));
+  const stamped = attributes & APPEND_TIME ? new Date(Number(bytes.readBigInt64BE(MAX_TIME_AT))) : null;
+  const head = { topic, partition, first, firstTime, stamped };
   if (attributes & CONTROL) return new OpenedBatch(head, Buffer.alloc(0), 0);
   const packed = bytes.subarray(RECORDS_AT);
   const codec = compression.lookupCodecByAttributes(attributes & CODEC);
