@@ -2,7 +2,7 @@ import type { OpenedBatch } from "../../infra/log/packed.ts";
 import { ownText } from "../../infra/own-text.ts";
 import { BODY, CAP, EVENT_ID, KEY, OBSERVED_AT, PRODUCER, plainMs, TIME_CHARS } from "./plain.ts";
 import { CUT, type FoundBody, type ProbeCuts, type Shape, TOOL, wholeBody } from "./probe-cuts.ts";
-import { isQuickBody } from "./quick.ts";
+import { isQuickBody, isShaped } from "./quick.ts";
 import type { Facts, Row } from "./segment.ts";
 
 /** Characters of an id. */
@@ -73,7 +73,8 @@ export class KnownProbes {
 
   find(batch: OpenedBatch, i: number): KnownProbe | null {
     const { bytes, characters: text } = batch;
-    const [keyAt, ownId] = [batch.keyAt(i), batch.idAt(i)];
+    const keyAt = batch.keyAt(i);
+    const ownId = batch.idAt(i);
     if (batch.keyEnd(i) - keyAt !== ID_CHARS || batch.idEnd(i) - ownId !== ID_CHARS) return null;
     const endpoint = this.#endpoints.get(placeOf(bytes, keyAt));
     if (endpoint === undefined || text.slice(keyAt, keyAt + ID_CHARS) !== endpoint.key) return null;
@@ -94,7 +95,8 @@ export class KnownProbes {
     const observedMs = plainMs(text, timeAt);
     if (observedMs === null) return null;
     const { type, producer, v } = end;
-    const [offset, appendedMs] = [batch.offset(i), batch.appendedMs(i)];
+    const offset = batch.offset(i);
+    const appendedMs = batch.appendedMs(i);
     const facts = { offset, type, key, cap: key, observedMs, producer, v, appendedMs, extra: null };
     return { facts, key: number, body };
   }
@@ -141,5 +143,5 @@ const isShapeTaken = ({ text, rest, isTool }: Shape, type: string): boolean =>
   EXTREMES.every(({ measured, sha, ...slot }) => {
     const times = isTool ? `${measured},"latency_ms":${measured}` : measured;
     const body = wholeBody({ ...slot, shape: text, measured: times, sha: rest === null ? null : sha });
-    return isQuickBody(type, JSON.parse(body));
+    return isShaped(type, body, 0, body.length) || isQuickBody(type, JSON.parse(body));
   });

@@ -128,8 +128,11 @@ export function plainMs(text: string, at: number): number | null {
     lastDay = ownText(day);
     lastDayMs = Date.parse(`${day}00:00:00.000Z`);
   }
-  const [hour, minute, second] = [twoDigits(text, at + 11), twoDigits(text, at + 14), twoDigits(text, at + 17)];
-  const [tens, ones] = [twoDigits(text, at + 20), text.charCodeAt(at + 22) - ZERO];
+  const hour = twoDigits(text, at + 11);
+  const minute = twoDigits(text, at + 14);
+  const second = twoDigits(text, at + 17);
+  const tens = twoDigits(text, at + 20);
+  const ones = text.charCodeAt(at + 22) - ZERO;
   const isPlain =
     hour < 24 && minute < 60 && second < 60 && tens < 100 && ones >= 0 && ones < 10 && isPointed(text, at);
   return isPlain ? lastDayMs + 3_600_000 * hour + 60_000 * minute + 1_000 * second + 10 * tens + ones : null;
@@ -147,7 +150,8 @@ const isPointed = (text: string, at: number): boolean =>
 
 /** The number that two digits are; more than any of them where one is none. */
 function twoDigits(text: string, at: number): number {
-  const [tens, ones] = [text.charCodeAt(at) - ZERO, text.charCodeAt(at + 1) - ZERO];
+  const tens = text.charCodeAt(at) - ZERO;
+  const ones = text.charCodeAt(at + 1) - ZERO;
   return tens >= 0 && tens < 10 && ones >= 0 && ones < 10 ? 10 * tens + ones : 100;
 }
 

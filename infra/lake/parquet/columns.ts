@@ -17,8 +17,10 @@ class PlainPage {
   #buffer = Buffer.allocUnsafe(PAGE_BYTES + 4 * 1024);
   #used = FULL_LEVELS;
   #rows = 0;
-  /** Lengths of runs, in turns with a value and without. */
-  #runs = [0];
+  /** Lengths of the runs that have ended, in turns with a value and without, and of the one that goes on. */
+  #runs: number[] = [];
+  #run = 0;
+  #isFull = true;
 
   constructor(private readonly pages: Pages) {}
 
@@ -42,18 +44,24 @@ class PlainPage {
   }
 
   #count(hasValue: boolean): void {
-    if ((this.#runs.length % 2 === 1) === hasValue) this.#runs[this.#runs.length - 1]!++;
-    else this.#runs.push(1);
+    if (this.#isFull !== hasValue) {
+      this.#runs.push(this.#run);
+      this.#run = 0;
+      this.#isFull = hasValue;
+    }
+    this.#run++;
     this.#rows++;
   }
 
   close(): void {
     if (this.#rows === 0) return;
-    const levels = levelBytes(this.#runs);
+    const levels = levelBytes([...this.#runs, this.#run]);
     this.pages.addData(this.#rows, PLAIN, this.#behind(levels));
     this.#used = FULL_LEVELS;
     this.#rows = 0;
-    this.#runs = [0];
+    this.#runs = [];
+    this.#run = 0;
+    this.#isFull = true;
   }
 
   /** The values behind their levels: in place, unless nulls made those longer than what was kept free. */

@@ -55,8 +55,10 @@ export class RepeatingColumn<T extends string | number> implements Column {
   /** Numbers of the rows with a value. */
   #rows = new Uint32Array(1024);
   #used = 0;
-  /** Lengths of runs, in turns with a value and without. */
-  readonly #runs = [0];
+  /** Lengths of the runs that have ended, in turns with a value and without, and of the one that goes on. */
+  readonly #runs: number[] = [];
+  #run = 0;
+  #isFull = true;
 
   /** @param values shared by columns whose rows mostly say the same: then each is looked for once */
   constructor(private readonly values = new Values<T>()) {}
@@ -67,9 +69,12 @@ export class RepeatingColumn<T extends string | number> implements Column {
 
   /** A value by its number among {@link values}: for whoever had to look for it already. */
   addNumber(number: number | null): void {
-    const isFull = this.#runs.length % 2 === 1;
-    if (isFull === (number === null)) this.#runs.push(1);
-    else this.#runs[this.#runs.length - 1]!++;
+    if (this.#isFull === (number === null)) {
+      this.#runs.push(this.#run);
+      this.#run = 0;
+      this.#isFull = number !== null;
+    }
+    this.#run++;
     if (number === null) {
       this.nulls++;
       return;
@@ -86,7 +91,7 @@ export class RepeatingColumn<T extends string | number> implements Column {
     const pages = new Pages();
     const rows = this.nulls + this.#used;
     if (rows === 0) return pages;
-    const levels = levelBytes(this.#runs);
+    const levels = levelBytes([...this.#runs, this.#run]);
     if (this.#used === 0) {
       pages.addData(rows, PLAIN, levels);
       return pages;
