@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { ID_BYTES } from "./line-piece.ts";
+import { copyWords, wordsOf } from "./words.ts";
 
 /** A quote within a string of JSON is escaped, so this stands once in a line of probes: where the member is. */
 const MEMBER = Buffer.from(',"record_id":"');
@@ -13,6 +14,7 @@ const AT_ONCE = 2_048;
 export class LineIds {
   readonly #hash = createHash("sha256");
   readonly #ids = Buffer.allocUnsafe(AT_ONCE * ID_BYTES);
+  readonly #idWords = wordsOf(this.#ids);
   #used = 0;
   /** Bytes of the text before the next piece, in which a member may have begun. */
   #rest: Uint8Array = new Uint8Array();
@@ -38,10 +40,12 @@ export class LineIds {
 
   /** @param first where to begin @returns behind the last member that is all here, or `first` */
   #readAll(text: Buffer, first: number): number {
+    const words = wordsOf(text);
     let from = first;
     for (let at = text.indexOf(MEMBER, from); at >= 0 && at + NEEDED <= text.length; at = text.indexOf(MEMBER, from)) {
       from = at + NEEDED;
-      for (let i = at + MEMBER.length; i < from; i++) this.#ids[this.#used++] = text[i]!;
+      copyWords(words, at + MEMBER.length, ID_BYTES, this.#idWords, this.#used);
+      this.#used += ID_BYTES;
       if (this.#used === this.#ids.length) this.#flush();
     }
     return from;
