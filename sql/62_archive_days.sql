@@ -2,5 +2,6 @@
 -- grain: one (type, UTC day)
 -- reads: event
 -- writes: nothing
-SELECT DISTINCT type, strftime(observed_at, '%Y-%m-%d') AS day FROM event
-WHERE observed_at < $until::DATE AND type IN ('handshake', 'mcp.probe') ORDER BY ALL
+SELECT type, strftime(day, '%Y-%m-%d') AS day
+FROM (SELECT DISTINCT type, observed_at::DATE AS day FROM event WHERE observed_at < $until::DATE AND type IN ('handshake', 'mcp.probe'))
+ORDER BY ALL
