@@ -12,7 +12,7 @@ import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
 import { gradeFiles } from "./grade-files.ts";
 import { packedProbes } from "./probe-files.ts";
 import { settle } from "./settle.ts";
-import { isProbes, type MadeFile, PROBES, subjectOf } from "./subjects.ts";
+import { type HeldRows, isProbes, type MadeFile, PROBES, subjectOf } from "./subjects.ts";
 import { removeFiles } from "./work-files.ts";
 
 export interface ArchiveParts extends EvidenceParts, FilingParts {
@@ -58,15 +58,15 @@ export async function makeArchive(parts: ArchiveParts, now: Date): Promise<Archi
     const due = await dueDays(parts, fold, now);
     if (due.size === 0) return report;
     const all: MadeFile[] = [];
-    const ids = new Map<string, string>();
+    const held = new Map<string, HeldRows>();
     try {
-      const filings = await filingsOf(parts, fold, [...due].slice(0, DAYS_AT_ONCE), ends, { all, ids });
+      const filings = await filingsOf(parts, fold, [...due].slice(0, DAYS_AT_ONCE), ends, { all, held });
       if (filings.length === 0) return report;
       const { leaves, refused } = await publisher.publishFilings(filings);
       if (refused[0]) throw refused[0];
       await onStep?.("published", null, null);
       // Also when another publisher was quicker: what he filed leaves our lake, and what is still owed shows at the next look.
-      report.removed += await settle(parts, (await publisher.current()).archive, ids);
+      report.removed += await settle(parts, (await publisher.current()).archive, held);
       await onStep?.("taken out", null, null);
       if (leaves > 0) counted(report, filings);
     } finally {
@@ -109,13 +109,13 @@ async function dueDays(
   return due;
 }
 
-/** Put the files of these days. @param made takes what lies on this disk, and where the ids of each manifest do */
+/** Put the files of these days. @param made takes what lies on this disk, and where the rows of each manifest stand */
 async function filingsOf(
   parts: ArchiveParts,
   fold: PublishedFold,
   due: readonly [string, ArchiveSubject[]][],
   ends: Positions,
-  { all, ids }: { all: MadeFile[]; ids: Map<string, string> },
+  { all, held }: { all: MadeFile[]; held: Map<string, HeldRows> },
 ): Promise<Filing[]> {
   const filings: Filing[] = [];
   for (const [day, subjects] of due) {
@@ -130,7 +130,7 @@ async function filingsOf(
       for (const file of made) {
         const draft = await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions });
         await removeFiles([{ path: file.path }]);
-        if (file.ids) ids.set(draft.manifest.id, file.ids);
+        if (file.held) held.set(draft.manifest.id, file.held);
         drafts.push(draft);
       }
       if (drafts.length > 0) filings.push({ subject, day, known, drafts });

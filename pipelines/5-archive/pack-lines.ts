@@ -5,7 +5,7 @@ import { ArchiveUnproven } from "./errors.ts";
 import { LineIds } from "./line-ids.ts";
 import { LinePiece } from "./line-piece.ts";
 import { Packing, probesLevel } from "./pack.ts";
-import type { MadeFile } from "./subjects.ts";
+import type { MadeFile, Place } from "./subjects.ts";
 import { removeFiles, workPath } from "./work-files.ts";
 
 /** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
@@ -13,12 +13,6 @@ export const ROWS_A_FILE = 1_000_000;
 
 /** What a line has at least, in bytes: by it a file that will be large is known before it is made. */
 const LEAST_LINE_BYTES = 256;
-
-/** Where a line stands: capability, then record. Both are ASCII: their order as strings is that of their bytes. */
-export interface Place {
-  cap: string;
-  id: string;
-}
 
 /** One file, and where it begins and ends. */
 export interface PlacedFile extends MadeFile {

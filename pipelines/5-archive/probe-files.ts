@@ -8,14 +8,16 @@ import { LineDay } from "./line-day.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
 import { type Group, ProbeRecords } from "./probe-records.ts";
 import { ProbeShape } from "./probe-shape.ts";
-import { type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
-import { workPath } from "./work-files.ts";
+import { type Place, PROBES, type ProbeSubject } from "./subjects.ts";
+import { removeFiles } from "./work-files.ts";
 
 /** Rows of one subject and day, filed; the digest is of their ids, knowing no order. */
 export interface ProbeFiles {
-  files: MadeFile[];
+  files: PlacedFile[];
   rows: number;
   digest: string;
+  /** A checksum of the same. */
+  look: string;
 }
 
 /**
@@ -31,14 +33,16 @@ export function packedProbes(
   ends: Positions,
   rowsAFile?: number,
 ): Promise<ProbeFiles> {
-  const { type, topic } = PROBES[subject];
-  const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next }));
   return lake.transaction(async (tx) => {
-    await tx.run("SET VARIABLE archive_type = $type", { type });
-    await tx.run("SET VARIABLE archive_day = $day", { day });
-    await tx.run("SET VARIABLE archive_ends = $ends", { ends: JSON.stringify(list) });
-    await tx.run(sql("63_archive_source"));
-    return writeFiles(tx, lake, { subject, day }, rowsAFile);
+    await nameSource(tx, subject, day, ends);
+    const made = await writeFiles(tx, lake, { subject, day }, rowsAFile);
+    try {
+      await holdRows(tx, ends, made);
+      return made;
+    } catch (error) {
+      await removeFiles(made.files);
+      throw error;
+    }
   });
 }
 
@@ -71,10 +75,11 @@ export async function writeFiles(
   const isTool = subject === "mcp_probes";
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
   await tx.run(sql("64_archive_shapes"));
-  await tx.run(sql("64_archive_usual"));
+  await tx.run("SET VARIABLE archive_cut = $cut", { cut: CUT_BYTES });
+  await tx.run(sql("64_archive_alike"));
   const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
   const most = Math.min(ROWS_AT_ONCE, rowsAFile);
-  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes, cut: CUT_BYTES });
+  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
   const lineDay = new LineDay(day);
@@ -84,8 +89,10 @@ export async function writeFiles(
       for (const own of byCap(groups)) await addLines(into, own, isTool, lineDay);
     }
     const files = await into.end();
-    await keepIds(tx, lake, files);
-    return { files, rows, digest: xorOf(stretches.map(({ digest }) => digest)) };
+    const [digest, look] = [stretches.map((stretch) => stretch.digest), stretches.map((stretch) => stretch.look)].map(
+      xorOf,
+    );
+    return { files, rows, digest: digest!, look: look! };
   } catch (error) {
     await into.drop();
     throw error;
@@ -186,14 +193,39 @@ async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean,
   }
 }
 
-/** Beside each file the ids of its rows, for the moment when they leave. */
-async function keepIds(tx: Statements, lake: Pick<Lake, "workDir">, files: readonly PlacedFile[]): Promise<void> {
+/** Before and behind all places: the only file of a day has every row, and no place is compared. */
+const EVERYWHERE = { first: { cap: "", id: "" }, last: { cap: "~", id: "" } };
+
+/** Where the rows of each file stand, for the moment when they leave. @throws ArchiveUnproven */
+async function holdRows(tx: Statements, ends: Positions, made: ProbeFiles): Promise<void> {
+  const { files } = made;
   for (const file of files) {
-    const { first, last } = file;
-    file.ids = workPath(lake);
-    const places = { first_cap: first.cap, first_id: first.id, last_cap: last.cap, last_id: last.id };
-    const [kept] = await tx.all<{ Count: bigint }>(sql("66_archive_keep"), { ...places, path: file.ids });
-    if (Number(kept?.Count) !== file.rows)
-      throw new ArchiveUnproven("ids of a file", `${file.rows} rows`, `${kept?.Count}`);
+    const { rows } = file;
+    const isOnly = files.length === 1;
+    const { first, last } = isOnly ? EVERYWHERE : file;
+    const there = isOnly ? made : await lookAt(tx, first, last);
+    if (there.rows !== rows) throw new ArchiveUnproven("rows of a file", `${rows}`, `${there.rows}`);
+    file.held = { ends, first, last, rows, look: there.look };
   }
+}
+
+async function lookAt(tx: Statements, first: Place, last: Place): Promise<{ rows: number; look: string }> {
+  const [row] = await tx.all<{ rows: number; look: string }>(sql("66_archive_look"), between({ first, last }));
+  return row!;
+}
+
+/** As statements name them. */
+export const between = ({ first, last }: { first: Place; last: Place }) => ({
+  ...{ first_cap: first.cap, first_id: first.id },
+  ...{ last_cap: last.cap, last_id: last.id },
+});
+
+/** What `archive_source` reads: rows of one subject and UTC day below these positions. */
+export async function nameSource(tx: Statements, subject: ProbeSubject, day: string, ends: Positions): Promise<void> {
+  const { type, topic } = PROBES[subject];
+  const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next }));
+  await tx.run("SET VARIABLE archive_type = $type", { type });
+  await tx.run("SET VARIABLE archive_day = $day", { day });
+  await tx.run("SET VARIABLE archive_ends = $ends", { ends: JSON.stringify(list) });
+  await tx.run(sql("63_archive_source"));
 }

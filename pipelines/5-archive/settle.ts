@@ -7,8 +7,10 @@ import type { ArchiveFold } from "../4-publish/archive-fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveMismatch } from "./errors.ts";
+import { xorOf } from "./id-digest.ts";
+import { between, nameSource } from "./probe-files.ts";
 import { loadIds, readNamed } from "./read-back.ts";
-import { PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
+import { type HeldRows, PROBES, type ProbeSubject, subjectOf } from "./subjects.ts";
 
 export interface SettleParts {
   lake: Lake;
@@ -17,8 +19,8 @@ export interface SettleParts {
   partitions: number;
 }
 
-/** Where the ids of files lie that were made and read back a moment ago, by manifest id: they need not be read again. */
-export type KeptIds = ReadonlyMap<string, string>;
+/** Where the rows of files stand that were made and read back a moment ago, by manifest id: they need not be read again. */
+export type Held = ReadonlyMap<string, HeldRows>;
 
 /**
  * Make the lake follow the archive's leaves, which alone say what was moved: the rows of each file leave it, in one
@@ -28,7 +30,7 @@ export type KeptIds = ReadonlyMap<string, string>;
  * @returns rows that left the lake now
  * @throws ArchiveMismatch, ArchiveUnproven and what the store throws; what was followed before stays so
  */
-export async function settle(parts: SettleParts, fold: ArchiveFold, kept: KeptIds = new Map()): Promise<number> {
+export async function settle(parts: SettleParts, fold: ArchiveFold, held: Held = new Map()): Promise<number> {
   let rows = 0;
   // Of grades, which are leaves, nothing was ever in a lake.
   for (const subject of Object.keys(PROBES) as ProbeSubject[]) {
@@ -39,7 +41,7 @@ export async function settle(parts: SettleParts, fold: ArchiveFold, kept: KeptId
       // What replaced a wrong file holds its rows.
       const isReplaced = fold.superseded.has(id);
       const mayDiffer = leaf.supersedes !== null && (followed.get(leaf.supersedes)?.removed ?? 0) > 0;
-      const removed = await follow(parts, leaf, { isReplaced, mayDiffer }, kept);
+      const removed = await follow(parts, leaf, { isReplaced, mayDiffer }, held.get(id));
       followed.set(id, { whole: true, removed: (followed.get(id)?.removed ?? 0) + removed });
       rows += removed;
     }
@@ -72,28 +74,69 @@ interface Found {
 async function follow(
   parts: SettleParts,
   leaf: ArchiveLeaf,
-  { isReplaced, mayDiffer }: { isReplaced: boolean; mayDiffer: boolean },
-  kept: KeptIds,
+  how: { isReplaced: boolean; mayDiffer: boolean },
+  held: HeldRows | undefined,
 ): Promise<number> {
-  const { id } = leaf.manifest;
-  return withIds(parts, leaf, kept, async (tx, { type, topic }, day) => {
-    const what = { arc_id: id, topic, shift: 6 - Math.log2(parts.partitions) };
-    await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
-    await tx.run(sql("67_archive_parts"));
-    await tx.run(sql(kept.has(id) ? "67_archive_kept" : "67_archive_owed"));
-    await tx.run(sql("67_archive_here"));
-    const found = await tx.all<Found>(sql("67_archive_found"), { type });
-    for (const { part, owed, here, waiting } of isReplaced || mayDiffer ? [] : found) {
-      if (here + waiting === owed) continue;
-      throw new ArchiveMismatch(id, `${owed} rows of partition ${part}, ${here} in the lake and ${waiting} waiting`);
-    }
-    if (!isReplaced) await takeOut(tx, found);
-    for (const { part, here, waiting } of found) {
-      await tx.run(sql("67_archive_noted"), { arc_id: id, part, removed: isReplaced ? 0 : here + waiting });
-    }
-    await tx.run(sql("67_archive_day"), { type, day });
-    return isReplaced ? 0 : found.reduce((sum, { here, waiting }) => sum + here + waiting, 0);
+  const { isReplaced, mayDiffer } = how;
+  const removed = held && !isReplaced && !mayDiffer ? await followHeld(parts, leaf, held) : null;
+  return (
+    removed ??
+    withIds(parts, leaf, async (tx, { type }) => {
+      await nameParts(tx, parts, leaf);
+      await tx.run(sql("67_archive_owed"));
+      await tx.run(sql("67_archive_here"));
+      const found = await tx.all<Found>(sql("67_archive_found"), { type });
+      for (const { part, owed, here, waiting } of isReplaced || mayDiffer ? [] : found) {
+        if (here + waiting === owed) continue;
+        const got = `${owed} rows of partition ${part}, ${here} in the lake and ${waiting} waiting`;
+        throw new ArchiveMismatch(leaf.manifest.id, got);
+      }
+      if (!isReplaced) await takeOut(tx, found);
+      return noted(tx, leaf, isReplaced ? found.map((one) => ({ ...one, here: 0, waiting: 0 })) : found);
+    })
+  );
+}
+
+/**
+ * {@link follow} by where the rows stood when the file was made, whose text was read back: when as many stand there now and
+ * their ids have the same checksum, they are the same, and no id of a million is looked for.
+ * @returns null when they are not: the file's own words say then what to take
+ */
+async function followHeld({ lake, ...parts }: SettleParts, leaf: ArchiveLeaf, held: HeldRows): Promise<number | null> {
+  const { subject } = leaf.manifest;
+  return lake.transaction(async (tx) => {
+    await nameSource(tx, subject as ProbeSubject, dayOfManifest(leaf.manifest), held.ends);
+    await nameParts(tx, parts, leaf);
+    await tx.run(sql("67_archive_same"), between(held));
+    const same = await tx.all<{ part: number; here: number; look: string }>(sql("67_archive_same_found"));
+    const rows = same.reduce((sum, { here }) => sum + here, 0);
+    if (rows !== held.rows || xorOf(same.map(({ look }) => look)) !== held.look) return null;
+    await tx.run(sql("67_archive_same_ids"));
+    const found = same.map(({ part, here }) => ({ part, here, owed: here, waiting: 0 }));
+    await takeOut(tx, found);
+    return noted(tx, leaf, found);
   });
+}
+
+/** Partitions of this lake that have not followed the leaf yet. */
+async function nameParts(
+  tx: Statements,
+  { partitions }: Pick<SettleParts, "partitions">,
+  leaf: ArchiveLeaf,
+): Promise<void> {
+  const { id, subject } = leaf.manifest;
+  const what = { arc_id: id, topic: PROBES[subject as ProbeSubject].topic, shift: 6 - Math.log2(partitions) };
+  await tx.run("SET VARIABLE archive_what = $what", { what: JSON.stringify(what) });
+  await tx.run(sql("67_archive_parts"));
+}
+
+/** The manifest was followed. @returns rows that left */
+async function noted(tx: Statements, { manifest }: ArchiveLeaf, found: readonly Found[]): Promise<number> {
+  const { type } = PROBES[manifest.subject as ProbeSubject];
+  for (const { part, here, waiting } of found)
+    await tx.run(sql("67_archive_noted"), { arc_id: manifest.id, part, removed: here + waiting });
+  await tx.run(sql("67_archive_day"), { type, day: dayOfManifest(manifest) });
+  return found.reduce((sum, { here, waiting }) => sum + here + waiting, 0);
 }
 
 /** Rows that wait are in no total yet: their lake was loaded after they had been filed. */
@@ -109,26 +152,22 @@ async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
 
 /** One transaction with the ids of a file at hand. */
 async function withIds<T>(
-  { publicStore, lake }: SettleParts,
+  { publicStore, lake }: Pick<SettleParts, "publicStore" | "lake">,
   leaf: ArchiveLeaf,
-  kept: KeptIds,
-  work: (tx: Statements, probes: (typeof PROBES)[ProbeSubject], day: string) => Promise<T>,
+  work: (tx: Statements, probes: (typeof PROBES)[ProbeSubject]) => Promise<T>,
 ): Promise<T> {
-  const { id, subject } = leaf.manifest;
   const day = dayOfManifest(leaf.manifest);
-  const probes = PROBES[subject as ProbeSubject];
-  const ids = kept.get(id);
-  const text = ids === undefined ? await readNamed(publicStore, lake, leaf) : null;
+  const probes = PROBES[leaf.manifest.subject as ProbeSubject];
+  const text = await readNamed(publicStore, lake, leaf);
   try {
     return await lake.transaction(async (tx) => {
-      if (text !== null) await loadIds(tx, text);
-      else await tx.run("SET VARIABLE archive_path = $ids", { ids: ids! });
+      await loadIds(tx, text);
       await tx.run("SET VARIABLE archive_type = $type", { type: probes.type });
       await tx.run("SET VARIABLE archive_day = $day", { day });
-      return work(tx, probes, day);
+      return work(tx, probes);
     });
   } finally {
-    if (text !== null) await rm(text, { force: true });
+    await rm(text, { force: true });
   }
 }
 
@@ -143,7 +182,7 @@ async function sortOut(parts: SettleParts, fold: ArchiveFold): Promise<void> {
     const subject = subjectOf(type);
     if (subject === null) continue;
     for (const leaf of fold.standing(subject, day)) {
-      await withIds(parts, leaf, new Map(), (tx) => tx.run(sql("67_archive_copies")));
+      await withIds(parts, leaf, (tx) => tx.run(sql("67_archive_copies")));
     }
     await admit(lake, subject, day, waiting);
   }

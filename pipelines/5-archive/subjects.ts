@@ -1,4 +1,5 @@
 import type { Topic } from "../../infra/log/log.ts";
+import type { Positions } from "../2-ingest/load.ts";
 import type { RecordType } from "../record/bodies.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 
@@ -23,6 +24,22 @@ export interface MadeFile {
   rows: number;
   /** Of the ids that its lines have to tell (line-ids.ts); leaves, which never leave a lake, have none. */
   told?: string;
-  /** Ids of its rows on this machine's disk (sql/66_archive_keep), for taking them out. */
-  ids?: string;
+  /** Where its rows stand in the lake, for taking them out. */
+  held?: HeldRows;
+}
+
+/** Where a line stands: capability, then record. Both are ASCII: their order as strings is that of their bytes. */
+export interface Place {
+  cap: string;
+  id: string;
+}
+
+/** Rows of a file as they stood when it was made: all of one subject and day between two places, below these positions. */
+export interface HeldRows {
+  ends: Positions;
+  first: Place;
+  last: Place;
+  rows: number;
+  /** Checksum of their ids, knowing no order. */
+  look: string;
 }

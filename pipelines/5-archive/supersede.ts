@@ -57,7 +57,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
     if (leaves === 0) throw new CannotSupersede(`somebody else filed ${subject} of ${day} meanwhile: look again`);
-    await settle(parts, (await parts.publisher.current()).archive, new Map(made.ids ? [[manifest.id, made.ids]] : []));
+    await settle(parts, (await parts.publisher.current()).archive);
     return manifest;
   } finally {
     await removeFiles([made]);

@@ -9,9 +9,6 @@ export const workPath = (lake: Pick<Lake, "workDir">): string =>
   join(lake.workDir, `archive-${randomBytes(8).toString("hex")}`);
 
 /** Made files that are put, or will not be. */
-export async function removeFiles(files: readonly Pick<MadeFile, "path" | "ids">[]): Promise<void> {
-  for (const { path, ids } of files) {
-    await rm(path, { force: true });
-    if (ids !== undefined) await rm(ids, { force: true });
-  }
+export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Promise<void> {
+  for (const { path } of files) await rm(path, { force: true });
 }
