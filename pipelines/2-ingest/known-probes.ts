@@ -72,25 +72,27 @@ export class KnownProbes {
   }
 
   find(batch: OpenedBatch, i: number): KnownProbe | null {
-    const { bytes, characters: text } = batch;
     const keyAt = batch.keyAt(i);
     const ownId = batch.idAt(i);
     if (batch.keyEnd(i) - keyAt !== ID_CHARS || batch.idEnd(i) - ownId !== ID_CHARS) return null;
-    const endpoint = this.#endpoints.get(placeOf(bytes, keyAt));
-    if (endpoint === undefined || text.slice(keyAt, keyAt + ID_CHARS) !== endpoint.key) return null;
+    const endpoint = this.#endpoints.get(placeOf(batch.bytes, keyAt));
+    if (endpoint === undefined) return null;
+    // From here on places are those in the text.
+    const text = batch.piece(i);
+    const { pieceAt } = batch;
     const { key, number, beforeId, beforeTime } = endpoint;
-    const at = batch.valueAt(i);
+    const at = batch.valueAt(i) - pieceAt;
     const bodyAt = at + BODY.length;
-    if (text.slice(at, bodyAt) !== BODY) return null;
+    if (text.slice(keyAt - pieceAt, keyAt - pieceAt + ID_CHARS) !== key || text.slice(at, bodyAt) !== BODY) return null;
     const body = this.cuts.find(number, text, bodyAt);
     if (body === null) return null;
     const idAt = body.end + beforeId.length;
     const timeAt = idAt + ID_CHARS + beforeTime.length;
     const isNamed =
       text.slice(body.end, idAt) === beforeId &&
-      isSameId(bytes, ownId, idAt) &&
+      isSameId(batch.bytes, ownId, idAt + pieceAt) &&
       text.slice(idAt + ID_CHARS, timeAt) === beforeTime;
-    const end = isNamed ? this.#endOf(text.slice(timeAt + TIME_CHARS, batch.valueEnd(i))) : undefined;
+    const end = isNamed ? this.#endOf(text.slice(timeAt + TIME_CHARS, batch.valueEnd(i) - pieceAt)) : undefined;
     if (end === undefined || !isTaken(body, end.type)) return null;
     const observedMs = plainMs(text, timeAt);
     if (observedMs === null) return null;

@@ -100,6 +100,8 @@ const DELTA = 0;
 const KEY = 1;
 const VALUE = 3;
 const ID = 5;
+/** Bytes that become text at once. */
+const PIECE_BYTES = 64 * 1024;
 /** Where an event id stands that was said twice. */
 const NOWHERE = -1;
 
@@ -111,7 +113,8 @@ export class OpenedBatch {
   readonly #times: number[] = [];
   /** Event ids that were said twice. */
   readonly #twice = new Map<number, string>();
-  #characters: string | null = null;
+  #piece = "";
+  #pieceAt = 0;
 
   /** @throws DamagedBatch where the bytes are not so many records */
   constructor(
@@ -139,10 +142,23 @@ export class OpenedBatch {
     if (!reader.done) throw new DamagedBatch("has more than its records");
   }
 
-  /** All bytes as characters (Latin-1). Whoever keeps a piece of them keeps them all. */
-  get characters(): string {
-    this.#characters ??= this.bytes.toString("latin1");
-    return this.#characters;
+  /**
+   * Bytes as characters (Latin-1), from {@link pieceAt} on, with the whole of a record among them and what follows it: made
+   * once for many, and no larger than what the engine keeps among its short-lived things. Whoever keeps a part keeps it all.
+   */
+  piece(i: number): string {
+    const from = this.keyAt(i);
+    const end = Math.max(this.valueEnd(i), this.idEnd(i));
+    if (from < this.#pieceAt || end > this.#pieceAt + this.#piece.length) {
+      this.#piece = this.bytes.toString("latin1", from, Math.max(end, from + PIECE_BYTES));
+      this.#pieceAt = from;
+    }
+    return this.#piece;
+  }
+
+  /** Where the piece begins that was given last. */
+  get pieceAt(): number {
+    return this.#pieceAt;
   }
 
   offset(i: number): number {
@@ -191,15 +207,18 @@ export class OpenedBatch {
     return { topic, partition, offset, eventId, key, value, appendedAt: stamped ?? new Date(this.appendedMs(i)) };
   }
 
-  /** A record that is soon done with: all bytes become text once, and its texts are pieces of that. */
+  /** A record that is soon done with: its texts are parts of the {@link piece}. */
   opened(i: number): OpenedRecord {
-    const characters = this.characters.slice(this.valueAt(i), this.valueEnd(i));
+    const piece = this.piece(i);
+    const characters = piece.slice(this.valueAt(i) - this.#pieceAt, this.valueEnd(i) - this.#pieceAt);
     const { topic, partition, offset, eventId, key, value, appendedAt } = this.record(i);
     return { topic, partition, offset, eventId, key, value, appendedAt, characters };
   }
 
   #text(from: number, end: number): string {
-    if (this.#characters !== null && this.#isAscii(from, end)) return this.#characters.slice(from, end);
+    const at = from - this.#pieceAt;
+    if (at >= 0 && end - this.#pieceAt <= this.#piece.length && this.#isAscii(from, end))
+      return this.#piece.slice(at, end - this.#pieceAt);
     return this.bytes.toString("utf8", from, end);
   }
 
