@@ -149,7 +149,7 @@ async function madeFiles(
   const { lake, publicStore, trust, rowsAFile } = parts;
   if (isProbes(subject)) {
     const { topic } = PROBES[subject];
-    const { files } = await packedProbes(lake, subject, day, ends, rowsAFile);
+    const { files } = await packedProbes(lake, subject, day, ends, rowsAFile, false);
     return { made: files, positions: { [topic]: ends[topic] ?? {} } };
   }
   const span = fold.archive.gradesToFile(subject, day);

@@ -11,11 +11,12 @@ import { ProbeShape } from "./probe-shape.ts";
 import { type Place, PROBES, type ProbeSubject } from "./subjects.ts";
 import { removeFiles } from "./work-files.ts";
 
-/** Rows of one subject and day, filed; the digest is of their ids, knowing no order. */
+/** Rows of one subject and day, filed. */
 export interface ProbeFiles {
   files: PlacedFile[];
   rows: number;
-  digest: string;
+  /** Of their ids, knowing no order: by it lakes compare what they have of a day. Null where none was asked for. */
+  digest: string | null;
   /** A checksum of the same. */
   look: string;
 }
@@ -24,6 +25,7 @@ export interface ProbeFiles {
  * Rows of one subject and UTC day below the frozen positions as packed files, in the order of (capability, record); none
  * when there is no row. One transaction: lines, counts and digests are of one moment.
  * @param rowsAFile see {@link LineFiles}
+ * @param isDigested see {@link ProbeFiles}: it takes more CPU than all else that is counted
  * @throws ArchiveUnproven when the lines are not those of the rows
  */
 export function packedProbes(
@@ -32,10 +34,11 @@ export function packedProbes(
   day: string,
   ends: Positions,
   rowsAFile?: number,
+  isDigested = true,
 ): Promise<ProbeFiles> {
   return lake.transaction(async (tx) => {
     await nameSource(tx, subject, day, ends);
-    const made = await writeFiles(tx, lake, { subject, day }, rowsAFile);
+    const made = await writeFiles(tx, lake, { subject, day }, rowsAFile, isDigested);
     try {
       await holdRows(tx, ends, made);
       return made;
@@ -51,7 +54,7 @@ interface Stretch {
   first: string;
   last: string;
   rows: number;
-  digest: string;
+  digest: string | null;
   look: string;
 }
 
@@ -71,11 +74,13 @@ export async function writeFiles(
   lake: Pick<Lake, "workDir">,
   { subject, day }: { subject: ProbeSubject; day: string },
   rowsAFile = ROWS_A_FILE,
+  isDigested = false,
 ): Promise<ProbeFiles> {
   const isTool = subject === "mcp_probes";
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
   await tx.run(sql("64_archive_shapes"));
   await tx.run("SET VARIABLE archive_cut = $cut", { cut: CUT_BYTES });
+  await tx.run("SET VARIABLE archive_digested = $isDigested", { isDigested });
   await tx.run(sql("64_archive_alike"));
   const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
   const most = Math.min(ROWS_AT_ONCE, rowsAFile);
@@ -89,10 +94,8 @@ export async function writeFiles(
       for (const own of byCap(groups)) await addLines(into, own, isTool, lineDay);
     }
     const files = await into.end();
-    const [digest, look] = [stretches.map((stretch) => stretch.digest), stretches.map((stretch) => stretch.look)].map(
-      xorOf,
-    );
-    return { files, rows, digest: digest!, look: look! };
+    const digest = isDigested ? xorOf(stretches.map((stretch) => stretch.digest!)) : null;
+    return { files, rows, digest, look: xorOf(stretches.map(({ look }) => look)) };
   } catch (error) {
     await into.drop();
     throw error;
