@@ -40,7 +40,7 @@ export const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01
  * from a mark that was written: neither is plain.
  */
 const PLAIN_KEY = /^[^"\\\p{Cc}\ufffd]{1,512}$/u;
-const PLAIN_END = /^","producer":"([^"\\\p{Cc}\ufffd]{0,120})","type":"([a-z._]{1,40})","v":(\d{1,9})\}$/u;
+const PLAIN_END = /^","producer":"([^"\\\p{Cc}\ufffd]{0,120})","type":"([a-z._]{1,40})","v":([1-9]\d{0,8})\}$/u;
 /** Where other readers may read something else: a number with an exponent or hundreds of digits. */
 const ODD_NUMBER = /[\s:,[]-?(?:[\d.]+[eE]|[\d.]{300})/;
 

@@ -312,6 +312,14 @@ describe("a row", () => {
     expect(bodyOf(read.row)).toContain('"__proto__":{"live":1}');
   });
 
+  test("a version with a zero in front is no JSON, and refused", () => {
+    for (const text of texts.map((one) => canonicalText(JSON.parse(one)))) {
+      const value = Buffer.from(text.replace(/"v":1\}$/, '"v":01}'));
+      const read = readRow({ ...recordOf(text), value });
+      expect(read).toMatchObject({ ok: false, rejected: { reason: expect.stringMatching(/not JSON/) } });
+    }
+  });
+
   test("half a character is refused with its bytes", () => {
     const bytes = Buffer.from(ours[0]!);
     bytes[bytes.indexOf("test/1")] = 0xc3;
