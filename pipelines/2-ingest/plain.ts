@@ -33,8 +33,6 @@ const ZERO = 48;
 /** Characters of `,"cap":"cap_..."` and of a time. */
 const CAP_CHARS = CAP.length + 31;
 export const TIME_CHARS = 24;
-/** A moment of the first 28 days of a month: needs no calendar. */
-export const PLAIN_TIME = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 /**
  * Texts that need no escape in JSON. Half of a character has become a mark in the text, and only the bytes can tell it
  * from a mark that was written: neither is plain.
@@ -116,17 +114,21 @@ const capIn = (text: string, at: number, key: string): string =>
 
 /** `YYYY-MM-DDT`. */
 const DAY_CHARS = 11;
+const DAY = /^\d{4}-\d\d-\d\dT$/;
 let lastDay = "";
 let lastDayMs = 0;
 
-/** Ms of the plain time that stands there, else null. Records of one day come together, so its calendar is asked once for many. */
+/**
+ * Ms of the plain time that stands there (`YYYY-MM-DDThh:mm:ss.sssZ`), null for any other form and for what is none: no 31
+ * February, no hour 24. Records of one day come together, so the calendar is asked once for many.
+ */
 export function plainMs(text: string, at: number): number | null {
   const day = text.slice(at, at + DAY_CHARS);
   if (day !== lastDay) {
-    const time = text.slice(at, at + TIME_CHARS);
-    if (!PLAIN_TIME.test(time)) return null;
+    const ms = DAY.test(day) ? Date.parse(`${day}00:00:00.000Z`) : Number.NaN;
+    if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(day)) return null;
     lastDay = ownText(day);
-    lastDayMs = Date.parse(`${day}00:00:00.000Z`);
+    lastDayMs = ms;
   }
   const hour = twoDigits(text, at + 11);
   const minute = twoDigits(text, at + 14);

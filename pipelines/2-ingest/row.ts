@@ -3,7 +3,7 @@ import type { LogRecord, OpenedRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
-import { PLAIN_TIME, plainRow, textOf } from "./plain.ts";
+import { plainMs, plainRow, TIME_CHARS, textOf } from "./plain.ts";
 import { isQuickEnvelope } from "./quick.ts";
 import type { Row } from "./segment.ts";
 
@@ -111,7 +111,7 @@ function misplaced(record: LogRecord, envelope: Envelope): string | null {
 
 /** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
 function isTime(text: string): boolean {
-  if (PLAIN_TIME.test(text)) return true;
+  if (text.length === TIME_CHARS && plainMs(text, 0) !== null) return true;
   const at = Date.parse(text);
   if (Number.isNaN(at)) return false;
   return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;

@@ -118,7 +118,10 @@ const CASES: [string, Made, Record<string, unknown>][] = [
 ];
 
 const rowOf = async (id: string) => {
-  const rows = await world.lake.all<Record<string, unknown>>("SELECT * FROM every_sample WHERE obs_id = $id", { id });
+  const rows = await world.lake.all<Record<string, unknown>>(
+    "SELECT * EXCLUDE (row) FROM every_sample WHERE obs_id = $id",
+    { id },
+  );
   expect(rows).toHaveLength(1);
   return rows[0]!;
 };
