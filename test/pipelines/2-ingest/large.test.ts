@@ -57,7 +57,8 @@ test("every record once, whatever batch it fell into; the engine has its threads
 });
 
 test("a lake made from the chain of commits has the same rows", async () => {
-  const rows = "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
+  const rows =
+    "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
   const before = await world.lake.all(rows);
   expect(await world.ingest.rebuild()).toEqual({ rows: RECORDS });
   expect(await world.lake.all(rows)).toEqual(before);
@@ -74,7 +75,8 @@ test("a pass that is judged on threads ends at the same positions, with the same
       threads: { count: 2, begin: beginWorker },
     });
     expect(await ingest.pass()).toEqual({ positions: await world.ingest.positions(), rows: RECORDS });
-    const rows = "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
+    const rows =
+      "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
     expect(await lake.all(rows)).toEqual(await world.lake.all(rows));
     const judged = /judged_on_threads_total (\d+)/.exec(await metrics.text())?.[1];
     expect(Number(judged)).toBeGreaterThan(0);
