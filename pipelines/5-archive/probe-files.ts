@@ -226,7 +226,7 @@ export const between = ({ first, last }: { first: Place; last: Place }) => ({
 /** What `archive_source` reads: rows of one subject and UTC day below these positions. */
 export async function nameSource(tx: Statements, subject: ProbeSubject, day: string, ends: Positions): Promise<void> {
   const { type, topic } = PROBES[subject];
-  const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next }));
+  const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ part: Number(part), next }));
   await tx.run("SET VARIABLE archive_type = $type", { type });
   await tx.run("SET VARIABLE archive_day = $day", { day });
   await tx.run("SET VARIABLE archive_ends = $ends", { ends: JSON.stringify(list) });
