@@ -1,6 +1,10 @@
+import { readFile } from "node:fs/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
 import { ArchiveMismatch } from "../../../pipelines/5-archive/errors.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
+import { packedProbes } from "../../../pipelines/5-archive/probe-files.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { ArchiveWorld } from "./world.ts";
 
@@ -59,3 +63,28 @@ test.each([[undefined], [3]])(
     expect(rows).toEqual([OTHER]);
   },
 );
+
+test("count and checksum of each file are those of its lines, wherever it ends", async () => {
+  const { lake } = world.ingest;
+  await world.ingest.append(
+    ...["b", "c", "d"].flatMap((name) => HOURS.map((hour) => handshake(name, `${D1}T${hour}:00:00.000Z`))),
+  );
+  await world.ingest.ingest.pass();
+  // 16 rows of 4 endpoints: files that end within one, behind one, hold two and a half, all.
+  for (const rowsAFile of [1, 3, 4, 6, 10, 15, 16]) {
+    const { files } = await packedProbes(lake, "liveness_probes", D1, await lakePositions(lake), rowsAFile);
+    expect(files).toHaveLength(Math.ceil(16 / rowsAFile));
+    for (const { path, held } of files) {
+      const lines = decompress(await readFile(path))
+        .toString()
+        .trimEnd()
+        .split("\n");
+      const told = JSON.stringify(lines.map((line) => (JSON.parse(line) as { record_id: string }).record_id));
+      const [want] = await lake.all<{ look: string }>(
+        `SELECT bit_xor(hash(id))::VARCHAR AS look FROM (SELECT unnest(from_json($told, '["VARCHAR"]')) AS id)`,
+        { told },
+      );
+      expect([rowsAFile, held!.rows, held!.look]).toEqual([rowsAFile, lines.length, want!.look]);
+    }
+  }
+});
