@@ -49,7 +49,8 @@ export class LineFiles {
    */
   push(cap: string, id: string, line: string): void {
     if (cap !== this.#cap) this.begin(cap);
-    this.write((piece) => piece.add(id, line));
+    this.#piece.add(id, line);
+    this.wrote();
   }
 
   /** Lines of a capability come next. @throws ArchiveUnproven when it does not stand behind the one before */
@@ -59,10 +60,14 @@ export class LineFiles {
     this.#own = 0;
   }
 
-  /** {@link push}, of the capability that was begun. @param line writes one, with its id */
-  write(line: (piece: LinePiece) => void): void {
+  /** Where the next line of the capability that was begun is written, with its id; until `wrote` says that it is there. */
+  get piece(): LinePiece {
+    return this.#piece;
+  }
+
+  /** One line was written into `piece`. When `isDue` says so, `flush` before the next. @throws as {@link push} */
+  wrote(): void {
     const piece = this.#piece;
-    line(piece);
     if (this.#own > 0 && !piece.isInOrder)
       throw new ArchiveUnproven("lines of the archive", `ids of ${this.#cap} in their order`, piece.lastId);
     if (this.#rows === 0) this.#first = { cap: this.#cap, id: piece.lastId };

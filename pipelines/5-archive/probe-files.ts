@@ -6,7 +6,7 @@ import { ArchiveUnproven } from "./errors.ts";
 import { xorOf } from "./id-digest.ts";
 import { LineDay } from "./line-day.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
-import { type Group, ProbeRecords } from "./probe-records.ts";
+import { type Group, ProbeRecords, RecordRoom } from "./probe-records.ts";
 import { ProbeShape } from "./probe-shape.ts";
 import { type Place, PROBES, type ProbeSubject } from "./subjects.ts";
 import { removeFiles } from "./work-files.ts";
@@ -87,11 +87,11 @@ export async function writeFiles(
   const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
-  const lineDay = new LineDay(day);
+  const how = { isTool, day: new LineDay(day), room: new RecordRoom() };
   try {
     for await (const [stretch, groups] of groupsOf(tx, stretches)) {
       sameRows(subject, stretch, groups);
-      for (const own of byCap(groups)) await addLines(into, own, isTool, lineDay);
+      for (const own of byCap(groups)) await addLines(into, own, how);
     }
     const files = await into.end();
     const digest = isDigested ? xorOf(stretches.map((stretch) => stretch.digest!)) : null;
@@ -185,13 +185,20 @@ function* byCap(groups: readonly Group[]): Generator<Group[]> {
  * Lines of one endpoint, in their order.
  * @throws ArchiveUnproven when one is missing, there twice or of another day
  */
-async function addLines(into: LineFiles, own: readonly Group[], isTool: boolean, day: LineDay): Promise<void> {
+async function addLines(
+  into: LineFiles,
+  own: readonly Group[],
+  { isTool, day, room }: { isTool: boolean; day: LineDay; room: RecordRoom },
+): Promise<void> {
   const { cap } = own[0]!;
   const shapes = own.map((group) => new ProbeShape(group, isTool, day));
-  const records = new ProbeRecords(own);
+  const records = new ProbeRecords(own, room);
   into.begin(cap);
-  for (const n of records.inOrder()) {
-    into.write((piece) => shapes[records.group[n]!]!.write(records, n, piece));
+  // A million rows: neither an iterator's answer nor a function is made for each.
+  for (let i = 0, order = records.inOrder(); i < order.length; i++) {
+    const n = order[i]!;
+    shapes[records.group[n]!]!.write(records, n, into.piece);
+    into.wrote();
     if (into.isDue) await into.flush();
   }
 }

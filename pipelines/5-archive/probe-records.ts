@@ -30,6 +30,30 @@ const KEY_AT = 4;
 /** Records of one endpoint that are put in order by number: what the five characters say, and which record it is. */
 const MOST_KEYED = 2 ** 13;
 
+/**
+ * Memory for the places of records, used by one endpoint after the other: arrays of their own for each would be a hundred
+ * megabytes outside of the heap for a day, and have the collector mark again and again.
+ */
+export class RecordRoom {
+  starts = new Uint32Array(0);
+  ends = new Uint32Array(0);
+  group = new Uint32Array(0);
+  order = new Uint32Array(0);
+  times = new Float64Array(0);
+  keys = new Float64Array(0);
+
+  /** Room for so many records. What was there is gone. */
+  make(count: number): this {
+    if (count <= this.starts.length) return this;
+    const size = 2 * count;
+    [this.starts, this.ends] = [new Uint32Array(size), new Uint32Array(size)];
+    [this.group, this.order] = [new Uint32Array(size), new Uint32Array(size)];
+    this.times = new Float64Array(size);
+    this.keys = new Float64Array(Math.min(size, MOST_KEYED));
+    return this;
+  }
+}
+
 /** All records of one endpoint in the engine's own bytes: no string is made of any. */
 export class ProbeRecords {
   readonly bytes: Buffer;
@@ -42,15 +66,21 @@ export class ProbeRecords {
   /** Unix ms. */
   readonly times: Float64Array;
 
-  /** @throws ArchiveUnproven when they are not as many as were counted, or one is no record */
-  constructor(own: readonly Group[]) {
+  readonly #count: number;
+  readonly #room: RecordRoom;
+
+  /**
+   * @param room is theirs until other records are read
+   * @throws ArchiveUnproven when they are not as many as were counted, or one is no record
+   */
+  constructor(own: readonly Group[], room: RecordRoom = new RecordRoom()) {
     const count = own.reduce((sum, group) => sum + group.count, 0);
     const [only, ...more] = own.map(({ records }) => records);
     const { buffer, byteOffset, length } = only!;
     this.bytes = more.length > 0 ? Buffer.concat([only!, ...more]) : Buffer.from(buffer, byteOffset, length);
     this.words = wordsOf(this.bytes);
-    [this.starts, this.ends, this.group] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
-    this.times = new Float64Array(count);
+    [this.#count, this.#room] = [count, room.make(count)];
+    ({ starts: this.starts, ends: this.ends, group: this.group, times: this.times } = room);
     let [n, from, upto] = [0, 0, 0];
     for (const [g, { cap, count, records }] of own.entries()) {
       upto += records.length;
@@ -88,11 +118,11 @@ export class ProbeRecords {
   /** Numbers of the records in the order of their ids. */
   inOrder(): Uint32Array {
     const { bytes, starts } = this;
-    const order = new Uint32Array(starts.length);
-    if (starts.length > MOST_KEYED) {
+    const order = this.#room.order.subarray(0, this.#count);
+    if (order.length > MOST_KEYED) {
       for (let n = 0; n < order.length; n++) order[n] = n;
     } else {
-      const keys = new Float64Array(starts.length);
+      const keys = this.#room.keys.subarray(0, order.length);
       for (let n = 0; n < keys.length; n++) {
         const at = starts[n]! + KEY_AT;
         keys[n] = (bytes[at]! * 2 ** 32 + bytes.readUInt32BE(at + 1)) * MOST_KEYED + n;

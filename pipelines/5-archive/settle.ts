@@ -91,7 +91,10 @@ async function follow(
         const got = `${owed} rows of partition ${part}, ${here} in the lake and ${waiting} waiting`;
         throw new ArchiveMismatch(leaf.manifest.id, got);
       }
-      if (!isReplaced) await takeOut(tx, found);
+      if (!isReplaced) {
+        await takeOut(tx, found);
+        if (found.some(({ here }) => here > 0)) await tx.run(sql("67_archive_take_here"));
+      }
       return noted(tx, leaf, isReplaced ? found.map((one) => ({ ...one, here: 0, waiting: 0 })) : found);
     })
   );
@@ -107,13 +110,16 @@ async function followHeld({ lake, ...parts }: SettleParts, leaf: ArchiveLeaf, he
   return lake.transaction(async (tx) => {
     await nameSource(tx, subject as ProbeSubject, dayOfManifest(leaf.manifest), held.ends);
     await nameParts(tx, parts, leaf);
-    await tx.run(sql("67_archive_same"), between(held));
+    await tx.run("SET VARIABLE archive_between = $between", { between: JSON.stringify(between(held)) });
+    await tx.run(sql("67_archive_same"));
     const same = await tx.all<{ part: number; here: number; look: string }>(sql("67_archive_same_found"));
     const rows = same.reduce((sum, { here }) => sum + here, 0);
     if (rows !== held.rows || xorOf(same.map(({ look }) => look)) !== held.look) return null;
-    await tx.run(sql("67_archive_same_ids"));
     const found = same.map(({ part, here }) => ({ part, here, owed: here, waiting: 0 }));
     await takeOut(tx, found);
+    const [taken] = await tx.all<{ Count: bigint }>(sql("67_archive_same_take"));
+    if (Number(taken!.Count) !== rows)
+      throw new ArchiveMismatch(leaf.manifest.id, `${rows} rows, ${taken!.Count} taken`);
     return noted(tx, leaf, found);
   });
 }
@@ -139,7 +145,10 @@ async function noted(tx: Statements, { manifest }: ArchiveLeaf, found: readonly 
   return found.reduce((sum, { here, waiting }) => sum + here + waiting, 0);
 }
 
-/** Rows that wait are in no total yet: their lake was loaded after they had been filed. */
+/**
+ * What hangs on the rows of a file leaves, and rows that wait: those are in no total yet, since their lake was loaded after
+ * they had been filed.
+ */
 async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
   for (const { part, waiting } of found) {
     if (waiting === 0) continue;
