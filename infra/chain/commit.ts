@@ -1,13 +1,13 @@
 import { z } from "zod";
+import { Sha256Hex } from "../sha256-hex.ts";
 import { DamagedChain } from "./errors.ts";
 
 /** Every commit whose number divides by this repeats the list of live files, so a reader opens at most this many. */
 export const SNAPSHOT_EVERY = 64;
 
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256 });
+const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256: Sha256Hex });
 
 /** One immutable data file. `file` is its whole key; it holds the positions first .. last, both inclusive. */
 const segment = z
@@ -19,7 +19,7 @@ const segment = z
     rows: offset,
     rejected: offset,
     bytes: offset,
-    sha256,
+    sha256: Sha256Hex,
     rejects: sideFile.optional(),
   })
   .refine((s) => s.first <= s.last, "first lies past last")

@@ -1,5 +1,6 @@
 import type { Values } from "../../infra/lake/parquet/repeating-column.ts";
 import { ownText } from "../../infra/own-text.ts";
+import { SHA256_HEX } from "../../infra/sha256-hex.ts";
 
 /** Stands in a shape where something was cut out; no JSON text holds it. */
 export const CUT = "\x1f";
@@ -44,8 +45,6 @@ const SLOT = ',"slot":{"block":';
 const MINUTE = ',"minute":';
 const SHA = ',"sha256":"';
 const SHA_CHARS = 64;
-/** The hash of the terms, as a body tells it. */
-export const HASH = /^[0-9a-f]{64}$/;
 /** Whole numbers of more digits are not cut: shorter ones the engine's INTEGER prints again as they stood there. */
 const MOST_DIGITS = 9;
 const MOST_DECIMALS = 6;
@@ -228,7 +227,7 @@ function stands(
 function isHashed(shape: Shape, text: string, sha: number): boolean {
   const own = text.slice(sha, sha + SHA_CHARS);
   if (own === shape.sha) return true;
-  if (!HASH.test(own)) return false;
+  if (!SHA256_HEX.test(own)) return false;
   shape.sha = ownText(own);
   return true;
 }
@@ -260,7 +259,7 @@ function shapeOf(
   isTool: boolean,
 ): Shape {
   const hash = sha === NONE ? "" : text.slice(sha, sha + SHA_CHARS);
-  const isHashed = HASH.test(hash);
+  const isHashed = SHA256_HEX.test(hash);
   const behind = isHashed ? [text.slice(tail, sha), text.slice(sha + SHA_CHARS, end)] : [text.slice(tail, end)];
   // Joined it is a text of its own, and pieces of it are kept instead of pieces of the record's.
   const joined = [text.slice(from, measured), text.slice(live, block), MINUTE, ...behind].join(CUT);

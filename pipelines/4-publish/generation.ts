@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { decodeEntries, encodeEntries } from "../../infra/tree/bundle.ts";
 import { highestNumbered, numberedKey } from "./numbered.ts";
@@ -9,7 +10,7 @@ import { highestNumbered, numberedKey } from "./numbered.ts";
  * A generation: one step of the log, won by creating the private object `generation/<20-digit n>`. Root and input
  * positions are in it together, so a replay neither loses nor repeats. Numbers are dense from 0 and never removed.
  */
-const Head = z.strictObject({ size: z.int().min(0), root: z.string().regex(/^[0-9a-f]{64}$/) });
+const Head = z.strictObject({ size: z.int().min(0), root: Sha256Hex });
 const Positions = z.record(z.string(), z.record(z.string(), z.int()));
 export const Generation = z.strictObject({
   v: z.literal(1),

@@ -1,5 +1,6 @@
 import { randomBytes, randomInt } from "node:crypto";
-import { CUT as CUT_TEXT, HASH } from "../2-ingest/probe-cuts.ts";
+import { SHA256_HEX } from "../../infra/sha256-hex.ts";
+import { CUT as CUT_TEXT } from "../2-ingest/probe-cuts.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import type { LineDay } from "./line-day.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
@@ -130,7 +131,7 @@ export class ProbeShape {
   /** @param cuts get the usual hash where they have none @throws ArchiveUnproven when they are not those of the shape */
   #useSha(cuts: string[]): void {
     if (this.hasSha && cuts[1] === "") cuts[1] = this.#sha ?? "";
-    const isOwn = cuts.length === 2 && (this.hasSha ? HASH.test(cuts[1]!) : cuts[1] === "");
+    const isOwn = cuts.length === 2 && (this.hasSha ? SHA256_HEX.test(cuts[1]!) : cuts[1] === "");
     if (!isOwn) throw new ArchiveUnproven(`lines of ${this.cap}`, "cuts of their shape", cuts.join(", "));
   }
 

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
 import { kindOfKey, type ObjectKind, shardKey } from "../4-publish/objects.ts";
@@ -19,7 +20,7 @@ import { parseJson } from "./state.ts";
 import { BadFrame, unpackFrame } from "./unpack.ts";
 
 export const ShardLine = z.looseObject({
-  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  sha256: Sha256Hex,
   lines: z.int().min(0),
   bytes: z.int().min(0).max(MAX.named),
 });

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { MirrorBusy } from "./errors.ts";
@@ -28,7 +29,7 @@ export interface Newest {
 /** A checkpoint that was proven, with its note as text. */
 const Head = z.strictObject({
   size: z.int().min(0),
-  root: z.string().regex(/^[0-9a-f]{64}$/),
+  root: Sha256Hex,
   cosigned_at: z.string().nullable(),
   note: z.string(),
 });

@@ -1,17 +1,16 @@
 import { z } from "zod";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { PartitionObjects } from "./partition-objects.ts";
-
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
 /** A partition's rows of one subject and day, or a million of them: lines in the order of the archive, packed, private. */
 const PartFile = z.object({
   key: z.string(),
   rows: z.int().min(1),
   /** Of the packed bytes, and of what they unpack to. */
-  sha256,
-  content_hash: sha256,
+  sha256: Sha256Hex,
+  content_hash: Sha256Hex,
   unpacked_bytes: z.int().min(1),
 });
 export type PartFile = z.infer<typeof PartFile>;

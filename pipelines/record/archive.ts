@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { isId } from "./ids.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "./vocabulary.ts";
 
@@ -10,7 +11,7 @@ export const ArchiveManifest = z.strictObject({
   from: z.string(),
   to: z.string(),
   rows: z.int().min(0),
-  content_hash: z.string().regex(/^[0-9a-f]{64}$/),
+  content_hash: Sha256Hex,
   bytes: z.int().min(0),
   verified_at: z.string(),
   format: z.string(),

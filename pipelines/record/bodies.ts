@@ -1,9 +1,9 @@
 import { z } from "zod";
 import type { Topic } from "../../infra/log/log.ts";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { FAULTS, METHODS, PROTOCOLS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
-const Sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
 const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
@@ -37,13 +37,13 @@ export type Offer = z.infer<typeof Offer>;
 
 /** The terms of a 402 (x402 or mpp), as data. */
 export const Terms = z.looseObject({
-  sha256: Sha256,
+  sha256: Sha256Hex,
   protocols: z.array(z.enum(PROTOCOLS)),
   x402_version: z.int().nullable(),
   offers: z.array(Offer).max(64),
   defects: z.array(DefectSeen).max(64),
   /** sha256 of the RFC 8785 bytes of the output schema advertised in the 402, if any. */
-  schema_sha256: Sha256.nullable(),
+  schema_sha256: Sha256Hex.nullable(),
 });
 export type Terms = z.infer<typeof Terms>;
 
@@ -126,8 +126,8 @@ const PaidIntent = z.looseObject({
   input: z.enum(["example", "known_answer", "synthetic"]),
   url: z.string().max(4096),
   method: z.enum(METHODS),
-  request_sha256: Sha256,
-  schema_sha256: Sha256.nullable(),
+  request_sha256: Sha256Hex,
+  schema_sha256: Sha256Hex.nullable(),
   /** Event id of the seller-controlled listing it is held against, or null. */
   listing_record: Id.nullable(),
   quote: z.looseObject({
@@ -171,7 +171,7 @@ const Delivered = {
   schema_ok: z.boolean().nullable(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
-  response_sha256: Sha256.nullable(),
+  response_sha256: Sha256Hex.nullable(),
   response_bytes: z.int().min(0),
 };
 
@@ -236,7 +236,7 @@ const McpPaid = z.looseObject({ of: Id, ...McpSeen });
  * Salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes (commitment.ts).
  * Nothing else goes in, strictly: a member more could tell who bought.
  */
-const PaidCommitment = z.strictObject({ sha256: Sha256 });
+const PaidCommitment = z.strictObject({ sha256: Sha256Hex });
 
 const Ask = z.looseObject({
   url: z.string().max(4096),

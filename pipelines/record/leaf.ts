@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { ArchiveManifest } from "./archive.ts";
 import { SignedCard } from "./card.ts";
 import { BANDS } from "./vocabulary.ts";
@@ -81,7 +82,7 @@ export const CommitmentLeaf = z.strictObject({
   /** UTC hour in which the call ended. Finer, it would name the payment on the chain, and with it the buyer. */
   moment: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:00:00\.000Z$/),
   /** sha256 over 32 bytes of salt and then the bytes. */
-  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  sha256: Sha256Hex,
 });
 export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
 
