@@ -1,13 +1,11 @@
 -- What no file of the day holds is a row like any other, that came late: it is staged as if it had just been loaded, one
 -- partition at a time.
 -- grain: one record
--- reads: late, shape; the variables archive_type, archive_day, archive_part
--- writes: temp stage, temp shape_here, temp touched, event, late
+-- reads: late; the variables archive_type, archive_day, archive_part
+-- writes: temp stage, event, late
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT * FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE
   AND part = getvariable('archive_part');
-CREATE OR REPLACE TEMP TABLE shape_here AS SELECT id, name, text, FALSE AS is_new FROM shape WHERE id IN (SELECT shape FROM stage);
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage;
 INSERT INTO event BY NAME FROM stage;
 DELETE FROM late WHERE type = getvariable('archive_type') AND observed_at::DATE = getvariable('archive_day')::DATE
   AND part = getvariable('archive_part');

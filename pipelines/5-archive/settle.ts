@@ -154,7 +154,7 @@ async function takeOut(tx: Statements, found: readonly Found[]): Promise<void> {
     if (waiting === 0) continue;
     await tx.run("SET VARIABLE archive_part = $part", { part });
     await tx.run(sql("67_archive_known"));
-    for (const step of ["13_knocks", "24_seen", "25_site"]) await tx.run(sql(step));
+    for (const step of ["68_late_staged", "13_knocks", "24_seen", "25_site"]) await tx.run(sql(step));
   }
   if (found.some(({ here }) => here > 0)) await tx.run(sql("67_archive_take"));
 }
@@ -211,8 +211,7 @@ async function admit(lake: Lake, subject: ProbeSubject, day: string, waiting: re
     for (const part of waiting) {
       await tx.run("SET VARIABLE archive_part = $part", { part });
       await tx.run(sql("68_late_admitted"));
-      for (const step of STEPS[topic] ?? []) await tx.run(sql(step));
-      await tx.run(sql("25_site"));
+      for (const step of ["68_late_staged", ...(STEPS[topic] ?? []), "25_site"]) await tx.run(sql(step));
     }
   });
 }
