@@ -9,21 +9,25 @@ const PIECE_BYTES = 2 * 1024 * 1024;
 /** A piece with less room left is due: most lines are shorter, and a longer one has its room made. */
 const SPARE_BYTES = 64 * 1024;
 
-/** Lines of a file as bytes, some thousands of them, and the ids that they were made for. Its memory is its own. */
+/** Lines of a file as bytes, some thousands of them, and the ids that they were made for; then those behind them. */
 export class LinePiece {
-  #text: Buffer<ArrayBuffer>;
-  #words: DataView;
+  #text = Buffer.allocUnsafeSlow(PIECE_BYTES);
+  #words = wordsOf(this.#text);
   #used = 0;
   #count = 0;
-  /** In front the last id of the piece before, by which the first one here is in order or not. */
+  /** In front the last id of the lines before, by which the first one here is in order or not. */
   readonly #ids = Buffer.alloc((LINES_AT_ONCE + 1) * ID_BYTES);
   readonly #idWords = wordsOf(this.#ids);
 
-  /** @param before the piece before, if there is one @param memory of a piece that nobody reads any more */
-  constructor(before?: LinePiece, memory?: ArrayBuffer) {
+  /**
+   * The lines that follow are written into other memory; `text` as it was is the caller's, and `ids` has none any more.
+   * @param memory of lines that nobody reads any more
+   */
+  begin(memory?: ArrayBuffer): void {
     this.#text = memory ? Buffer.from(memory) : Buffer.allocUnsafeSlow(PIECE_BYTES);
     this.#words = wordsOf(this.#text);
-    if (before) before.#ids.copy(this.#ids, 0, before.#count * ID_BYTES, (before.#count + 1) * ID_BYTES);
+    this.#ids.copyWithin(0, this.#count * ID_BYTES, (this.#count + 1) * ID_BYTES);
+    [this.#used, this.#count] = [0, 0];
   }
 
   get isDue(): boolean {
@@ -45,7 +49,7 @@ export class LinePiece {
     return this.#ids.subarray(ID_BYTES, (this.#count + 1) * ID_BYTES);
   }
 
-  /** Id of the last line that was written, here or in the piece before. */
+  /** Id of the last line that was written, here or before. */
   get lastId(): string {
     return this.#ids.toString("latin1", this.#count * ID_BYTES, (this.#count + 1) * ID_BYTES);
   }

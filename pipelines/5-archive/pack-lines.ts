@@ -25,7 +25,7 @@ export class LineFiles {
   readonly #files: PlacedFile[] = [];
   #packing: Packing | null = null;
   #told = new LineIds();
-  #piece = new LinePiece();
+  readonly #piece = new LinePiece();
   #first: Place = { cap: "", id: "" };
   #cap = "";
   /** Lines of this capability so far. */
@@ -100,11 +100,11 @@ export class LineFiles {
   }
 
   async #pack(): Promise<void> {
-    const piece = this.#piece;
-    this.#piece = new LinePiece(piece, this.#packing?.spare());
     this.#packing ??= this.#newPacking();
-    this.#told.add(piece.ids);
-    await this.#packing.write(piece.text, true);
+    const { text, ids } = this.#piece;
+    this.#told.add(ids);
+    this.#piece.begin(this.#packing.spare());
+    await this.#packing.write(text, true);
     await setImmediate();
   }
 

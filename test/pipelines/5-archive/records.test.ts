@@ -112,11 +112,18 @@ describe("lines on their way into a file", () => {
     expect(piece.text.toString()).toBe(`{}\n${long}`);
     expect(piece.ids.toString()).toBe(idOf(1) + idOf(2));
     const memory = new ArrayBuffer(2 * 1024 * 1024);
-    const next = new LinePiece(piece, memory);
-    next.add(idOf(2), "{}\n");
-    expect([next.isInOrder, next.ids.toString(), next.text.buffer === memory]).toEqual([false, idOf(2), true]);
-    next.add(idOf(3), "{}\n");
-    expect(next.isInOrder).toBe(true);
-    expect(() => next.add("rec_short", "{}\n")).toThrow(RangeError);
+    const { text } = piece;
+    piece.begin(memory);
+    expect([piece.ids.length, piece.text.length, piece.lastId, text.toString()]).toEqual([
+      0,
+      0,
+      idOf(2),
+      `{}\n${long}`,
+    ]);
+    piece.add(idOf(2), "{}\n");
+    expect([piece.isInOrder, piece.ids.toString(), piece.text.buffer === memory]).toEqual([false, idOf(2), true]);
+    piece.add(idOf(3), "{}\n");
+    expect(piece.isInOrder).toBe(true);
+    expect(() => piece.add("rec_short", "{}\n")).toThrow(RangeError);
   });
 });
