@@ -1,7 +1,7 @@
 /**
  * One day of free handshakes out of the lake and into the archive: exported, packed, put, read back, unpacked, counted,
  * signed, published and deleted; against `zstd -3` and `sha256sum` of the same bytes, one after the other.
- * Run: npx tsx test/bench/archive.bench.ts [rows, default a million: one file] [--whole]
+ * Run: npx tsx test/bench/archive.bench.ts [rows, default a million: one file] [--endpoints=5000] [--whole]
  * With --whole no body is cut, as in a lake from before bodies were.
  */
 import { execFile } from "node:child_process";
@@ -23,7 +23,7 @@ const ROWS = Number(process.argv.slice(2).find((word) => !word.startsWith("--"))
 /** One real row of every bucket: their evidence is frozen, so that the made ones, below them, are none of its business. */
 const REAL = 400;
 const MADE = ROWS - REAL;
-const ENDPOINTS = 5_000;
+const ENDPOINTS = Number(process.argv.find((word) => word.startsWith("--endpoints="))?.slice(12) ?? 5_000);
 const DAY = "2026-11-10";
 const DUE = "2027-03-01T00:00:00.000Z";
 

@@ -3,22 +3,21 @@ import { capId, partitionOf, plannedSlot, recordId } from "../../pipelines/recor
 
 /** Bytes of one row, as the figures of the design pages have them. */
 const ROW_BYTES = 514;
-const CAPS = 5_000;
 
 /**
  * Handshakes as text in the form that we write, padded to one length: sealing a million records takes a minute. Every
  * endpoint has a payee of its own, and so bodies of its own, of which time and slot differ from one to the next.
  */
-export function* streamRows(rows: number, partitions: number): Generator<NewRecord> {
-  const caps = Array.from({ length: CAPS }, (_, i) => capId("GET", `https://seller-${i}.example/paid`));
+export function* streamRows(rows: number, partitions: number, endpoints: number): Generator<NewRecord> {
+  const caps = Array.from({ length: endpoints }, (_, i) => capId("GET", `https://seller-${i}.example/paid`));
   const places = caps.map((cap) => partitionOf(cap, partitions));
   for (let i = 0; i < rows; i++) {
-    const cap = caps[i % CAPS]!;
-    const [block, minute] = [80_000 + Math.floor(i / CAPS), 100 + (i % 260)];
+    const cap = caps[i % endpoints]!;
+    const [block, minute] = [80_000 + Math.floor(i / endpoints), 100 + (i % 260)];
     const eventId = recordId("handshake", cap, plannedSlot(block, minute));
     const body =
       `"differs":[],"fault":null,"honest":true,"latency_ms":${100 + (i % 900)},"live":true,` +
-      `"pay_to":"0x${String(i % CAPS).padStart(40, "1")}","planned":"free","price":"0.020000",` +
+      `"pay_to":"0x${String(i % endpoints).padStart(40, "1")}","planned":"free","price":"0.020000",` +
       `"slot":{"block":${block},"minute":${minute}},"state":"asked","status":402,"terms":null,"wall":false`;
     const rest =
       `"cap":"${cap}","event_id":"${eventId}","key":"${cap}",` +
@@ -26,6 +25,6 @@ export function* streamRows(rows: number, partitions: number): Generator<NewReco
       `"type":"handshake","v":1}`;
     const padding = Math.max(0, ROW_BYTES - `{"body":{${body},"zz":""},${rest}`.length);
     const value = Buffer.from(`{"body":{${body},"zz":"${"-".repeat(padding)}"},${rest}`);
-    yield { topic: "observations.free", partition: places[i % CAPS]!, eventId, key: cap, value };
+    yield { topic: "observations.free", partition: places[i % endpoints]!, eventId, key: cap, value };
   }
 }

@@ -2,7 +2,7 @@
  * From a real Kafka broker to Parquet and DuckDB: rows of 514 bytes, produced once, then read by kafkajs alone, by the
  * whole exactly-once ingest, and by peers that only write Parquet. Everybody shares the machine with the broker. Needs
  * Java and Maven; says what is missing, and never fails because of a time.
- * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions] [--peers=none|polars,spark]
+ * Run: npx tsx test/bench/stream.bench.ts [rows] [partitions] [--endpoints=5000] [--peers=none|polars,spark]
  */
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { loadavg, tmpdir } from "node:os";
@@ -24,9 +24,14 @@ import { PEERS, runPeer } from "./peers/peers.ts";
 import { type Cost, ratio, timed } from "./ratio.ts";
 import { streamRows } from "./stream-rows.ts";
 
-const { positionals, values } = parseArgs({ allowPositionals: true, options: { peers: { type: "string" } } });
+const { positionals, values } = parseArgs({
+  allowPositionals: true,
+  options: { endpoints: { type: "string" }, peers: { type: "string" } },
+});
 const ROWS = Number(positionals[0] ?? 1_000_000);
 const PARTITIONS = Number(positionals[1] ?? 4);
+/** Who says the same at every knock but for time and slot. */
+const ENDPOINTS = Number(values.endpoints ?? 5_000);
 /** Words of the peers' names to be run: all unless some are named, none for a word that none of them has. */
 const ASKED = values.peers?.toLowerCase().split(",") ?? [""];
 const TOPIC = "observations.free";
@@ -48,7 +53,7 @@ const speedOf = (ours: Cost & { threads: string }, theirs: Cost): string =>
 
 async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
-  for (const record of streamRows(ROWS, PARTITIONS)) {
+  for (const record of streamRows(ROWS, PARTITIONS, ENDPOINTS)) {
     batch.push(record);
     if (batch.length < MAX_BATCH) continue;
     await log.append(batch);
