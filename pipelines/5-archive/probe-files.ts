@@ -5,6 +5,7 @@ import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { xorOf } from "./id-digest.ts";
 import { LineDay } from "./line-day.ts";
+import { LineTemplates } from "./line-templates.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
 import { type Group, ProbeRecords, RecordRoom } from "./probe-records.ts";
 import { ProbeShape } from "./probe-shape.ts";
@@ -87,7 +88,7 @@ export async function writeFiles(
   const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
-  const how = { isTool, day: new LineDay(day), room: new RecordRoom() };
+  const how = { templates: new LineTemplates(isTool, new LineDay(day)), room: new RecordRoom() };
   try {
     for await (const [stretch, groups] of groupsOf(tx, stretches)) {
       sameRows(subject, stretch, groups);
@@ -126,7 +127,7 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
     }
     for await (const batch of tx.batches(sql("65_archive_groups"), { first, last }))
       groups.push(...groupsIn(batch, texts));
-    return groups.sort((a, b) => (a.cap < b.cap ? -1 : a.cap > b.cap ? 1 : 0));
+    return groups;
   };
   let coming = read(0);
   try {
@@ -149,21 +150,27 @@ const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: numb
 /** @param texts shapes by number @throws ArchiveUnproven when one is not there */
 function* groupsIn(batch: DuckDBDataChunk, texts: ReadonlyMap<number, Alike>): Generator<Group> {
   const [caps, shapes, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
-  const [counts, looks] = [columnOf<number>(batch, 3), columnOf<string>(batch, 4)];
-  const records = batch.getColumnVector(5) as DuckDBBlobVector;
+  const [counts, highs, lows] = [columnOf<number>(batch, 3), columnOf<number>(batch, 4), columnOf<number>(batch, 5)];
+  const records = batch.getColumnVector(6) as DuckDBBlobVector;
   for (let row = 0; row < batch.rowCount; row++) {
     const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), shapes.getItem(row)];
     const alike = own === null ? texts.get(id!) : { shape: own, sha: null };
     if (alike === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
-    const group = { cap, ...alike, isIngested: own === null, look: looks.getItem(row)! };
-    yield { ...group, count: counts.getItem(row)!, records: records.getItemBytes(row)! };
+    const { shape, sha } = alike;
+    const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
+    yield { cap, shape, sha, isIngested: own === null, count, lookHigh, lookLow, records: records.getItemBytes(row)! };
   }
 }
 
 /** @throws ArchiveUnproven when they are not those that were counted */
 function sameRows(subject: ProbeSubject, { rows, look }: Stretch, groups: readonly Group[]): void {
-  const count = groups.reduce((sum, group) => sum + group.count, 0);
-  const looks = xorOf(groups.map((group) => group.look));
+  let [count, high, low] = [0, 0, 0];
+  for (const group of groups) {
+    count += group.count;
+    high ^= group.lookHigh;
+    low ^= group.lookLow;
+  }
+  const looks = (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0);
   const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
   if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
 }
@@ -188,10 +195,10 @@ function* byCap(groups: readonly Group[]): Generator<Group[]> {
 async function addLines(
   into: LineFiles,
   own: readonly Group[],
-  { isTool, day, room }: { isTool: boolean; day: LineDay; room: RecordRoom },
+  { templates, room }: { templates: LineTemplates; room: RecordRoom },
 ): Promise<void> {
   const { cap } = own[0]!;
-  const shapes = own.map((group) => new ProbeShape(group, isTool, day));
+  const shapes = own.map((group) => new ProbeShape(group, templates));
   const records = new ProbeRecords(own, room);
   into.begin(cap);
   // A million rows: neither an iterator's answer nor a function is made for each.

@@ -21,7 +21,9 @@ export interface Group {
   sha: string | null;
   shape: string;
   count: number;
-  look: string;
+  /** Checksum of the ids, upper and lower 32 bits. */
+  lookHigh: number;
+  lookLow: number;
   records: Uint8Array;
 }
 

@@ -4,6 +4,7 @@ import { ArchiveUnproven } from "../../../pipelines/5-archive/errors.ts";
 import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
 import { LineDay } from "../../../pipelines/5-archive/line-day.ts";
 import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
+import { LineTemplates } from "../../../pipelines/5-archive/line-templates.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
 import { type Group, ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
@@ -43,9 +44,9 @@ function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
 }
 function written(alike: Pick<Group, "shape" | "isIngested" | "sha">, all: readonly string[], isTool = false): string {
   const text = all.map((record) => `${record}\x1e`).join("");
-  const group = { ...alike, cap: CAP, count: all.length, look: "", records: Buffer.from(text) };
+  const group = { ...alike, cap: CAP, count: all.length, lookHigh: 0, lookLow: 0, records: Buffer.from(text) };
   const records = new ProbeRecords([group]);
-  const [made, piece] = [new ProbeShape(group, isTool, DAY), new LinePiece()];
+  const [made, piece] = [new ProbeShape(group, new LineTemplates(isTool, DAY)), new LinePiece()];
   for (const n of all.keys()) made.write(records, n, piece);
   expect(piece.ids.toString()).toBe(ID.repeat(all.length));
   return piece.text.toString("utf8");
