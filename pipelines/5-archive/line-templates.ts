@@ -23,8 +23,8 @@ export const CAP_FORM = /^cap_[0-9A-Z]{26}$/;
  * template whoever is paid. Between two quotes of valid JSON, and as a member's value: a quote within a string has a
  * backslash in front, and such a value may be any letters and digits without changing how the text is read.
  */
-const PAYEE = /"pay_to":"[0-9A-Za-z]*"/g;
-const NOBODY = '"pay_to":""';
+export const PAYEE = /"pay_to":"[0-9A-Za-z]*"/g;
+export const NOBODY = '"pay_to":""';
 
 /** Shapes that are known by their template; then all are forgotten. Each takes a few kilobytes. */
 const MOST_KNOWN = 8_192;
@@ -54,8 +54,8 @@ const WHOLE: Alike = { hasSha: false, template: null };
 
 /** Templates of the lines of one file, by the shape of their records. */
 export class LineTemplates {
-  readonly #ingested = new Map<string, Alike>();
-  readonly #others = new Map<string, Alike>();
+  /** Of shapes that were cut when they came, by the number of their form; of the others by their text. */
+  readonly #known = new Map<number | string, Alike>();
 
   constructor(
     readonly isTool: boolean,
@@ -63,17 +63,17 @@ export class LineTemplates {
   ) {}
 
   /** @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
-  of({ cap, shape, isIngested }: Pick<Group, "cap" | "shape" | "isIngested">): Alike {
+  of({ cap, form, shape }: Pick<Group, "cap" | "form" | "shape">): Alike {
+    const isIngested = form !== null;
     if (!isIngested && !shape.includes(CUT)) return WHOLE;
-    const known = isIngested ? this.#ingested : this.#others;
-    const key = shape.replace(PAYEE, NOBODY);
-    let alike = known.get(key);
+    const key = form ?? shape.replace(PAYEE, NOBODY);
+    let alike = this.#known.get(key);
     if (alike) return alike;
     const pieces = piecesOf(cap, shape, isIngested);
     const hasSha = pieces.length > (isIngested ? 2 : 3);
     alike = { hasSha, template: this.#made(pieces, { isIngested, hasSha }) };
-    if (known.size === MOST_KNOWN) known.clear();
-    known.set(key, alike);
+    if (this.#known.size === MOST_KNOWN) this.#known.clear();
+    this.#known.set(key, alike);
     return alike;
   }
 

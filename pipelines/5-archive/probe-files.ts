@@ -5,7 +5,7 @@ import type { Positions } from "../2-ingest/load.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { xorOf } from "./id-digest.ts";
 import { LineDay } from "./line-day.ts";
-import { LineTemplates } from "./line-templates.ts";
+import { LineTemplates, NOBODY, PAYEE } from "./line-templates.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
 import { type Group, ProbeRecords, RecordRoom } from "./probe-records.ts";
 import { ProbeShape } from "./probe-shape.ts";
@@ -82,6 +82,8 @@ export async function writeFiles(
   await tx.run(sql("64_archive_shapes"));
   await tx.run("SET VARIABLE archive_cut = $cut", { cut: CUT_BYTES });
   await tx.run("SET VARIABLE archive_digested = $isDigested", { isDigested });
+  await tx.run("SET VARIABLE archive_varying = $varying", { varying: PAYEE.source });
+  await tx.run("SET VARIABLE archive_blank = $blank", { blank: NOBODY });
   await tx.run(sql("64_archive_alike"));
   const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
   const most = Math.min(ROWS_AT_ONCE, rowsAFile);
@@ -110,8 +112,11 @@ async function memoryOf(tx: Statements): Promise<number> {
   return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
 }
 
-/** What cut bodies share. */
-type Alike = Pick<Group, "shape" | "sha">;
+/** What cut bodies share: by the number of a form its text, by that of a shape its form and hash. */
+interface Texts {
+  forms: Map<number, string>;
+  shapes: Map<number, Pick<Group, "sha"> & { form: number }>;
+}
 
 /** The next stretch is being read while this one is used. */
 async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Group[]]> {
@@ -119,12 +124,8 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
     const groups: Group[] = [];
     const { first, last } = stretches[n] ?? {};
     if (first === undefined || last === undefined) return groups;
-    const texts = new Map<number, Alike>();
-    for await (const batch of tx.batches(sql("65_archive_texts"), { first, last })) {
-      const [ids, shapes, shas] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1), columnOf<string>(batch, 2)];
-      for (let row = 0; row < batch.rowCount; row++)
-        texts.set(ids.getItem(row)!, { shape: shapes.getItem(row)!, sha: shas.getItem(row) });
-    }
+    const texts: Texts = { forms: new Map(), shapes: new Map() };
+    for await (const batch of tx.batches(sql("65_archive_texts"), { first, last })) readTexts(batch, texts);
     for await (const batch of tx.batches(sql("65_archive_groups"), { first, last }))
       groups.push(...groupsIn(batch, texts));
     return groups;
@@ -147,18 +148,28 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
 const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: number) =>
   batch.getColumnVector(index) as DuckDBVector<T>;
 
-/** @param texts shapes by number @throws ArchiveUnproven when one is not there */
-function* groupsIn(batch: DuckDBDataChunk, texts: ReadonlyMap<number, Alike>): Generator<Group> {
-  const [caps, shapes, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
+function readTexts(batch: DuckDBDataChunk, { forms, shapes }: Texts): void {
+  const [ids, formIds] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1)];
+  const [texts, shas] = [columnOf<string>(batch, 2), columnOf<string>(batch, 3)];
+  for (let row = 0; row < batch.rowCount; row++) {
+    const [form, text] = [formIds.getItem(row)!, texts.getItem(row)];
+    if (text !== null) forms.set(form, text);
+    shapes.set(ids.getItem(row)!, { form, sha: shas.getItem(row) });
+  }
+}
+
+/** @throws ArchiveUnproven when the text of a shape is not there */
+function* groupsIn(batch: DuckDBDataChunk, { forms, shapes }: Texts): Generator<Group> {
+  const [caps, owns, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
   const [counts, highs, lows] = [columnOf<number>(batch, 3), columnOf<number>(batch, 4), columnOf<number>(batch, 5)];
   const records = batch.getColumnVector(6) as DuckDBBlobVector;
   for (let row = 0; row < batch.rowCount; row++) {
-    const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), shapes.getItem(row)];
-    const alike = own === null ? texts.get(id!) : { shape: own, sha: null };
-    if (alike === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
-    const { shape, sha } = alike;
+    const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), owns.getItem(row)];
+    const { form, sha } = (own === null && shapes.get(id!)) || { form: null, sha: null };
+    const shape = form === null ? own : forms.get(form);
+    if (shape == null) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
     const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
-    yield { cap, shape, sha, isIngested: own === null, count, lookHigh, lookLow, records: records.getItemBytes(row)! };
+    yield { cap, form, shape, sha, count, lookHigh, lookLow, records: records.getItemBytes(row)! };
   }
 }
 

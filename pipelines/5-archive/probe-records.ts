@@ -15,8 +15,8 @@ export const MEASURED_AT = TIME_AT + TIME_BYTES + 1;
 /** Records of one shape: see sql/65_archive_groups. */
 export interface Group {
   cap: string;
-  /** Was it cut when the record came (pipelines/2-ingest/probe-cuts.ts), or is it cut here? Its records have no slot then. */
-  isIngested: boolean;
+  /** Number of the shapes that are alike, where bodies were cut when they came; null when they are cut here: their records have a slot then. */
+  form: number | null;
   /** Hash of the records that tell none, lower-case hex, where there is one and bodies were cut when they came. */
   sha: string | null;
   shape: string;

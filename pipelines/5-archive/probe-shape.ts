@@ -25,7 +25,7 @@ export class ProbeShape {
 
   /** @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
   constructor(
-    readonly of: Pick<Group, "cap" | "shape" | "isIngested" | "sha">,
+    readonly of: Pick<Group, "cap" | "form" | "shape" | "sha">,
     readonly templates: LineTemplates,
   ) {
     const { cap, sha } = of;
@@ -63,7 +63,7 @@ export class ProbeShape {
 
   /** The end of what was measured when all cuts are plainly what they should be, or -1; the hash is where it says then. */
   #plainEnd(records: ProbeRecords, from: number, end: number): number {
-    if (this.of.isIngested) return this.#ingestedEnd(records, from, end);
+    if (this.of.form !== null) return this.#ingestedEnd(records, from, end);
     const { bytes, words } = records;
     const { hasSha } = this.#alike;
     const shaAt = end - (hasSha ? SHA_BYTES : 0);
@@ -94,7 +94,8 @@ export class ProbeShape {
   }
 
   #alone(record: string): string {
-    const { cap, shape, isIngested } = this.of;
+    const { cap, form, shape } = this.of;
+    const isIngested = form !== null;
     const { isTool, day } = this.templates;
     const [id = "", time = "", ...cuts] = record.split(CUT_TEXT);
     if (!day.has(Number(time))) throw new ArchiveUnproven(`lines of ${cap}`, `rows of ${day.day}`, record);

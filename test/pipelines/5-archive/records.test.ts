@@ -11,7 +11,7 @@ const idOf = (n: number): string => `rec_${n.toString(36).toUpperCase().padStart
 const recordOf = (id: string, measured = "5"): string =>
   `${[id, TIME, measured, '{"block":1,"minute":2}', ""].join("\x1f")}\x1e`;
 const group = (records: string, count: number) => ({
-  ...{ cap: CAP, shape: "", isIngested: false, sha: null, lookHigh: 0, lookLow: 0, count },
+  ...{ cap: CAP, shape: "", form: null, sha: null, lookHigh: 0, lookLow: 0, count },
   records: Buffer.from(records),
 });
 

@@ -40,9 +40,9 @@ const recordOf = ({ measured, slot, sha }: Cuts) => [ID, Date.parse(TIME), measu
 const DAY = new LineDay(TIME.slice(0, 10));
 /** What a shape makes of records of it, one behind the other. */
 function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
-  return written({ shape, isIngested: false, sha: null }, all.map(recordOf), isTool);
+  return written({ shape, form: null, sha: null }, all.map(recordOf), isTool);
 }
-function written(alike: Pick<Group, "shape" | "isIngested" | "sha">, all: readonly string[], isTool = false): string {
+function written(alike: Pick<Group, "shape" | "form" | "sha">, all: readonly string[], isTool = false): string {
   const text = all.map((record) => `${record}\x1e`).join("");
   const group = { ...alike, cap: CAP, count: all.length, lookHigh: 0, lookLow: 0, records: Buffer.from(text) };
   const records = new ProbeRecords([group]);
@@ -180,30 +180,28 @@ describe("a line out of a shape that was cut when its records came", () => {
             const body = wholeBody({ shape, measured, block, minute: 7, sha: hasSha ? sha : null });
             return `${probeLine({ event_id: ID, cap: CAP, t: at, body }, isTool)}\n`;
           });
-          expect(written({ shape, isIngested: true, sha: hasSha ? SHA : null }, records, isTool)).toBe(want.join(""));
+          expect(written({ shape, form: 1, sha: hasSha ? SHA : null }, records, isTool)).toBe(want.join(""));
         },
       ),
     );
   });
 
   const one = (sha: string, hasSha = true, usual: string | null = SHA) =>
-    written({ shape: ingested(false, hasSha), isIngested: true, sha: usual }, [
-      [ID, Date.parse(TIME), "5", sha].join(CUT),
-    ]);
+    written({ shape: ingested(false, hasSha), form: 1, sha: usual }, [[ID, Date.parse(TIME), "5", sha].join(CUT)]);
   test.each<[string, () => string]>([
     ["that has no hash where the shape has one", () => one("", true, null)],
     ["whose hash is none", () => one("none")],
     ["that has a hash where the shape has none", () => one(SHA, false)],
     ["with more cuts than its shape", () => one(`${SHA}${CUT}5`)],
-    ["of a shape with fewer cuts", () => written({ shape: `a${CUT}b${CUT}c`, isIngested: true, sha: null }, [])],
-    ["of a shape with more cuts", () => written({ shape: CUT.repeat(5), isIngested: true, sha: null }, [])],
+    ["of a shape with fewer cuts", () => written({ shape: `a${CUT}b${CUT}c`, form: 1, sha: null }, [])],
+    ["of a shape with more cuts", () => written({ shape: CUT.repeat(5), form: 1, sha: null }, [])],
   ])("a record is refused %s", (_, make) => {
     expect(make).toThrow(ArchiveUnproven);
   });
 
   test.each([-1, 86_400_000])("a record of another day is refused, %i ms off", (off) => {
     const record = [ID, Date.parse(TIME.slice(0, 10)) + off, "5", ""].join(CUT);
-    const alike = { shape: ingested(false, true), isIngested: true, sha: SHA };
+    const alike = { shape: ingested(false, true), form: 1, sha: SHA };
     expect(() => written(alike, [record])).toThrow(ArchiveUnproven);
     expect(() => written(alike, [record.replace(`${CUT}5${CUT}`, `${CUT}5.0${CUT}`)])).toThrow(ArchiveUnproven);
   });
