@@ -4,7 +4,7 @@ import { ArchiveUnproven } from "../../../pipelines/5-archive/errors.ts";
 import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
 import { LineDay } from "../../../pipelines/5-archive/line-day.ts";
 import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
-import { LineTemplates } from "../../../pipelines/5-archive/line-templates.ts";
+import { LineTemplates, NOBODY, PAYEE } from "../../../pipelines/5-archive/line-templates.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
 import { type Group, ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
 import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
@@ -204,6 +204,82 @@ describe("a line out of a shape that was cut when its records came", () => {
     const alike = { shape: ingested(false, true), form: 1, sha: SHA };
     expect(() => written(alike, [record])).toThrow(ArchiveUnproven);
     expect(() => written(alike, [record.replace(`${CUT}5${CUT}`, `${CUT}5.0${CUT}`)])).toThrow(ArchiveUnproven);
+  });
+});
+
+describe("endpoints that differ in who is paid", () => {
+  /** Texts in which a payee may seem to stand, and what no payee looks like. */
+  const texts = [
+    "",
+    "0xAb1",
+    "9",
+    "é",
+    'a"b',
+    "x\\",
+    'a","pay_to":"b',
+    'a","pay_to":"c',
+    '"pay_to":"0xAb1"',
+    '\\","pay_to":"',
+  ];
+  const text = fc.constantFrom(...texts);
+  const cap = fc.stringMatching(/^cap_[0-9A-Z]{26}$/);
+  const endpoint = fc.record({
+    cap: fc.oneof(cap, fc.constantFrom("cap_x", `cap_${"é".repeat(26)}`)),
+    payee: text,
+    asset: text,
+  });
+
+  /** A body as we write it, with what is cut out of it standing there. */
+  const bodyOf = ({ payee, asset }: { payee: string; asset: string }) =>
+    `{"differs":[],"fault":null,"honest":true,"latency_ms":${MEASURED},"live":true,"pay_to":${JSON.stringify(payee)},` +
+    `"price":"0.020000","slot":${SLOT},"state":"asked","status":402,"terms":{"offers":[{"asset":${JSON.stringify(asset)},` +
+    `"network":"n","pay_to":${JSON.stringify(payee)},"payable":true}],"protocols":["x402"],"sha256":"${SHA}"},"wall":false}`;
+  const [MEASURED, SLOT] = ["120.5", '{"block":1,"minute":2}'];
+  const shapeOf = (body: string) => body.replace(`:${MEASURED},`, `:${CUT},`).replace(SLOT, CUT).replace(SHA, CUT);
+
+  test("share a template, and every line is that of its own record", () => {
+    fc.assert(
+      fc.property(fc.array(endpoint, { minLength: 2, maxLength: 12 }), (all) => {
+        const templates = new LineTemplates(false, DAY);
+        for (const { cap, ...said } of all) {
+          const body = bodyOf(said);
+          const record = recordOf({ measured: MEASURED, slot: SLOT, sha: SHA });
+          const alike = { cap, shape: shapeOf(body), form: null, sha: null };
+          const group = { ...alike, count: 1, lookHigh: 0, lookLow: 0, records: Buffer.from(`${record}\x1e`) };
+          const piece = new LinePiece();
+          new ProbeShape(group, templates).write(new ProbeRecords([group]), 0, piece);
+          const line = probeLine({ event_id: ID, cap, t: Date.parse(TIME), body }, false);
+          expect(piece.text.toString("utf8")).toBe(`${line}\n`);
+        }
+      }),
+    );
+  });
+
+  test("plain payees have one template, whose hash and capability are not in it", () => {
+    const templates = new LineTemplates(false, DAY);
+    const made = ["0xAb1", "0xCd2", "9"].map((payee, n) => {
+      const cap = `cap_${String(n).repeat(26)}`;
+      return templates.of({ cap, form: null, shape: shapeOf(bodyOf({ payee, asset: "a" })) });
+    });
+    expect(made[0]!.template).not.toBeNull();
+    expect(new Set(made).size).toBe(1);
+    expect(templates.of({ cap: CAP, form: null, shape: shapeOf(bodyOf({ payee: "é", asset: "a" })) })).not.toBe(
+      made[0],
+    );
+  });
+
+  test("are told apart by the engine as they are here", async () => {
+    const world = await openTestWorld();
+    try {
+      const all = texts.flatMap((payee) => texts.map((asset) => shapeOf(bodyOf({ payee, asset }))));
+      const rows = await world.lake.all<{ text: string }>(
+        `SELECT regexp_replace(unnest(from_json($all, '["VARCHAR"]')), $varying, $blank, 'g') AS text`,
+        { all: JSON.stringify(all), varying: PAYEE.source, blank: NOBODY },
+      );
+      expect(rows.map(({ text }) => text)).toEqual(all.map((shape) => shape.replace(PAYEE, NOBODY)));
+    } finally {
+      await world.close();
+    }
   });
 });
 
