@@ -15,13 +15,11 @@ const MARK = {
   t: randomInt(2 ** 46, 2 ** 47),
 };
 
-/** A capability's id as we make it: those of one length, of which a line tells the characters as they are. */
-export const CAP_FORM = /^cap_[0-9A-Z]{26}$/;
-
 /**
  * Nothing of a line is made from a payee, and that is what bodies of different endpoints differ in most of all: they share a
- * template whoever is paid. Between two quotes of valid JSON, and as a member's value: a quote within a string has a
- * backslash in front, and such a value may be any letters and digits without changing how the text is read.
+ * template whoever is paid. In valid JSON this finds values of members alone (a quote within a string value has a backslash in
+ * front, also the one behind the name), of `pay_to` or of one whose name ends so, which no line tells either; and letters and
+ * digits between two quotes may be any without changing how the text around them is read.
  */
 export const PAYEE = /"pay_to":"[0-9A-Za-z]*"/g;
 export const NOBODY = '"pay_to":""';

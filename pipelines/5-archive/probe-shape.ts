@@ -1,8 +1,9 @@
 import { SHA256_HEX } from "../../infra/sha256-hex.ts";
 import { CUT as CUT_TEXT } from "../2-ingest/probe-cuts.ts";
+import { isId } from "../record/ids.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
-import { type Alike, bodyOf, CAP_FORM, type LineTemplates, piecesOf } from "./line-templates.ts";
+import { type Alike, bodyOf, type LineTemplates, piecesOf } from "./line-templates.ts";
 import { isHex, measuredEnd, plainEnd } from "./plain-cuts.ts";
 import { probeLine } from "./probe-line.ts";
 import { CUT, type Group, MEASURED_AT, type ProbeRecords } from "./probe-records.ts";
@@ -29,8 +30,9 @@ export class ProbeShape {
     readonly templates: LineTemplates,
   ) {
     const { cap, sha } = of;
-    this.#alike = templates.of(of);
-    if (!CAP_FORM.test(cap)) this.#alike = { ...this.#alike, template: null };
+    const alike = templates.of(of);
+    // An id as we make it has one length, and a line tells its characters as they are.
+    this.#alike = isId("cap", cap) ? alike : { ...alike, template: null };
     this.#capWords = wordsOf(Buffer.from(cap, "latin1"));
     this.#usual = sha === null ? null : wordsOf(Buffer.from(sha, "latin1"));
   }

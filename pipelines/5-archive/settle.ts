@@ -93,7 +93,7 @@ async function follow(
       }
       if (!isReplaced) {
         await takeOut(tx, found);
-        if (found.some(({ here }) => here > 0)) await tx.run(sql("67_archive_take_here"));
+        await tx.run(sql("67_archive_take_here"));
       }
       return noted(tx, leaf, isReplaced ? found.map((one) => ({ ...one, here: 0, waiting: 0 })) : found);
     })
