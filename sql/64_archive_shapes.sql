@@ -1,6 +1,6 @@
 -- Records whose bodies are whole, with what nearly always differs from one probe of an endpoint to the next cut out of the text: the measured times,
 -- the slot and the hash of the terms, where the text has them in the order of RFC 8785. What is left is the same for hundreds
--- of records. What is far longer than these ever are is not cut. Nothing else is judged here: shape and cuts together are the text again, and whoever reads them looks (probe-shape.ts).
+-- of records. What is far longer than these ever are is not cut. Nothing else is judged here: shape and cuts together are the text again, and whoever reads them looks (probe-lines.ts).
 -- grain: one record of the log; a character that no JSON text holds stands in the shape where something was cut
 -- reads: temp archive_source; the variable archive_tool: are these probes of MCP tools?
 -- writes: temp archive_shaped

@@ -18,7 +18,8 @@ export interface Statements {
   all<T>(text: string, params?: Params): Promise<T[]>;
   /**
    * One query in the engine's own batches of columns (2,048 rows), for millions of rows of numbers: no object is made of
-   * a row. Nothing else may run on these statements until the last batch: the engine drops what it has not handed out.
+   * a row. Nothing else may run on these statements until the last batch: the engine drops what it has not handed out. And
+   * what it handed out is gone when the next batch is asked for: texts and bytes lie in its own memory until they are copied.
    */
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { Worker } from "node:worker_threads";
 import { FrameParts } from "./frame-parts.mjs";
+import { linesIn } from "./lines-in.mjs";
 
 /** From here on a thread of its own takes a text beside us; starting one costs more than a small text. */
 export const THREADED_BYTES = 16 * 1024 * 1024;
@@ -15,9 +16,11 @@ export interface Hashed {
   hex: string;
   /** Parts of one zstd frame, where one was asked for. */
   packed: Uint8Array[];
+  /** Line feeds in it, where none was. */
+  lines: number;
 }
 
-/** sha256 of a text that comes in pieces, and the frame that it is packed into. */
+/** sha256 of a text that comes in pieces, and the frame that it is packed into or the lines that it has. */
 export interface Hashing {
   /**
    * @param piece belongs to the hash from now on
@@ -44,6 +47,7 @@ class Here implements Hashing {
   readonly #hash = createHash("sha256");
   readonly #frame: FrameParts | null;
   #spare: ArrayBuffer | undefined;
+  #lines = 0;
 
   constructor(level: number | null) {
     this.#frame = level === null ? null : new FrameParts(level);
@@ -51,7 +55,8 @@ class Here implements Hashing {
 
   async update(piece: Uint8Array, isLent = false): Promise<void> {
     this.#hash.update(piece);
-    this.#frame?.add(piece);
+    if (this.#frame) this.#frame.add(piece);
+    else this.#lines += linesIn(piece);
     if (isLent) this.#spare = piece.buffer as ArrayBuffer;
   }
 
@@ -62,7 +67,7 @@ class Here implements Hashing {
   }
 
   async end(): Promise<Hashed> {
-    return { hex: this.#hash.digest("hex"), packed: this.#frame?.end() ?? [] };
+    return { hex: this.#hash.digest("hex"), packed: this.#frame?.end() ?? [], lines: this.#lines };
   }
 
   drop(): void {}

@@ -40,6 +40,9 @@ export interface Template {
   sha: number;
 }
 
+/** Whose shape it is, and which. */
+type Shaped = Pick<Group, "cap" | "form" | "shape">;
+
 /** What shapes have in common that differ in who is paid. */
 export interface Alike {
   /** Was a hash cut out of them? */
@@ -55,24 +58,35 @@ export class LineTemplates {
   /** Of shapes that were cut when they came, by the number of their form; of the others by their text. */
   readonly #known = new Map<number | string, Alike>();
 
+  /** @param texts of shapes that were cut when they came, by the number of their form */
   constructor(
     readonly isTool: boolean,
     readonly day: LineDay,
+    readonly texts: ReadonlyMap<number, string>,
   ) {}
 
   /** @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
-  of({ cap, form, shape }: Pick<Group, "cap" | "form" | "shape">): Alike {
-    const isIngested = form !== null;
-    if (!isIngested && !shape.includes(CUT)) return WHOLE;
-    const key = form ?? shape.replace(PAYEE, NOBODY);
+  of(group: Shaped): Alike {
+    const { form, shape } = group;
+    if (shape !== null && !shape.includes(CUT)) return WHOLE;
+    const key = form ?? shape!.replace(PAYEE, NOBODY);
     let alike = this.#known.get(key);
     if (alike) return alike;
-    const pieces = piecesOf(cap, shape, isIngested);
+    const isIngested = form !== null;
+    const pieces = this.pieces(group);
     const hasSha = pieces.length > (isIngested ? 2 : 3);
     alike = { hasSha, template: this.#made(pieces, { isIngested, hasSha }) };
     if (this.#known.size === MOST_KNOWN) this.#known.clear();
     this.#known.set(key, alike);
     return alike;
+  }
+
+  /** What stands before, between and behind the cuts. @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
+  pieces({ cap, form, shape }: Shaped): string[] {
+    if (form === null) return shape!.split(CUT);
+    const text = this.texts.get(form);
+    if (text === undefined) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${form}`, "no such shape");
+    return withoutSlot(cap, text.split(CUT));
   }
 
   /** Null when what was cut out is not what it was taken for: a member of the same name elsewhere, or one of two. */
@@ -102,12 +116,6 @@ export class LineTemplates {
     this.day.putDate(tail, places.time);
     return { head: line.subarray(0, measuredAt), tail, ...places };
   }
-}
-
-/** @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
-export function piecesOf(cap: string, shape: string, isIngested: boolean): string[] {
-  const pieces = shape.split(CUT);
-  return isIngested ? withoutSlot(cap, pieces) : pieces;
 }
 
 /** The body that these were cut out of. */

@@ -40,6 +40,8 @@ export class LineFiles {
     readonly rowsAFile: number = ROWS_A_FILE,
   ) {
     this.#left = rows;
+    // Its thread starts while the first lines are gathered.
+    if (rows > 0) this.#packing = this.#newPacking();
   }
 
   /**

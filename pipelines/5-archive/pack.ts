@@ -19,8 +19,6 @@ export interface Unpacked {
   lines: number;
 }
 
-const LF = 0x0a;
-
 const LEVEL = 3;
 /**
  * Of a large file of probes, whose lines have some dozen characters each like no other: whoever looks harder for repetitions
@@ -75,13 +73,11 @@ export async function unpack(
 ): Promise<Unpacked> {
   const hash = hashingOf(most);
   let unpackedBytes = 0;
-  let lines = 0;
   async function* read(): AsyncGenerator<Buffer> {
     // What is hashed may go on to a thread, so a sink keeps memory of its own.
     for (const piece of pieces(packed, most, () => (sink ? undefined : hash.spare()))) {
       unpackedBytes += piece.length;
       if (unpackedBytes > most) throw new Error(`unpacks to more than ${most} bytes`);
-      for (let at = piece.indexOf(LF); at >= 0; at = piece.indexOf(LF, at + 1)) lines++;
       ids?.read(piece);
       if (sink) yield piece;
       await hash.update(sink ? Buffer.from(piece) : piece, sink === undefined);
@@ -90,7 +86,7 @@ export async function unpack(
   }
   try {
     await pipeline(read(), sink ?? nowhere());
-    const { hex } = await hash.end();
+    const { hex, lines } = await hash.end();
     return { contentHash: hex, unpackedBytes, lines };
   } catch (error) {
     hash.drop();

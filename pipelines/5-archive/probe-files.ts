@@ -7,8 +7,8 @@ import { xorOf } from "./id-digest.ts";
 import { LineDay } from "./line-day.ts";
 import { LineTemplates, NOBODY, PAYEE } from "./line-templates.ts";
 import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
-import { type Group, ProbeRecords, RecordRoom } from "./probe-records.ts";
-import { ProbeShape } from "./probe-shape.ts";
+import { ProbeLines } from "./probe-lines.ts";
+import { ProbeRecords, RecordRoom } from "./probe-records.ts";
 import { type Place, PROBES, type ProbeSubject } from "./subjects.ts";
 import { removeFiles } from "./work-files.ts";
 
@@ -61,11 +61,14 @@ interface Stretch {
 
 /**
  * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
- * aside what it gathers: a quarter of the memory that it may have is room enough where every body is one of its own kind.
+ * aside what it gathers, an endpoint's records and then a bundle's: a sixth of the memory that it may have is room enough where every
+ * body is one of its own kind.
  */
 const ROWS_AT_ONCE = 1_048_576;
 const BYTES_AT_ONCE = 512 * 1024 * 1024;
-const SHARE_OF_MEMORY = 4;
+const SHARE_OF_MEMORY = 6;
+/** Characters of a capability that its bundle goes by: its kind and two of 32, a thousand bundles a day. */
+const BUNDLED_BY = 6;
 /** What is read of a record whose body was cut, in bytes. */
 const CUT_BYTES = 192;
 
@@ -81,6 +84,7 @@ export async function writeFiles(
   await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
   await tx.run(sql("64_archive_shapes"));
   await tx.run("SET VARIABLE archive_cut = $cut", { cut: CUT_BYTES });
+  await tx.run("SET VARIABLE archive_bundled = $bundled", { bundled: BUNDLED_BY });
   await tx.run("SET VARIABLE archive_digested = $isDigested", { isDigested });
   await tx.run("SET VARIABLE archive_varying = $varying", { varying: PAYEE.source });
   await tx.run("SET VARIABLE archive_blank = $blank", { blank: NOBODY });
@@ -90,11 +94,12 @@ export async function writeFiles(
   const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
   const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
   const into = new LineFiles(lake, rows, rowsAFile);
-  const how = { templates: new LineTemplates(isTool, new LineDay(day)), room: new RecordRoom() };
+  const room = new RecordRoom();
   try {
-    for await (const [stretch, groups] of groupsOf(tx, stretches)) {
-      sameRows(subject, stretch, groups);
-      for (const own of byCap(groups)) await addLines(into, own, how);
+    for await (const [stretch, { texts, bundles }] of readingsOf(tx, stretches)) {
+      sameRows(subject, stretch, bundles);
+      const lines = new ProbeLines(new LineTemplates(isTool, new LineDay(day), texts));
+      for (const { bytes, count } of bundles) await addLines(into, new ProbeRecords(bytes, count, room), lines);
     }
     const files = await into.end();
     const digest = isDigested ? xorOf(stretches.map((stretch) => stretch.digest!)) : null;
@@ -112,32 +117,42 @@ async function memoryOf(tx: Statements): Promise<number> {
   return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
 }
 
-/** What cut bodies share: by the number of a form its text, by that of a shape its form and hash. */
-interface Texts {
-  forms: Map<number, string>;
-  shapes: Map<number, Pick<Group, "sha"> & { form: number }>;
+/** Records of some endpoints as they come, and what they come to. */
+interface Bundle {
+  count: number;
+  lookHigh: number;
+  lookLow: number;
+  /** A copy: what the engine handed out is gone when it is asked for more. */
+  bytes: Uint8Array;
+}
+
+/** What is read at once. */
+interface Reading {
+  /** Texts of cut bodies, by the number of their form. */
+  texts: Map<number, string>;
+  bundles: Bundle[];
 }
 
 /** The next stretch is being read while this one is used. */
-async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Group[]]> {
-  const read = async (n: number): Promise<Group[]> => {
-    const groups: Group[] = [];
+async function* readingsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Reading]> {
+  const read = async (n: number): Promise<Reading> => {
+    const reading: Reading = { texts: new Map(), bundles: [] };
     const { first, last } = stretches[n] ?? {};
-    if (first === undefined || last === undefined) return groups;
-    const texts: Texts = { forms: new Map(), shapes: new Map() };
-    for await (const batch of tx.batches(sql("65_archive_texts"), { first, last })) readTexts(batch, texts);
-    for await (const batch of tx.batches(sql("65_archive_groups"), { first, last }))
-      groups.push(...groupsIn(batch, texts));
-    return groups;
+    if (first === undefined || last === undefined) return reading;
+    await tx.run(sql("65_archive_forms"), { first, last });
+    for await (const batch of tx.batches(sql("65_archive_texts"))) readTexts(batch, reading.texts);
+    for await (const batch of tx.batches(sql("65_archive_bundles"), { first, last }))
+      reading.bundles.push(...bundlesIn(batch));
+    return reading;
   };
   let coming = read(0);
   try {
     for (const [n, stretch] of stretches.entries()) {
-      const groups = await coming;
+      const reading = await coming;
       coming = read(n + 1);
       // Awaited above or below; until then its failure is not an unhandled one.
       coming.catch(() => undefined);
-      yield [stretch, groups];
+      yield [stretch, reading];
     }
   } finally {
     // Nothing else may run on these statements before.
@@ -148,76 +163,47 @@ async function* groupsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGe
 const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: number) =>
   batch.getColumnVector(index) as DuckDBVector<T>;
 
-function readTexts(batch: DuckDBDataChunk, { forms, shapes }: Texts): void {
-  const [ids, formIds] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1)];
-  const [texts, shas] = [columnOf<string>(batch, 2), columnOf<string>(batch, 3)];
-  for (let row = 0; row < batch.rowCount; row++) {
-    const [form, text] = [formIds.getItem(row)!, texts.getItem(row)];
-    if (text !== null) forms.set(form, text);
-    shapes.set(ids.getItem(row)!, { form, sha: shas.getItem(row) });
-  }
+function readTexts(batch: DuckDBDataChunk, into: Map<number, string>): void {
+  const [forms, texts] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1)];
+  for (let row = 0; row < batch.rowCount; row++) into.set(forms.getItem(row)!, texts.getItem(row)!);
 }
 
-/** @throws ArchiveUnproven when the text of a shape is not there */
-function* groupsIn(batch: DuckDBDataChunk, { forms, shapes }: Texts): Generator<Group> {
-  const [caps, owns, ids] = [columnOf<string>(batch, 0), columnOf<string>(batch, 1), columnOf<number>(batch, 2)];
-  const [counts, highs, lows] = [columnOf<number>(batch, 3), columnOf<number>(batch, 4), columnOf<number>(batch, 5)];
-  const records = batch.getColumnVector(6) as DuckDBBlobVector;
+function* bundlesIn(batch: DuckDBDataChunk): Generator<Bundle> {
+  const [counts, highs, lows] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1), columnOf<number>(batch, 2)];
+  const bundles = batch.getColumnVector(3) as DuckDBBlobVector;
   for (let row = 0; row < batch.rowCount; row++) {
-    const [cap, id, own] = [caps.getItem(row)!, ids.getItem(row), owns.getItem(row)];
-    const { form, sha } = (own === null && shapes.get(id!)) || { form: null, sha: null };
-    const shape = form === null ? own : forms.get(form);
-    if (shape == null) throw new ArchiveUnproven(`lines of ${cap}`, `shape ${id}`, "no such shape");
     const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
-    yield { cap, form, shape, sha, count, lookHigh, lookLow, records: records.getItemBytes(row)! };
+    yield { count, lookHigh, lookLow, bytes: bundles.getItemBytes(row)! };
   }
 }
 
 /** @throws ArchiveUnproven when they are not those that were counted */
-function sameRows(subject: ProbeSubject, { rows, look }: Stretch, groups: readonly Group[]): void {
+function sameRows(subject: ProbeSubject, { rows, look }: Stretch, bundles: readonly Bundle[]): void {
   let [count, high, low] = [0, 0, 0];
-  for (const group of groups) {
-    count += group.count;
-    high ^= group.lookHigh;
-    low ^= group.lookLow;
+  for (const bundle of bundles) {
+    count += bundle.count;
+    high ^= bundle.lookHigh;
+    low ^= bundle.lookLow;
   }
   const looks = (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0);
   const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
   if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
 }
 
-/** Groups of one endpoint after those of another. */
-function* byCap(groups: readonly Group[]): Generator<Group[]> {
-  let own: Group[] = [];
-  for (const group of groups) {
-    if (own.length > 0 && own[0]!.cap !== group.cap) {
-      yield own;
-      own = [];
-    }
-    own.push(group);
-  }
-  if (own.length > 0) yield own;
-}
-
 /**
- * Lines of one endpoint, in their order.
+ * Lines of a bundle's endpoints, in their order.
  * @throws ArchiveUnproven when one is missing, there twice or of another day
  */
-async function addLines(
-  into: LineFiles,
-  own: readonly Group[],
-  { templates, room }: { templates: LineTemplates; room: RecordRoom },
-): Promise<void> {
-  const { cap } = own[0]!;
-  const shapes = own.map((group) => new ProbeShape(group, templates));
-  const records = new ProbeRecords(own, room);
-  into.begin(cap);
-  // A million rows: neither an iterator's answer nor a function is made for each.
-  for (let i = 0, order = records.inOrder(); i < order.length; i++) {
-    const n = order[i]!;
-    shapes[records.group[n]!]!.write(records, n, into.piece);
-    into.wrote();
-    if (into.isDue) await into.flush();
+async function addLines(into: LineFiles, records: ProbeRecords, lines: ProbeLines): Promise<void> {
+  for (const own of records.endpoints()) {
+    into.begin(own[0]!.cap);
+    // A million rows: neither an iterator's answer nor a function is made for each.
+    const count = records.inOrder(own);
+    for (let i = 0; i < count; i++) {
+      lines.write(records, records.order[i]!, into.piece);
+      into.wrote();
+      if (into.isDue) await into.flush();
+    }
   }
 }
 

@@ -2,14 +2,11 @@ import { describe, expect, test } from "vitest";
 import { wholeBody } from "../../../pipelines/2-ingest/probe-cuts.ts";
 import { ArchiveUnproven } from "../../../pipelines/5-archive/errors.ts";
 import { IdDigest } from "../../../pipelines/5-archive/id-digest.ts";
-import { LineDay } from "../../../pipelines/5-archive/line-day.ts";
-import { LinePiece } from "../../../pipelines/5-archive/line-piece.ts";
-import { LineTemplates, NOBODY, PAYEE } from "../../../pipelines/5-archive/line-templates.ts";
+import { NOBODY, PAYEE } from "../../../pipelines/5-archive/line-templates.ts";
 import { probeLine } from "../../../pipelines/5-archive/probe-line.ts";
-import { type Group, ProbeRecords } from "../../../pipelines/5-archive/probe-records.ts";
-import { ProbeShape } from "../../../pipelines/5-archive/probe-shape.ts";
 import { fc } from "../../helpers/histories.ts";
 import { openTestWorld } from "../2-ingest/world.ts";
+import { linesOf, type Told, templatesOf } from "./bundles.ts";
 
 const CAP = `cap_${"A".repeat(26)}`;
 const ID = `rec_${"B".repeat(26)}`;
@@ -37,21 +34,17 @@ function asked({ measured, slot, sha }: Cuts, before = '{"differs":[],"fault":nu
 }
 
 const recordOf = ({ measured, slot, sha }: Cuts) => [ID, Date.parse(TIME), measured, slot, sha].join(CUT);
-const DAY = new LineDay(TIME.slice(0, 10));
+const DAY = TIME.slice(0, 10);
 /** What a shape makes of records of it, one behind the other. */
-function linesOf(shape: string, all: readonly Cuts[], isTool: boolean): string {
-  return written({ shape, form: null, sha: null }, all.map(recordOf), isTool);
-}
-function written(alike: Pick<Group, "shape" | "form" | "sha">, all: readonly string[], isTool = false): string {
-  const text = all.map((record) => `${record}\x1e`).join("");
-  const group = { ...alike, cap: CAP, count: all.length, lookHigh: 0, lookLow: 0, records: Buffer.from(text) };
-  const records = new ProbeRecords([group]);
-  const [made, piece] = [new ProbeShape(group, new LineTemplates(isTool, DAY)), new LinePiece()];
-  for (const n of all.keys()) made.write(records, n, piece);
-  expect(piece.ids.toString()).toBe(ID.repeat(all.length));
+const cutHere = (shape: string, all: readonly Cuts[], isTool: boolean): string =>
+  written({ shape, form: null, sha: null }, all.map(recordOf), isTool);
+function written(alike: Pick<Told, "shape" | "form" | "sha">, records: readonly string[], isTool = false): string {
+  const groups = [{ ...alike, cap: CAP, records }];
+  const piece = linesOf(groups, templatesOf(groups, DAY, isTool));
+  expect(piece.ids.toString()).toBe(ID.repeat(records.length));
   return piece.text.toString("utf8");
 }
-const lineOf = (shape: string, ...all: Cuts[]): string => linesOf(shape, all, false);
+const lineOf = (shape: string, ...all: Cuts[]): string => cutHere(shape, all, false);
 const alone = (body: string, isTool = false): string =>
   `${probeLine({ event_id: ID, cap: CAP, t: Date.parse(TIME), body }, isTool)}\n`;
 
@@ -130,7 +123,7 @@ describe("a line out of a shape is the line of the record", () => {
         const all = drawn.map(([first, second]) => ({ ...plain, measured: `${first},"latency_ms":${second}` }));
         const shape = toolOf(plain).shape.replace(',"wall":false}', ',"tool":"é","tool_present":true,"wall":false}');
         const want = all.map((cuts) => alone(toolOf(cuts).body, true)).join("");
-        expect(linesOf(shape, all, true)).toBe(want);
+        expect(cutHere(shape, all, true)).toBe(want);
       }),
     );
   });
@@ -159,7 +152,7 @@ describe("a line out of a shape that was cut when its records came", () => {
     return pieces.join(CUT);
   };
   const time = fc.constantFrom("null", "0", "7.25", "120.5", "120.50", "0.000000", "99999.999999");
-  const at = fc.nat(86_399_999).map((ms) => Date.parse(TIME.slice(0, 10)) + ms);
+  const at = fc.nat(86_399_999).map((ms) => Date.parse(DAY) + ms);
 
   test("is the line of the whole record, whatever the slot was and whether the hash is the usual one", () => {
     const record = fc.record({ time, second: time, at, sha: fc.constantFrom(SHA, OTHER), block: fc.nat(999_999_999) });
@@ -188,19 +181,22 @@ describe("a line out of a shape that was cut when its records came", () => {
 
   const one = (sha: string, hasSha = true, usual: string | null = SHA) =>
     written({ shape: ingested(false, hasSha), form: 1, sha: usual }, [[ID, Date.parse(TIME), "5", sha].join(CUT)]);
+  const PLAIN = [ID, Date.parse(TIME), "5", ""].join(CUT);
+  const FORMED = { cap: CAP, shape: ingested(false, false), form: 1, sha: null, records: [PLAIN] };
   test.each<[string, () => string]>([
     ["that has no hash where the shape has one", () => one("", true, null)],
     ["whose hash is none", () => one("none")],
     ["that has a hash where the shape has none", () => one(SHA, false)],
     ["with more cuts than its shape", () => one(`${SHA}${CUT}5`)],
-    ["of a shape with fewer cuts", () => written({ shape: `a${CUT}b${CUT}c`, form: 1, sha: null }, [])],
-    ["of a shape with more cuts", () => written({ shape: CUT.repeat(5), form: 1, sha: null }, [])],
+    ["of a shape with fewer cuts", () => written({ shape: `a${CUT}b${CUT}c`, form: 1, sha: null }, [PLAIN])],
+    ["of a shape with more cuts", () => written({ shape: CUT.repeat(5), form: 1, sha: null }, [PLAIN])],
+    ["of a shape that nobody knows", () => linesOf([FORMED], templatesOf([], DAY)).text.toString()],
   ])("a record is refused %s", (_, make) => {
     expect(make).toThrow(ArchiveUnproven);
   });
 
   test.each([-1, 86_400_000])("a record of another day is refused, %i ms off", (off) => {
-    const record = [ID, Date.parse(TIME.slice(0, 10)) + off, "5", ""].join(CUT);
+    const record = [ID, Date.parse(DAY) + off, "5", ""].join(CUT);
     const alike = { shape: ingested(false, true), form: 1, sha: SHA };
     expect(() => written(alike, [record])).toThrow(ArchiveUnproven);
     expect(() => written(alike, [record.replace(`${CUT}5${CUT}`, `${CUT}5.0${CUT}`)])).toThrow(ArchiveUnproven);
@@ -240,14 +236,11 @@ describe("endpoints that differ in who is paid", () => {
   test("share a template, and every line is that of its own record", () => {
     fc.assert(
       fc.property(fc.array(endpoint, { minLength: 2, maxLength: 12 }), (all) => {
-        const templates = new LineTemplates(false, DAY);
+        const templates = templatesOf([], DAY);
         for (const { cap, ...said } of all) {
           const body = bodyOf(said);
           const record = recordOf({ measured: MEASURED, slot: SLOT, sha: SHA });
-          const alike = { cap, shape: shapeOf(body), form: null, sha: null };
-          const group = { ...alike, count: 1, lookHigh: 0, lookLow: 0, records: Buffer.from(`${record}\x1e`) };
-          const piece = new LinePiece();
-          new ProbeShape(group, templates).write(new ProbeRecords([group]), 0, piece);
+          const piece = linesOf([{ cap, shape: shapeOf(body), form: null, sha: null, records: [record] }], templates);
           const line = probeLine({ event_id: ID, cap, t: Date.parse(TIME), body }, false);
           expect(piece.text.toString("utf8")).toBe(`${line}\n`);
         }
@@ -256,7 +249,7 @@ describe("endpoints that differ in who is paid", () => {
   });
 
   test("plain payees have one template, whose hash and capability are not in it", () => {
-    const templates = new LineTemplates(false, DAY);
+    const templates = templatesOf([], DAY);
     const made = ["0xAb1", "0xCd2", "9"].map((payee, n) => {
       const cap = `cap_${String(n).repeat(26)}`;
       return templates.of({ cap, form: null, shape: shapeOf(bodyOf({ payee, asset: "a" })) });
