@@ -90,10 +90,10 @@ const mainCpu = (): number => cpuOf(`self/task/${process.pid}`);
  * A folder that is removed when all is measured: where a file system has no journal, whoever makes files is held up by those
  * that were removed a minute ago (ext4 looks at the inode of each of them, for every new file).
  */
-const made: string[] = [];
+const folders: string[] = [];
 async function folder(name: string): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), name));
-  made.push(dir);
+  folders.push(dir);
   return dir;
 }
 
@@ -205,7 +205,7 @@ if (spawnSync(rclone, ["version"]).status !== 0) {
     far?.stop();
     server.stop();
     await record.remove();
-    for (const dir of made) await rm(dir, { recursive: true, force: true });
+    for (const dir of folders) await rm(dir, { recursive: true, force: true });
   }
 }
 
