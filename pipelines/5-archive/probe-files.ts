@@ -97,9 +97,15 @@ export async function writeFiles(
   const room = new RecordRoom();
   try {
     for await (const [stretch, { texts, bundles }] of readingsOf(tx, stretches)) {
-      sameRows(subject, stretch, bundles);
       const lines = new ProbeLines(new LineTemplates(isTool, new LineDay(day), texts));
-      for (const { bytes, count } of bundles) await addLines(into, new ProbeRecords(bytes, count, room), lines);
+      const seen = { count: 0, lookHigh: 0, lookLow: 0 };
+      for await (const { bytes, count, lookHigh, lookLow } of bundles) {
+        seen.count += count;
+        seen.lookHigh ^= lookHigh;
+        seen.lookLow ^= lookLow;
+        await addLines(into, new ProbeRecords(bytes, count, room), lines);
+      }
+      sameRows(subject, stretch, seen);
     }
     const files = await into.end();
     const digest = isDigested ? xorOf(stretches.map((stretch) => stretch.digest!)) : null;
@@ -117,11 +123,16 @@ async function memoryOf(tx: Statements): Promise<number> {
   return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
 }
 
-/** Records of some endpoints as they come, and what they come to. */
-interface Bundle {
+/** What rows come to. */
+interface Counted {
   count: number;
+  /** Checksum of their ids, upper and lower 32 bits. */
   lookHigh: number;
   lookLow: number;
+}
+
+/** Records of some endpoints. */
+interface Bundle extends Counted {
   /** A copy: what the engine handed out is gone when it is asked for more. */
   bytes: Uint8Array;
 }
@@ -130,20 +141,20 @@ interface Bundle {
 interface Reading {
   /** Texts of cut bodies, by the number of their form. */
   texts: Map<number, string>;
-  bundles: Bundle[];
+  bundles: Iterable<Bundle> | AsyncIterable<Bundle>;
 }
 
-/** The next stretch is being read while this one is used. */
+/** The next stretch is being read while this one is used. The last one is copied as it is used: most days have no other. */
 async function* readingsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Reading]> {
   const read = async (n: number): Promise<Reading> => {
-    const reading: Reading = { texts: new Map(), bundles: [] };
-    const { first, last } = stretches[n] ?? {};
-    if (first === undefined || last === undefined) return reading;
+    const stretch = stretches[n];
+    const texts = new Map<number, string>();
+    if (!stretch) return { texts, bundles: [] };
+    const { first, last } = stretch;
     await tx.run(sql("65_archive_forms"), { first, last });
-    for await (const batch of tx.batches(sql("65_archive_texts"))) readTexts(batch, reading.texts);
-    for await (const batch of tx.batches(sql("65_archive_bundles"), { first, last }))
-      reading.bundles.push(...bundlesIn(batch));
-    return reading;
+    for await (const batch of tx.batches(sql("65_archive_texts"))) readTexts(batch, texts);
+    const bundles = bundlesIn(tx.batches(sql("65_archive_bundles"), { first, last }));
+    return { texts, bundles: n === stretches.length - 1 ? bundles : await gathered(bundles) };
   };
   let coming = read(0);
   try {
@@ -160,6 +171,12 @@ async function* readingsOf(tx: Statements, stretches: readonly Stretch[]): Async
   }
 }
 
+async function gathered<T>(all: AsyncIterable<T>): Promise<T[]> {
+  const some: T[] = [];
+  for await (const one of all) some.push(one);
+  return some;
+}
+
 const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: number) =>
   batch.getColumnVector(index) as DuckDBVector<T>;
 
@@ -168,24 +185,20 @@ function readTexts(batch: DuckDBDataChunk, into: Map<number, string>): void {
   for (let row = 0; row < batch.rowCount; row++) into.set(forms.getItem(row)!, texts.getItem(row)!);
 }
 
-function* bundlesIn(batch: DuckDBDataChunk): Generator<Bundle> {
-  const [counts, highs, lows] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1), columnOf<number>(batch, 2)];
-  const bundles = batch.getColumnVector(3) as DuckDBBlobVector;
-  for (let row = 0; row < batch.rowCount; row++) {
-    const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
-    yield { count, lookHigh, lookLow, bytes: bundles.getItemBytes(row)! };
+async function* bundlesIn(batches: AsyncIterable<DuckDBDataChunk>): AsyncGenerator<Bundle> {
+  for await (const batch of batches) {
+    const [counts, highs, lows] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1), columnOf<number>(batch, 2)];
+    const bundles = batch.getColumnVector(3) as DuckDBBlobVector;
+    for (let row = 0; row < batch.rowCount; row++) {
+      const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
+      yield { count, lookHigh, lookLow, bytes: bundles.getItemBytes(row)! };
+    }
   }
 }
 
 /** @throws ArchiveUnproven when they are not those that were counted */
-function sameRows(subject: ProbeSubject, { rows, look }: Stretch, bundles: readonly Bundle[]): void {
-  let [count, high, low] = [0, 0, 0];
-  for (const bundle of bundles) {
-    count += bundle.count;
-    high ^= bundle.lookHigh;
-    low ^= bundle.lookLow;
-  }
-  const looks = (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0);
+function sameRows(subject: ProbeSubject, { rows, look }: Stretch, { count, lookHigh, lookLow }: Counted): void {
+  const looks = (BigInt(lookHigh >>> 0) << 32n) | BigInt(lookLow >>> 0);
   const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
   if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
 }
