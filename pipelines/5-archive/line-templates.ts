@@ -81,7 +81,10 @@ export class LineTemplates {
     return alike;
   }
 
-  /** What stands before, between and behind the cuts. @throws ArchiveUnproven for a shape of an ingested body that has other cuts than those */
+  /**
+   * What stands before, between and behind the cuts.
+   * @throws ArchiveUnproven for a shape that nobody knows, or of an ingested body that has other cuts than those
+   */
   pieces({ cap, form, shape }: Shaped): string[] {
     if (form === null) return shape!.split(CUT);
     const text = this.texts.get(form);

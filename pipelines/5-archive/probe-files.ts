@@ -61,8 +61,8 @@ interface Stretch {
 
 /**
  * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
- * aside what it gathers, an endpoint's records and then a bundle's: a sixth of the memory that it may have is room enough where every
- * body is one of its own kind.
+ * aside what it gathers, an endpoint's records and then a bundle's: a sixth of the memory that it may have is room enough
+ * where every body is one of its own kind.
  */
 const ROWS_AT_ONCE = 1_048_576;
 const BYTES_AT_ONCE = 512 * 1024 * 1024;

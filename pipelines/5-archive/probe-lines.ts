@@ -13,8 +13,8 @@ const SHA_BYTES = 64;
 const NOWHERE: DataView = wordsOf(new Uint8Array());
 
 /**
- * Lines of records. They are copies of the template of their shape; a record whose cuts are not plainly what they should be is put
- * together again and gets its line alone.
+ * Lines of records. They are copies of the template of their shape; a record whose cuts are not plainly what they should be
+ * is put together again and gets its line alone.
  */
 export class ProbeLines {
   /** Group of the record that was written last, and what is known of it. */

@@ -19,11 +19,11 @@ export interface Group {
   cap: string;
   /** Where the capability stands. */
   capAt: number;
-  /** Number of the shapes that are alike, where bodies were cut when they came; null when they are cut here: their records have a slot then. */
+  /** Number of the shapes that are alike, where bodies were cut when they came; null when they are cut here: with a slot. */
   form: number | null;
   /** Where bodies are cut here, else null. */
   shape: string | null;
-  /** Where the hash of the records that tell none stands, lower-case hex, and where it ends: the same place where there is none. */
+  /** Where the hash of records that tell none stands, lower-case hex, and ends: at one place where there is none. */
   shaAt: number;
   shaEnd: number;
   /** Number of its first record; the others are behind it. */
