@@ -100,7 +100,9 @@ describe.each<[ProbeSubject, string]>([
       await expect(made).rejects.toThrow(/no such shape/);
       // What the engine had not handed out yet is in nobody's way.
       await other.lake.transaction((tx) => tx.run("DELETE FROM event"));
-      expect(await packedProbes(other.lake, subject, DAY, await lakePositions(other.lake))).toMatchObject({ files: [] });
+      expect(await packedProbes(other.lake, subject, DAY, await lakePositions(other.lake))).toMatchObject({
+        files: [],
+      });
     } finally {
       await other.close();
     }
