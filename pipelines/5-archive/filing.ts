@@ -13,6 +13,7 @@ import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduc
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
+import { hashingOf } from "./hashing.ts";
 import { Packing } from "./pack.ts";
 import { readBack } from "./read-back.ts";
 import type { MadeFile } from "./subjects.ts";
@@ -70,16 +71,18 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   const { publicStore, onStep = () => undefined } = parts;
   const { subject, day } = what;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
+  const { rows, told, packed: promised } = made;
+  const { contentHash, unpackedBytes } = promised;
+  // Its thread starts while the file is put.
+  const hash = hashingOf(unpackedBytes);
   try {
     const bytes = await readFile(made.path);
     await step("packed");
-    const { rows, told, packed: promised } = made;
-    const { contentHash, unpackedBytes } = promised;
     const key = archiveFileKey(subject, day, contentHash);
     await putPacked(publicStore, key, bytes);
     await step("put");
     const expected = { key, contentHash, unpackedBytes, rows, told };
-    const packed = await readBack(publicStore, expected, { onRead: () => step("read back") });
+    const packed = await readBack(publicStore, expected, { onRead: () => step("read back"), hash });
     await step("counted");
     const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
     await step("manifest put");
@@ -89,6 +92,7 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
       ...{ supersedes, reason, positions },
     };
   } catch (error) {
+    hash.drop();
     await removeFiles([made]);
     throw error;
   }

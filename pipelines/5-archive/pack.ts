@@ -64,14 +64,14 @@ export class Packing {
  * Unpack what a store gave back, counting and hashing on the way.
  * @param sink takes the text: a file, say; without one the count and the hash are all that is wanted
  * @param ids reads the ids that the text tells
+ * @param hash of a text of `most` bytes that was begun before: its thread takes a while to start. It is used up
  * @throws Error when it is no zstd frame, or unpacks to more than `most` bytes
  */
 export async function unpack(
   packed: Uint8Array,
   most: number,
-  { sink, ids }: { sink?: Writable; ids?: LineIds } = {},
+  { sink, ids, hash = hashingOf(most) }: { sink?: Writable; ids?: LineIds; hash?: Hashing } = {},
 ): Promise<Unpacked> {
-  const hash = hashingOf(most);
   let unpackedBytes = 0;
   async function* read(): AsyncGenerator<Buffer> {
     // What is hashed may go on to a thread, so a sink keeps memory of its own.

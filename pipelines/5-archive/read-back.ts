@@ -8,6 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveUnproven } from "./errors.ts";
+import type { Hashing } from "./hashing.ts";
 import { LineIds } from "./line-ids.ts";
 import { type Unpacked, unpack } from "./pack.ts";
 import { workPath } from "./work-files.ts";
@@ -27,13 +28,14 @@ export interface Expected {
  * and the ids that they tell.
  * @param sink takes the text while it is not proven yet
  * @param onRead when it is here and nothing is known of it
+ * @param hash see unpack
  * @returns the packed bytes
  * @throws ArchiveUnproven, and what the store throws
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
   { key, contentHash, unpackedBytes, rows, told }: Expected,
-  { sink, onRead }: { sink?: Writable; onRead?: () => void | Promise<void> } = {},
+  { sink, onRead, hash }: { sink?: Writable; onRead?: () => void | Promise<void>; hash?: Hashing } = {},
 ): Promise<Uint8Array> {
   const ids = told === undefined ? undefined : new LineIds();
   const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}${told ? `, ids of ${told}` : ""}`;
@@ -42,7 +44,7 @@ export async function readBack(
   await onRead?.();
   let got: Unpacked;
   try {
-    got = await unpack(object.bytes, unpackedBytes, { sink, ids });
+    got = await unpack(object.bytes, unpackedBytes, { sink, ids, hash });
   } catch (error) {
     throw new ArchiveUnproven(key, want, (error as Error).message);
   }
