@@ -11,6 +11,8 @@ const FORMAT = 1;
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_MS = 5_000;
+/** Between two tries of what SQLite refuses at once instead of waiting. */
+const PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 
 /** Offsets a lane can hold: 512 lanes of 2^44 fill the 2^53 that a number keeps exactly. */
@@ -54,7 +56,7 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   const db = new Database(path, { timeout: busyMs });
   try {
     assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
-    setDurable(db, path);
+    setDurable(db, path, busyMs);
     const id = db.transaction(() => createOrCheck(db, path, partitions)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
     return { db, id, lanes: readLanes(db) };
@@ -76,9 +78,9 @@ export function assertSqlite(version: string): void {
 }
 
 /** Read the settings back: SQLite keeps the old mode without an error where it cannot do the new one. */
-function setDurable(db: Database.Database, path: string): void {
+function setDurable(db: Database.Database, path: string, busyMs: number): void {
   db.pragma(`page_size = ${PAGE_BYTES}`);
-  const mode = db.pragma("journal_mode = WAL", { simple: true });
+  const mode = writeAhead(db, busyMs);
   if (mode !== "wal") throw new LogRefused(`log ${path}: this file system cannot hold a write-ahead log (${mode})`);
   // FULL syncs the write-ahead log at every commit; the default here (NORMAL) would lose the last ones with the power.
   db.pragma("synchronous = FULL");
@@ -86,6 +88,25 @@ function setDurable(db: Database.Database, path: string): void {
     throw new LogRefused(`log ${path}: commits would not be synced`);
   db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
   db.pragma(`journal_size_limit = ${4 * CHECKPOINT_PAGES * PAGE_BYTES}`);
+}
+
+/**
+ * Of two that turn a new file into a write-ahead log at the same moment SQLite refuses one at once, whatever time to wait it
+ * was given: each would wait for the other. The one that is refused tries again, when the other is through.
+ * @returns the mode that the file has now
+ */
+function writeAhead(db: Database.Database, busyMs: number): unknown {
+  const sleeping = new Int32Array(new SharedArrayBuffer(4));
+  const until = performance.now() + busyMs;
+  for (;;) {
+    try {
+      return db.pragma("journal_mode = WAL", { simple: true });
+    } catch (error) {
+      // Where it did wait, the time is up.
+      if (!isErrno(error, "SQLITE_BUSY") || performance.now() >= until) throw error;
+      Atomics.wait(sleeping, 0, 0, PAUSE_MS);
+    }
+  }
 }
 
 /** Returns the log's id. In one transaction, so that two processes that start together make one log. */
