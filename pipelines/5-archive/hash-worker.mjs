@@ -5,8 +5,8 @@
  */
 import { createHash } from "node:crypto";
 import { parentPort, workerData } from "node:worker_threads";
+import { linesIn } from "../../infra/lines-in.mjs";
 import { FrameParts } from "./frame-parts.mjs";
-import { linesIn } from "./lines-in.mjs";
 
 const hash = createHash("sha256");
 let lines = 0;

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { Worker } from "node:worker_threads";
+import { linesIn } from "../../infra/lines-in.mjs";
 import { FrameParts } from "./frame-parts.mjs";
-import { linesIn } from "./lines-in.mjs";
 
 /** From here on a thread of its own takes a text beside us; starting one costs more than a small text. */
 export const THREADED_BYTES = 16 * 1024 * 1024;

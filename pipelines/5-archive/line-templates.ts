@@ -51,7 +51,8 @@ export interface Alike {
   template: Template | null;
 }
 
-const WHOLE: Alike = { hasSha: false, template: null };
+/** Nothing was cut out of a body that is whole. */
+export const WHOLE: Alike = { hasSha: false, template: null };
 
 /** Templates of the lines of one file, by the shape of their records. */
 export class LineTemplates {

@@ -3,7 +3,7 @@ import { CUT as CUT_TEXT } from "../2-ingest/probe-cuts.ts";
 import { isId } from "../record/ids.ts";
 import { ArchiveUnproven } from "./errors.ts";
 import { ID_BYTES, type LinePiece } from "./line-piece.ts";
-import { type Alike, bodyOf, type LineTemplates } from "./line-templates.ts";
+import { type Alike, bodyOf, type LineTemplates, WHOLE } from "./line-templates.ts";
 import { isHex, measuredEnd, plainEnd } from "./plain-cuts.ts";
 import { probeLine } from "./probe-line.ts";
 import { CUT, type Group, MEASURED_AT, type ProbeRecords } from "./probe-records.ts";
@@ -19,7 +19,7 @@ const NOWHERE: DataView = wordsOf(new Uint8Array());
 export class ProbeLines {
   /** Group of the record that was written last, and what is known of it. */
   #group: Group | null = null;
-  #alike: Alike = { hasSha: false, template: null };
+  #alike: Alike = WHOLE;
   /** Where the hash of the record stands that was looked at last. */
   #shaWords: DataView = NOWHERE;
   #shaAt = 0;

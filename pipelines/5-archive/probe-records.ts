@@ -26,6 +26,8 @@ export interface Group {
   /** Where the hash of records that tell none stands, lower-case hex, and ends: at one place where there is none. */
   shaAt: number;
   shaEnd: number;
+  /** Where its records begin. */
+  recordsAt: number;
   /** Number of its first record; the others are behind it. */
   first: number;
   count: number;
@@ -97,7 +99,7 @@ export class ProbeRecords {
       const group = this.#groupAt(at, first);
       first += group.count;
       if (first > count) throw new ArchiveUnproven(`lines of ${group.cap}`, `${count} with others`, `${first}`);
-      at = this.#readRecords(group, this.#partEnd(group.shaEnd + 1) + 1, groups.length);
+      at = this.#readRecords(group, groups.length);
       groups.push(group);
     }
     if (first !== count) throw new ArchiveUnproven("records of a bundle", `${count}`, `${first}`);
@@ -180,14 +182,15 @@ export class ProbeRecords {
     const form = formEnd === capEnd + 1 ? null : this.#numberAt(capEnd + 1, formEnd);
     const shape = form === null ? this.bytes.toString("utf8", formEnd + 1, shapeEnd) : null;
     if (shape === "") throw new ArchiveUnproven(`lines of ${cap}`, "a shape", "no such shape");
-    const count = this.#numberAt(shaEnd + 1, this.#partEnd(shaEnd + 1));
-    return { cap, capAt, form, shape, shaAt: shapeEnd + 1, shaEnd, first, count };
+    const countEnd = this.#partEnd(shaEnd + 1);
+    const count = this.#numberAt(shaEnd + 1, countEnd);
+    return { cap, capAt, form, shape, shaAt: shapeEnd + 1, shaEnd, recordsAt: countEnd + 1, first, count };
   }
 
   /** @returns behind the last of them @throws ArchiveUnproven */
-  #readRecords({ cap, first, count }: Group, at: number, group: number): number {
+  #readRecords({ cap, recordsAt, first, count }: Group, group: number): number {
     const { bytes, starts, ends, times } = this;
-    let from = at;
+    let from = recordsAt;
     for (let n = first; n < first + count; n++) {
       const end = this.#recordEnd(from + MEASURED_AT);
       if (end < 0 || bytes[from + ID_BYTES] !== CUT || bytes[from + MEASURED_AT - 1] !== CUT)

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
+import { linesIn } from "../../infra/lines-in.mjs";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysDocument } from "../4-publish/keys.ts";
@@ -187,10 +188,4 @@ export async function shardOf(packed: Uint8Array, line: ShardLine): Promise<{ te
   const lines = linesIn(text);
   if (got === line.sha256 && text.length === line.bytes && lines === line.lines) return { text };
   return { got: `${text.length} bytes in ${lines} lines of ${got}` };
-}
-
-function linesIn(text: Buffer): number {
-  let lines = 0;
-  for (let at = text.indexOf(0x0a); at >= 0; at = text.indexOf(0x0a, at + 1)) lines++;
-  return lines;
 }
