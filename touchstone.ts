@@ -1,8 +1,9 @@
 #!/usr/bin/env -S npx tsx
 import { fileURLToPath } from "node:url";
 import { Command, InvalidArgumentError, Option } from "commander";
+import { EXIT, EXIT_HELP, exitCodeOf } from "./commands/exit.ts";
 import { loadConfig } from "./infra/config.ts";
-import { EXIT, EXIT_HELP, exitCodeOf } from "./infra/exit.ts";
+import { redact } from "./infra/secrets.ts";
 
 /** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
 const program = new Command("touchstone")
@@ -14,9 +15,9 @@ const program = new Command("touchstone")
   .addHelpText("after", `\n${EXIT_HELP}`)
   .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
 
-/** @param said settings of the command line, as the variables that they stand for */
-const settings = (said: Record<string, string> = {}) =>
-  loadConfig(program.opts<{ config?: string }>().config, undefined, said);
+/** @param given settings of the command line, as the variables that they stand for */
+const settings = (given: Record<string, string> = {}) =>
+  loadConfig(program.opts<{ config?: string }>().config, undefined, given);
 
 function wholeNumber(text: string): number {
   const n = Number(text);
@@ -39,9 +40,11 @@ const json = new Option("--json", "print JSON for a machine to read");
 program
   .command("start")
   .description("all roles in one process on embedded parts: SQLite log, DuckDB lake, directory stores")
-  .option("--market", "boot the demo: a local chain and its sellers, the past lapsed to now")
+  .option("--market", "boot the demo: a local chain and its sellers, the past simulated to now")
   .option("--once", "stop when the past has been lived through and published")
-  .option("--days <n>", "length of the lapsed past", wholeNumber)
+  .option("--days <n>", "length of the simulated past", wholeNumber)
+  .option("--pace <n>", "with --market: after the past, its last hours n times as fast as real time", wholeNumber)
+  .option("--pace-hours <n>", "how many hours are lived through at that pace (default: 240)", wholeNumber)
   .option("--log <address>", "kafka://host:port[,host:port]/prefix instead of the embedded log")
   .option("--private <address>", "s3://bucket[/folder] instead of a folder, for what is never published")
   .option("--public <address>", "s3://bucket[/folder] instead of a folder, for what is published")
@@ -53,50 +56,45 @@ program
   )
   .action(async (options) => {
     const worldScript = fileURLToPath(new URL("./fixtures/market/main.ts", import.meta.url));
-    const { start } = await import("./serving/commands/start.ts");
-    const said = {
+    const { start } = await import("./commands/start.ts");
+    const given = {
       ...(options.log ? { TOUCHSTONE_LOG: options.log } : {}),
       ...(options.private ? { TOUCHSTONE_STORES_PRIVATE: options.private } : {}),
       ...(options.public ? { TOUCHSTONE_STORES_PUBLIC: options.public } : {}),
     };
-    await start(settings(said), { ...options, worldScript });
+    await start(settings(given), { ...options, worldScript });
   });
 
 program
   .command("keygen")
   .description("make the four signing keys and the secrets, in files that only you can read")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/keygen.ts")).keygenCommand(settings(), options));
+  .action(async (options) => (await import("./commands/keys.ts")).makeKeysCommand(settings(), options));
 
 const keys = program.command("keys").description("the signing keys: docs/mirror.md");
 keys
   .command("list")
   .description("every key there ever was, with its validity")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/keys.ts")).listKeys(settings(), options));
+  .action(async (options) => (await import("./commands/keys.ts")).listKeys(settings(), options));
 keys
   .command("rotate <purpose>")
   .description("a new key for cards, answers, log or witness; the old one retires after the overlap")
   .option("--overlap-days <n>", "days in which both count (cards, answers: 1; log, witness: 30)", wholeNumber)
   .addOption(json)
-  .action(async (purpose, options) =>
-    (await import("./serving/commands/keys.ts")).rotateKeys(settings(), purpose, options),
-  );
+  .action(async (purpose, options) => (await import("./commands/keys.ts")).rotateKeys(settings(), purpose, options));
 
 program
   .command("observe")
-  .description("knock, pay and check by the plan of the day")
+  .description("probe, pay and check by the plan of the day")
   .option("--once", "catch up with what is due by now, then stop")
-  .option(
-    "--listings <file|url>",
-    "with --once: take these listings in and knock once at each, for free, without a plan",
-  )
+  .option("--listings <file|url>", "with --once: take these listings in and probe each once, for free, without a plan")
   .option("--rejected <file>", "with --listings: rows that are no listing, as NDJSON")
   .addOption(json)
   .action(async ({ listings, ...options }) => {
-    if (listings === undefined) return (await import("./serving/commands/roles.ts")).observe(settings(), options);
-    if (!options.once) throw new InvalidArgumentError("--listings knocks once: say --once too");
-    return (await import("./serving/commands/listings.ts")).knockListings(settings(), listings, options);
+    if (listings === undefined) return (await import("./commands/observe.ts")).observe(settings(), options);
+    if (!options.once) throw new InvalidArgumentError("--listings probes once: say --once too");
+    return (await import("./commands/listings.ts")).probeListings(settings(), listings, options);
   });
 
 program
@@ -108,30 +106,28 @@ program
   )
   .option("--rejected <file>", "rows that are no listing, as NDJSON (default: a new file in the data folder)")
   .addOption(json)
-  .action(async (source, options) =>
-    (await import("./serving/commands/listings.ts")).addListings(settings(), source, options),
-  );
+  .action(async (source, options) => (await import("./commands/listings.ts")).addListings(settings(), source, options));
 
 program
   .command("ingest")
   .description("move the log into Parquet segments and the lake")
   .option("--once", "one pass, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).ingest(settings(), options));
+  .action(async (options) => (await import("./commands/roles.ts")).ingest(settings(), options));
 
 program
   .command("grade")
   .description("grade what is dirty or due and write a run")
   .option("--once", "one run, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).grade(settings(), options));
+  .action(async (options) => (await import("./commands/roles.ts")).grade(settings(), options));
 
 program
   .command("own")
   .description("ingest and grade the partitions that this process is given: all, or its share of a cluster's group")
   .option("--once", "one turn, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/own.ts")).own(settings(), options));
+  .action(async (options) => (await import("./commands/own.ts")).own(settings(), options));
 
 program
   .command("publish")
@@ -140,21 +136,21 @@ program
   )
   .option("--once", "take what is there, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/publish.ts")).publish(settings(), options));
+  .action(async (options) => (await import("./commands/publish.ts")).publish(settings(), options));
 
 const archiving = program
   .command("archive")
   .description("days older than 110 days into signed files, and out of the lake; docs/archive.md")
   .option("--once", "file what is due, then stop")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/archive.ts")).archive(settings(), options));
+  .action(async (options) => (await import("./commands/archive.ts")).archive(settings(), options));
 archiving
   .command("supersede <id>")
   .description("replace a wrong file (arc_ id) by one that is made again from the record")
   .requiredOption("--reason <text>", "what was wrong with it, in words for everybody")
   .addOption(json)
   .action(async (id, _, command) =>
-    (await import("./serving/commands/archive.ts")).archiveSupersede(settings(), id, command.optsWithGlobals()),
+    (await import("./commands/archive.ts")).archiveSupersede(settings(), id, command.optsWithGlobals()),
   );
 
 program
@@ -163,7 +159,7 @@ program
   .option("--day <date>", "UTC date, YYYY-MM-DD (default: today)", utcDay)
   .option("--all", "every endpoint, however long the table gets")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/budget.ts")).budget(settings(), options));
+  .action(async (options) => (await import("./commands/budget.ts")).budget(settings(), options));
 
 program
   .command("plan")
@@ -171,9 +167,7 @@ program
   .command("show <day>")
   .description("hold the plan of a UTC day against what was committed before it and opened after it; docs/schedule.md")
   .addOption(json)
-  .action(async (day, options) =>
-    (await import("./serving/commands/plan.ts")).showPlan(settings(), utcDay(day), options),
-  );
+  .action(async (day, options) => (await import("./commands/plan.ts")).showPlan(settings(), utcDay(day), options));
 
 program
   .command("serve")
@@ -182,10 +176,14 @@ program
   .option("--mirror <dir>", "with --from: folder of the replica's own copy (default: replica in the data folder)")
   .option("--processes <n>", "with --from: processes that share the port", wholeNumber, 1)
   .action(async ({ from, mirror, processes }) => {
-    if (from === undefined) return (await import("./serving/commands/roles.ts")).serveRole(settings());
-    const { inProcesses } = await import("./serving/commands/processes.ts");
-    await inProcesses(processes, async () =>
-      (await import("./serving/commands/replica.ts")).serveReplica(settings(), { from, mirror }),
+    if (from === undefined) return (await import("./commands/roles.ts")).serveRole(settings());
+    const { inProcesses } = await import("./commands/processes.ts");
+    const { port } = settings().status;
+    await inProcesses(
+      processes,
+      async () => (await import("./commands/replica.ts")).serveReplica(settings(), { from, mirror }),
+      // What each of them counted is its own: each shows it at a port of its own.
+      (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
     );
   });
 
@@ -196,19 +194,19 @@ program
   .requiredOption("--owner <id>", "who writes live tables and evidence there, and nothing else")
   .requiredOption("--pipeline <id>", "who reads and writes the private one")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/buckets.ts")).bucketsCommand(settings(), options));
+  .action(async (options) => (await import("./commands/buckets.ts")).bucketsCommand(settings(), options));
 
 program
   .command("redrive")
   .description("read rejected bytes again with today's readers")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).redrive(settings(), options));
+  .action(async (options) => (await import("./commands/roles.ts")).redrive(settings(), options));
 
 program
   .command("rebuild")
   .description("throw the lake away and build it again from the chain of commits")
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).rebuild(settings(), options));
+  .action(async (options) => (await import("./commands/roles.ts")).rebuild(settings(), options));
 
 const mirroring = program
   .command("mirror <source> <dir>")
@@ -225,7 +223,7 @@ const mirroring = program
   .option("--no-card-signatures", "believe the log's signature for its cards; every other proof stays")
   .addOption(json)
   .action(async (source, dir, options) =>
-    (await import("./serving/commands/mirror.ts")).mirror(source, dir, { ...options, settings }),
+    (await import("./commands/mirror.ts")).mirror(source, dir, { ...options, settings }),
   );
 
 mirroring
@@ -233,7 +231,7 @@ mirroring
   .description("hand a mirror's public folder on over HTTP")
   .option("--host <address>", "address to listen on", "127.0.0.1")
   .option("--port <n>", "port to listen on", wholeNumber, 8403)
-  .action(async (dir, options) => (await import("./serving/commands/mirror-serve.ts")).mirrorServe(dir, options));
+  .action(async (dir, options) => (await import("./commands/mirror-serve.ts")).mirrorServe(dir, options));
 
 program
   .command("audit <source>")
@@ -247,22 +245,20 @@ program
   .option("--open <file>", "prove that the log commits to these bytes of a call that was not published; with --salt")
   .option("--salt <hex>", "the salt that came with them: 32 bytes, 64 hex digits")
   .addOption(
-    new Option("--packing <mode>", "judge packed bytes that no leaf names too, or their contents alone")
+    new Option("--packing <mode>", "validate packed bytes that no leaf names too, or their contents alone")
       .choices(["strict", "content"])
       .default("strict"),
   )
   .addOption(json)
   .action(async (source, options) =>
-    (await import("./serving/commands/audit.ts")).auditCommand(source, { ...options, settings }),
+    (await import("./commands/audit.ts")).auditCommand(source, { ...options, settings }),
   );
 
 program
   .command("export <dir> <file>")
   .description("write the newest index of a mirror's folder as one Parquet file")
   .addOption(json)
-  .action(async (dir, file, options) =>
-    (await import("./serving/commands/export.ts")).exportCommand(dir, file, options),
-  );
+  .action(async (dir, file, options) => (await import("./commands/export.ts")).exportCommand(dir, file, options));
 
 program
   .command("correct <endpoint>")
@@ -275,7 +271,7 @@ program
   .requiredOption("--says <text>", "what was got wrong, in words for everybody")
   .addOption(json)
   .action(async (endpoint, options) =>
-    (await import("./serving/commands/corrections.ts")).correct(settings(), endpoint, options),
+    (await import("./commands/corrections.ts")).correct(settings(), endpoint, options),
   );
 
 program
@@ -283,17 +279,13 @@ program
   .description("take a correction back: its records count again from the next run")
   .requiredOption("--says <text>", "why it is taken back")
   .addOption(json)
-  .action(async (id, options) =>
-    (await import("./serving/commands/corrections.ts")).reinstate(settings(), id, options),
-  );
+  .action(async (id, options) => (await import("./commands/corrections.ts")).reinstate(settings(), id, options));
 
 program
   .command("dispute <file>")
   .description("record a seller's dispute signed by its payTo, from a JSON file; docs/corrections.md")
   .addOption(json)
-  .action(async (file, options) =>
-    (await import("./serving/commands/corrections.ts")).dispute(settings(), file, options),
-  );
+  .action(async (file, options) => (await import("./commands/corrections.ts")).dispute(settings(), file, options));
 
 program
   .command("recompute <endpoint>")
@@ -303,9 +295,7 @@ program
   .option("--witness-key <vkey>", "the witness's verifier key")
   .addOption(json)
   .addHelpText("after", "\n<endpoint> is a capability id (cap_…), a url, or all.")
-  .action(async (endpoint, options) =>
-    (await import("./serving/commands/recompute.ts")).recomputeCommand(endpoint, options),
-  );
+  .action(async (endpoint, options) => (await import("./commands/recompute.ts")).recomputeCommand(endpoint, options));
 
 const gap = program.command("gap").description("holes in the record");
 gap
@@ -314,14 +304,14 @@ gap
     "write a hole into the commit chain, where everybody sees it: the log lost records before they were read",
   )
   .addOption(json)
-  .action(async (options) => (await import("./serving/commands/roles.ts")).acceptGap(settings(), options));
+  .action(async (options) => (await import("./commands/roles.ts")).acceptGap(settings(), options));
 
 program.parseAsync().catch((error: unknown) => {
   const code = exitCodeOf(error);
   const says = error instanceof Error ? error.message : String(error);
-  process.stderr.write(`touchstone: ${says}\n`);
+  process.stderr.write(redact(`touchstone: ${says}\n`));
   // An error that has a name of ours says it all; one that has not is a fault of ours, and its way is of use.
   const unnamed = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
-  if (unnamed) process.stderr.write(`${error.stack ?? ""}\n`);
+  if (unnamed) process.stderr.write(redact(`${error.stack ?? ""}\n`));
   process.exit(code);
 });

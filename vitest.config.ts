@@ -10,5 +10,7 @@ export default defineConfig({
     hookTimeout: 1_800_000,
     expect: { poll: { timeout: 120_000 } },
     pool: "forks",
+    // Half of what a test file takes are waits: for disks, for children, for a chain's next block.
+    maxWorkers: 2,
   },
 });

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
+import { keepAddress, keepSecret } from "./secrets.ts";
 
 /** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
 export class ConfigError extends Error {
@@ -14,6 +15,8 @@ const money = z.string().regex(/^\d{1,12}\.\d{1,6}$/, 'expected money such as "0
 const powerOfTwo = z
   .int()
   .refine((n) => n >= 1 && n <= 64 && Number.isInteger(Math.log2(n)), "expected 1, 2, 4, 8, 16, 32 or 64");
+
+const ip = z.union([z.ipv4(), z.ipv6()], "expected an IP address");
 
 const bucket = z
   .string()
@@ -64,7 +67,7 @@ const Settings = z.strictObject({
       public_key: z.string().nullable().default(null),
     })
     .prefault({}),
-  /** `/health` and `/metrics` of the roles that answer nobody else: own, publish, observe. */
+  /** `/health` and `/metrics` of every role, for those who run it: never on an address that strangers reach. */
   status: z
     .strictObject({
       host: z.string().min(1).default("127.0.0.1"),
@@ -99,13 +102,25 @@ const Settings = z.strictObject({
     .strictObject({
       per_call: money.default("0.10"),
       per_host_day: money.default("2.00"),
+      /** Of a registrable domain, and of one payTo: a stranger has any number of hosts for nothing. */
+      per_domain_day: money.default("2.50"),
+      per_payee_day: money.default("6.25"),
       per_day: money.default("25.00"),
       total: money.default("1000.00"),
+      /** Part of a day's caps that is kept for endpoints never paid. */
+      new_share: z
+        .string()
+        .regex(/^(?:0(?:\.\d{1,6})?|1(?:\.0{1,6})?)$/, 'expected a share from 0 to 1 as text, such as "0.2"')
+        .default("0.2"),
     })
     .prefault({}),
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
+      /** Addresses of this machine that what says it is ours leaves from; empty: the system's choice. */
+      known_addresses: z.array(ip).max(64).default([]),
+      /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */
+      blind_addresses: z.array(ip).max(64).default([]),
       /** Who is paid first when the budget is short: host or capability id -> a whole number; 0 for all others. */
       priority: z.record(z.string().min(1).max(300), z.int().min(-100).max(100)).default({}),
     })
@@ -127,8 +142,22 @@ const Settings = z.strictObject({
       asks_per_hour_total: z.int().min(1).default(50_000),
       /** Urls in line at most. */
       asks_in_line: z.int().min(1).default(50_000),
-      /** Urls of one registrable domain that are knocked at in an hour; more wait longer. */
+      /** Urls of one registrable domain that are probed in an hour; more wait longer. */
       asks_per_domain_hour: z.int().min(1).default(5),
+      /** Sockets at once of all clients, and of one; those of a trusted proxy count in total alone. */
+      sockets: z.int().min(1).max(1_000_000).default(10_000),
+      sockets_per_client: z.int().min(1).default(128),
+      /** Slowest rate at which an answer is taken or a body sent, and how long a socket may fall short of it. */
+      min_bytes_per_s: z.int().min(0).default(8_192),
+      slow_after_s: z.int().min(1).max(3_600).default(20),
+      /** Longest time for the headers of a request, and for a whole request. */
+      headers_timeout_s: z.int().min(1).max(3_600).default(10),
+      request_timeout_s: z.int().min(1).max(3_600).default(30),
+      /** Long answers (feed, index, large objects) at once of all clients, and of one: a mirror asks for 32. */
+      streams: z.int().min(1).default(256),
+      streams_per_client: z.int().min(1).default(40),
+      /** MiB of long answers and objects that one client is sent in an hour. */
+      stream_mb_per_hour: z.int().min(1).max(1_000_000_000).default(8_192),
       trusted_proxies: z.array(z.string()).default([]),
     })
     .prefault({}),
@@ -188,6 +217,16 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
   return touched;
 }
 
+/** What a JSON parser says, without the piece of the file that it shows: a password may stand there. */
+const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
+
+/** From here on no log line and no last word of this process shows what these settings keep from others. */
+function keepSecretsOf({ kafka, stores, chain, control_url, catalogues }: z.infer<typeof Settings>): void {
+  keepSecret(kafka.password, stores.private_key, stores.public_key);
+  keepAddress(chain.rpc_url, true);
+  for (const address of [stores.endpoint, control_url, ...catalogues]) keepAddress(address);
+}
+
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
@@ -208,7 +247,7 @@ export function loadConfig(
     try {
       settings = JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
     } catch (error) {
-      throw new ConfigError([`${path}: ${(error as Error).message}`]);
+      throw new ConfigError([`${path}: ${withoutText((error as Error).message)}`]);
     }
   }
   const problems: string[] = [];
@@ -225,5 +264,6 @@ export function loadConfig(
     }
   }
   if (problems.length || !parsed.success) throw new ConfigError(problems);
+  keepSecretsOf(parsed.data);
   return { ...parsed.data, file: found ? path : null };
 }

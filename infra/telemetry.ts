@@ -1,18 +1,21 @@
 import pino from "pino";
 import prom from "prom-client";
+import { redact } from "./secrets.ts";
 
 /** Structured logs: one JSON line on stderr, so that stdout stays for what a command prints. */
 export type Logger = pino.Logger;
 
 const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token", "*.token", "headerValue"];
 
-/** @param level pino level name; `silent` for tests. */
-export function createLogger(level: string, name = "touchstone"): Logger {
-  return pino(
-    { name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } },
-    pino.destination({ fd: 2, sync: true }),
-  );
+/** Lines on stderr, each without the secrets of this process wherever they stand: in a message, a stack, a cause. */
+function stderrWithoutSecrets(): pino.DestinationStream {
+  const stderr = pino.destination({ fd: 2, sync: true });
+  return { write: (line) => stderr.write(redact(line)) };
 }
+
+/** @param level pino level name; `silent` for tests. */
+export const createLogger = (level: string, name = "touchstone"): Logger =>
+  pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, stderrWithoutSecrets());
 
 /** A registry of its own per process role, so that tests never share counters. */
 export function createMetrics(): Metrics {

@@ -1,7 +1,9 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, openSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
 
 /** What the market's process says of itself once it is up (one JSON line, also `world.json` in its folder). */
 export interface WorldInfo {
@@ -28,11 +30,32 @@ export interface World extends WorldInfo {
   lost: AbortSignal;
 }
 
-/** The market's process is gone: no chain to pay on, no seller to knock on. */
+/** The market's process is gone: no chain to pay on, no seller to call. */
 export class WorldLost extends Error {
   constructor(dir: string) {
     super(`the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`);
     this.name = "WorldLost";
+  }
+}
+
+/** The demo is not installed: its chain and its sellers are development packages, and no part of an image. */
+export class NoMarket extends Error {
+  constructor(script: string) {
+    super(
+      `the demo's market is not here (${script} and its development packages): a checkout with \`npm ci\` has it, an image ` +
+        "or `npm ci --omit=dev` has not; start without --market, or a role: observe, own, publish, serve",
+    );
+    this.name = "NoMarket";
+  }
+}
+
+/** Could the world's script be run here? Asked before anything is made. @throws NoMarket */
+export function requireMarket(script: string): void {
+  const { resolve } = createRequire(pathToFileURL(script));
+  try {
+    for (const name of [script, "@foundry-rs/anvil/package.json"]) resolve(name);
+  } catch {
+    throw new NoMarket(script);
   }
 }
 

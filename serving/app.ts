@@ -2,9 +2,9 @@ import { H3, type H3Event, type HTTPError, HTTPResponse } from "h3";
 import { type Service, type ServingDeps, serviceOf } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
-import { type Call, OPERATIONS, type Operation } from "./operations.ts";
-import { errorPage } from "./pages/error.ts";
-import { PAGE_HEADERS } from "./pages/layout.ts";
+import type { Call, Operation } from "./operations/operation.ts";
+import { OPERATIONS } from "./operations.ts";
+import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
 /** Methods of an operation, as `Allow` names them. */
 const allowed = ({ method }: Operation): string => method ?? "GET, HEAD";
@@ -12,7 +12,17 @@ const allowed = ({ method }: Operation): string => method ?? "GET, HEAD";
 /** Socket address of the other end; undefined without a socket (tests that call the app directly). */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
 
-/** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests */
+/** Seconds after which the first look at the record has most likely ended. */
+const FIRST_LOOK_S = "2";
+
+/** Until the first look succeeded the view is empty whatever the record holds. @throws Problem not_ready */
+function refuseUnread({ follower }: Service, limitHeaders: Record<string, string>): void {
+  if (follower.staleMs !== null) return;
+  const headers = { "retry-after": FIRST_LOOK_S, ...limitHeaders };
+  throw new Problem("not_ready", "the record was not read yet", { headers });
+}
+
+/** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests, not_ready */
 function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
   const allow = allowed(operation);
@@ -27,6 +37,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     const { quota, windowS } = limiter.limit;
     throw new Problem("too_many_requests", `at most ${quota} requests in ${windowS} s`, { headers: limitHeaders });
   }
+  if (operation.ofRecord) refuseUnread(service, limitHeaders);
   const { pathname, searchParams } = event.url;
   return {
     service,

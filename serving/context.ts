@@ -6,14 +6,14 @@ import type { Signer } from "../infra/keys/signer.ts";
 import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
-import type { AskLimits } from "./answers/asks.ts";
-import { Asks } from "./answers/asks.ts";
+import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
+import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
@@ -27,6 +27,7 @@ export interface ServingLimits {
   /** Disputes that one client may send in an hour. */
   disputesPerHour: number;
   asks: Partial<AskLimits>;
+  streams: Partial<StreamLimits>;
   /** Addresses or CIDR blocks of proxies whose X-Forwarded-For is believed. */
   trustedProxies: readonly string[];
 }
@@ -36,6 +37,7 @@ export const SERVING_LIMITS: ServingLimits = {
   readsPerMinute: 6000,
   disputesPerHour: 20,
   asks: {},
+  streams: {},
   trustedProxies: [],
 };
 
@@ -46,7 +48,7 @@ export interface ServingDeps {
   follower: Follower;
   log: Pick<Log, "append" | "read" | "partitions">;
   answers: Signer;
-  judge: Egress["judge"];
+  judge: Egress["validate"];
   /** The keys document as it stands now. */
   jwks: () => Jwks;
   clock: Clock;
@@ -68,6 +70,7 @@ export interface ServingDeps {
 export interface Service extends ServingDeps {
   checks: Checks;
   objects: PublicObjects;
+  streams: Streams;
   history: HistoryTables;
   docs: ReadonlyMap<string, Doc>;
   checkLimiter: Limiter;
@@ -84,6 +87,7 @@ export function serviceOf(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
   const steady = () => deps.clock.monotonic();
   const proxies = parseProxies(limits.trustedProxies);
+  const streams = new Streams({ ...STREAM_LIMITS, ...limits.streams }, steady, deps.metrics);
   const asks = new Asks({
     log: deps.log,
     clock: deps.clock,
@@ -104,7 +108,8 @@ export function serviceOf(deps: ServingDeps): Service {
       clock: deps.clock,
       ...(deps.cache ? { bounds: deps.cache } : {}),
     }),
-    objects: new PublicObjects(deps.store),
+    objects: new PublicObjects(deps.store, streams),
+    streams,
     history: new HistoryTables(deps.store, deps.logger),
     docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),

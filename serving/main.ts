@@ -2,6 +2,9 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo, ListenOptions } from "node:net";
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
+import type { Metrics } from "../infra/telemetry.ts";
+import { type Cidr, socketKey } from "./http/limits.ts";
+import { guardSockets, SOCKET_LIMITS, type SocketLimits } from "./http/sockets.ts";
 
 export interface ServeOptions {
   app: H3;
@@ -10,8 +13,11 @@ export interface ServeOptions {
   host: string;
   /** Other processes may listen there too, each getting a share of the connections. */
   shared?: boolean;
-  /** Sockets at once (default 10,000); more are refused at once instead of slowing everybody. */
-  maxConnections?: number;
+  /** What sockets may hold, where it differs from {@link SOCKET_LIMITS}. */
+  limits?: Partial<SocketLimits>;
+  /** Peers whose sockets carry many clients: only their number in total is bounded. */
+  proxies?: readonly Cidr[];
+  metrics?: Pick<Metrics, "count">;
   /** How long answers under way may take once closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -23,10 +29,13 @@ export interface Serving {
   close(): Promise<void>;
 }
 
-/** Longest wait for request headers and for a whole request, and longest silence of a client that takes its answer. */
-const HEADERS_MS = 10_000;
-const REQUEST_MS = 30_000;
+/** Longest silence of a socket within a request, and between two of them, ms. */
 const SILENCE_MS = 120_000;
+const KEEP_ALIVE_MS = 5_000;
+/** How often the server looks for requests whose time is over, ms: its own default is 30 s, three times their time. */
+const LOOK_MS = 1_000;
+/** Requests of one socket, after which it is closed, so that sockets find their way to other replicas too. */
+const MAX_REQUESTS = 10_000;
 
 /** The port is taken, or may not be used. The message names it. */
 export class CannotListen extends Error {
@@ -46,15 +55,25 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
   return new Promise((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => reject(new CannotListen(host, port, error.code)));
     // Several processes may share the port where the system and Node (from 22.12) can; elsewhere the second is refused.
-    server.listen({ host, port, reusePort: shared } as ListenOptions, resolve);
+    // Else the port is this process's own, also among several that share another one.
+    server.listen({ host, port, reusePort: shared, exclusive: !shared } as ListenOptions, resolve);
   });
 }
 
-/** Listen with the app. @throws CannotListen */
-export async function serve({ app, port, host, shared, maxConnections, graceMs }: ServeOptions): Promise<Serving> {
-  const server = createServer({ headersTimeout: HEADERS_MS, requestTimeout: REQUEST_MS }, toNodeHandler(app));
-  server.maxConnections = maxConnections ?? 10_000;
+/** Listen with the app, within bounds for its sockets. @throws CannotListen */
+export async function serve(options: ServeOptions): Promise<Serving> {
+  const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
+  const limits = { ...SOCKET_LIMITS, ...options.limits };
+  const server = createServer({
+    // The server takes no time for headers that is longer than that for the whole.
+    headersTimeout: Math.min(limits.headersMs, limits.requestMs),
+    requestTimeout: limits.requestMs,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: LOOK_MS,
+  });
+  server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
+  guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
   await listen(server, host, port, shared === true);
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;

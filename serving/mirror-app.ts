@@ -1,8 +1,14 @@
 import { H3, type H3Event, HTTPResponse } from "h3";
+import { systemClock } from "../infra/clock.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
+import { clientKey, parseProxies } from "./http/limits.ts";
 import { Problem, problemResponse } from "./http/problem.ts";
+import { STREAM_LIMITS, Streams } from "./http/streams.ts";
+
+/** Whose X-Forwarded-For a mirror believes: what runs on its own machine. */
+export const MIRROR_PROXIES = parseProxies(["127.0.0.0/8", "::1"]);
 
 const FRONT = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
 
@@ -18,7 +24,8 @@ Copy and prove it: touchstone mirror <this address> DIR
  * key and signs nothing: whoever reads from it proves what it reads.
  */
 export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
-  const objects = new PublicObjects(publicStore);
+  const streams = new Streams(STREAM_LIMITS, () => systemClock.monotonic());
+  const objects = new PublicObjects(publicStore, streams);
   const failed = (event: H3Event, error: unknown): HTTPResponse => {
     const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");
     if (problem.code === "internal") logger.error({ err: error, path: event.url.pathname }, "a request failed");
@@ -32,7 +39,12 @@ export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
     }
     return answer(event).catch((error: unknown) => failed(event, error));
   };
-  const object = answering((event) => objects.answer(event.url.pathname.slice(1), event.req));
+  const object = answering(({ url, req, runtime }) => {
+    const { method, headers } = req;
+    const peer = runtime?.node?.req.socket.remoteAddress;
+    const client = clientKey(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
+    return objects.answer(url.pathname.slice(1), { method, headers, client });
+  });
   const app = new H3({
     silent: true,
     onError: (_error, event) => failed(event, new Problem("bad_request", "the address cannot be read")),

@@ -1,50 +1,36 @@
-import type { HTTPResponse } from "h3";
-import type { z } from "zod";
-import type { Service } from "./context.ts";
-import type { Limiter } from "./http/limits.ts";
-import { ARCHIVE } from "./operations/archive.ts";
-import { check } from "./operations/check.ts";
-import { DISCOVERY } from "./operations/discovery.ts";
-import { disputes } from "./operations/disputes.ts";
-import { OBJECTS } from "./operations/objects.ts";
+import { Problem } from "./http/problem.ts";
+import { reply, TEXT_TYPE } from "./http/reply.ts";
+import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
-import { PROCESS } from "./operations/process.ts";
-import { TRUST } from "./operations/trust.ts";
+import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
+import { check, disputes, TRUST } from "./operations/trust.ts";
 
-/** One request, as far as an operation sees it. */
-export interface Call {
-  service: Service;
-  request: { method: string; headers: Headers; body: ReadableStream<Uint8Array> | null };
-  /** Path as sent, percent-encoded. */
-  path: string;
-  query: URLSearchParams;
-  params: Record<string, string>;
-  client: string;
-  /** RateLimit headers of this answer. */
-  limitHeaders: Record<string, string>;
-}
+/** A replica whose view is older than this is taken out of the line until it follows again. */
+const MAX_STALE_MS = 300_000;
 
-/**
- * One row of the table that drives the routes; descriptions of the API are made of the same rows. An operation is a GET,
- * which answers HEAD too, unless it says that it is a POST.
- */
-export interface Operation {
-  id: string;
-  method?: "POST";
-  /** What a POST takes. */
-  body?: z.ZodType;
-  /** Pattern of h3: `:name` is one segment, `**` the rest. */
-  path: string;
-  summary: string;
-  query?: z.ZodType;
-  params?: z.ZodType;
-  answer?: z.ZodType;
-  type: string;
-  /** Errors are shown as a page. */
-  page?: boolean;
-  limiter: (service: Service) => Limiter | null;
-  run(call: Call): HTTPResponse | Promise<HTTPResponse>;
-}
+const livez: Operation = {
+  id: "livez",
+  path: "/livez",
+  summary: "The process runs",
+  type: TEXT_TYPE,
+  limiter: () => null,
+  run: ({ request }) => reply(request, "ok\n", { type: TEXT_TYPE, cache: "no-store" }),
+};
+
+const readyz: Operation = {
+  id: "readyz",
+  path: "/readyz",
+  summary: "The record is loaded and followed",
+  type: TEXT_TYPE,
+  limiter: () => null,
+  run({ service, request }) {
+    const stale = service.follower.staleMs;
+    if (stale === null) throw new Problem("not_ready", "the record was not read yet");
+    if (stale > MAX_STALE_MS)
+      throw new Problem("not_ready", `the record was last read ${Math.round(stale / 1000)} s ago`);
+    return reply(request, `ok, ${service.follower.view.size} leaves\n`, { type: TEXT_TYPE, cache: "no-store" });
+  },
+};
 
 /** All operations, in the order of the interface. */
 export const OPERATIONS: readonly Operation[] = [
@@ -52,8 +38,9 @@ export const OPERATIONS: readonly Operation[] = [
   ...TRUST,
   ...ARCHIVE,
   disputes,
-  ...DISCOVERY,
+  KEYS,
   ...PAGES,
   ...OBJECTS,
-  ...PROCESS,
+  livez,
+  readyz,
 ];

@@ -2,9 +2,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 
-/** infra <- pipelines <- serving, the front door on top; fixtures stand beside and know only the rails. */
+/** infra <- pipelines <- serving <- commands, the front door on top; fixtures stand beside and know only the rails. */
 const ROOT = resolve(import.meta.dirname, "..");
-const FLOORS = ["infra", "pipelines", "serving"];
+const FLOORS = ["infra", "pipelines", "serving", "commands"];
 
 const filesBelow = (folder: string): string[] =>
   readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
@@ -31,6 +31,20 @@ function trespass(from: string, to: string): string | null {
   return null;
 }
 
+/** Chains of imports that end where they began, each once; a thread that is begun by its address is an import. */
+function circlesOf(imports: ReadonlyMap<string, readonly string[]>): string[] {
+  const done = new Set<string>();
+  const circles: string[] = [];
+  const walk = (file: string, path: readonly string[]): void => {
+    if (path.includes(file)) circles.push([...path.slice(path.indexOf(file)), file].join(" -> "));
+    if (path.includes(file) || done.has(file)) return;
+    for (const next of imports.get(file) ?? []) walk(next, [...path, file]);
+    done.add(file);
+  };
+  for (const file of imports.keys()) walk(file, []);
+  return circles;
+}
+
 describe("import floors", () => {
   test.each([...FLOORS, "fixtures"])("%s keeps to its floor", (floor) => {
     const wrong = filesBelow(floor).flatMap((file) => {
@@ -41,6 +55,11 @@ describe("import floors", () => {
       });
     });
     expect(wrong).toEqual([]);
+  });
+
+  test("no file comes back to itself by its imports, types included", () => {
+    const files = [...FLOORS, "fixtures"].flatMap(filesBelow).map((file) => relative(ROOT, file));
+    expect(circlesOf(new Map(files.map((file) => [file, importsOf(join(ROOT, file))])))).toEqual([]);
   });
 
   test("only infra/config.ts reads the environment", () => {
@@ -55,6 +74,7 @@ describe("import floors", () => {
   test("the rule itself can fail", () => {
     expect(trespass("infra/log/x.ts", "pipelines/record/ids.ts")).not.toBeNull();
     expect(trespass("pipelines/x.ts", "serving/app.ts")).not.toBeNull();
+    expect(trespass("serving/app.ts", "commands/start.ts")).not.toBeNull();
     expect(trespass("fixtures/market/x.ts", "pipelines/record/ids.ts")).not.toBeNull();
     expect(trespass("fixtures/market/x.ts", "infra/rails/evm.ts")).toBeNull();
     expect(trespass("serving/app.ts", "infra/canonical.ts")).toBeNull();
@@ -63,5 +83,14 @@ describe("import floors", () => {
       "pipelines/a.ts",
       "infra/log/w.ts",
     ]);
+    const imports: [string, string[]][] = [
+      ["a", ["b", "c"]],
+      ["b", ["d"]],
+      ["c", ["d"]],
+      ["d", ["e"]],
+      ["e", ["b"]],
+    ];
+    expect(circlesOf(new Map(imports))).toEqual(["b -> d -> e -> b"]);
+    expect(circlesOf(new Map(imports.slice(0, 4)))).toEqual([]);
   });
 });

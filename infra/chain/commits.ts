@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { canonicalBytes } from "../canonical.ts";
+import { type Log, type LogRecord, OffsetGone } from "../log/log.ts";
 import type { Store } from "../store/store.ts";
 import { type Commit, parseCommit, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
-import { BadProposal } from "./errors.ts";
-import { type ChainPlace, chainFolder, commitKey } from "./keys.ts";
+import { BadProposal, NotOurLog, RecordsLost } from "./errors.ts";
+import { type ChainPartition, chainFolder, commitKey } from "./keys.ts";
 import { readHead, readHistory } from "./reading.ts";
 import { type SegmentContent, Segments } from "./segments.ts";
 import { type ChainHead, EMPTY_HEAD, follow } from "./succession.ts";
@@ -27,7 +28,7 @@ export type CommitResult = { won: boolean; head: ChainHead };
  * The commit chain of one partition: which positions of a log have become which immutable files. A file exists when its
  * numbered commit was created. Any number of processes may write; for each number exactly one wins.
  */
-export interface Chain extends ChainPlace {
+export interface Chain extends ChainPartition {
   /** The newest head. @throws DamagedChain naming the object that is missing or unsound. */
   head(): Promise<ChainHead>;
   /**
@@ -49,8 +50,8 @@ export interface Chain extends ChainPlace {
 }
 
 /** @throws BadKey when log id or topic cannot be part of a key. Reads nothing. */
-export function openChain(store: Store, place: ChainPlace): Chain {
-  return new StoreChain(store, place);
+export function openChain(store: Store, of: ChainPartition): Chain {
+  return new StoreChain(store, of);
 }
 
 class StoreChain implements Chain {
@@ -63,12 +64,12 @@ class StoreChain implements Chain {
   readonly #segments: Segments;
   #head = EMPTY_HEAD;
 
-  constructor(store: Store, place: ChainPlace) {
-    this.logId = place.logId;
-    this.topic = place.topic;
-    this.partition = place.partition;
+  constructor(store: Store, of: ChainPartition) {
+    this.logId = of.logId;
+    this.topic = of.topic;
+    this.partition = of.partition;
     this.#store = store;
-    this.#folder = chainFolder(place);
+    this.#folder = chainFolder(of);
     this.#segments = new Segments(store, this.#folder, this.#writer);
   }
 
@@ -155,5 +156,39 @@ function parseOwn(bytes: Uint8Array, key: string, n: number): void {
     parseCommit(bytes, key, n);
   } catch (error) {
     throw new BadProposal(`${error instanceof Error ? error.message : error}`);
+  }
+}
+
+/**
+ * At start: is this the log that the chain was made from, and does it still keep what comes next?
+ * Returns the head; reading goes on at `head.next`.
+ * @throws NotOurLog when the log is another one, shorter, or holds another record where ours was.
+ * @throws RecordsLost when records were dropped before they were committed; until the gap is accepted.
+ */
+export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
+  const { topic, partition } = chain;
+  const name = `${topic}/${partition}`;
+  if (log.id !== chain.logId) throw new NotOurLog(name, `its id is ${log.id}, the chain's ${chain.logId}`);
+  const head = await chain.head();
+  const { start, end } = await log.bounds(topic, partition);
+  if (end < head.next) throw new NotOurLog(name, `it ends at ${end}, ${head.next} was reached already`);
+  if (start > head.next) throw new RecordsLost(name, head.next, start);
+  const last = head.next - 1;
+  if (head.lastEventId === null || last < start) return head;
+  const record = await recordAt(log, topic, partition, last);
+  if (record && record.eventId !== head.lastEventId) {
+    throw new NotOurLog(name, `record ${last} is ${record.eventId}, it was ${head.lastEventId}`);
+  }
+  return head;
+}
+
+/** Null when it was dropped since we looked, which is no contradiction. */
+async function recordAt(log: Log, topic: string, partition: number, offset: number): Promise<LogRecord | null> {
+  try {
+    const [record] = await log.read(topic, partition, offset, { maxRecords: 1 });
+    return record?.offset === offset ? record : null;
+  } catch (error) {
+    if (error instanceof OffsetGone) return null;
+    throw error;
   }
 }

@@ -12,8 +12,8 @@ export class DamagedChain extends Error {
 
 /** The chain was made from another log than the one at hand: going on would mix two histories. */
 export class NotOurLog extends Error {
-  constructor(place: string, why: string) {
-    super(`log ${place} is not the one that was read so far: ${why}`);
+  constructor(partition: string, why: string) {
+    super(`log ${partition} is not the one that was read so far: ${why}`);
     this.name = "NotOurLog";
   }
 }
@@ -21,11 +21,11 @@ export class NotOurLog extends Error {
 /** The log no longer keeps records that were never read: [first, next). Accept the gap to go on without them. */
 export class RecordsLost extends Error {
   constructor(
-    place: string,
+    partition: string,
     readonly first: number,
     readonly next: number,
   ) {
-    super(`log ${place} lost the records ${first} to ${next - 1} before they were read; accept the gap to go on`);
+    super(`log ${partition} lost the records ${first} to ${next - 1} before they were read; accept the gap to go on`);
     this.name = "RecordsLost";
   }
 }

@@ -1,7 +1,7 @@
 import { checkKey } from "../store/store.ts";
 
 /** The partition of a log that one chain follows. */
-export interface ChainPlace {
+export interface ChainPartition {
   /** Id drawn when the log was created. */
   logId: string;
   topic: string;
@@ -10,8 +10,8 @@ export interface ChainPlace {
 
 const COMMIT = /\/commit\/(\d{20})\.json$/;
 
-/** Folder of the chain, without a trailing slash. @throws BadKey when the place cannot be written as a key. */
-export function chainFolder({ logId, topic, partition }: ChainPlace): string {
+/** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
+export function chainFolder({ logId, topic, partition }: ChainPartition): string {
   return checkKey(`lake/${logId}/${topic}/${partition}`);
 }
 

@@ -23,7 +23,7 @@ export async function readHead(store: Store, folder: string, known: ChainHead): 
 }
 
 /** One commit, or null when it is not there. @throws DamagedChain when it cannot be read as one. */
-export async function readCommit(store: Store, folder: string, n: number): Promise<Commit | null> {
+async function readCommit(store: Store, folder: string, n: number): Promise<Commit | null> {
   const key = commitKey(folder, n);
   const found = await store.get(key);
   return found && parseCommit(found.bytes, key, n);

@@ -1,5 +1,7 @@
 // node infra/deploy/lock-platforms.mjs: name every platform's optional package in package-lock.json.
 // `npm install` leaves out those that it could not look up, and `npm ci` then refuses the lock on every machine.
+// With --integrity npm is asked for the hashes of those that have none, one by one.
+import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 
 const FILE = new URL("../../package-lock.json", import.meta.url);
@@ -33,6 +35,26 @@ export function entryOf(name, version, parent) {
   };
 }
 
+/** Packages that nothing holds to their bytes: [key, name, version]. */
+export function bare(packages) {
+  return Object.entries(packages).flatMap(([path, { integrity, version }]) =>
+    path && !integrity ? [[path, path.split("node_modules/").at(-1), version]] : [],
+  );
+}
+
+/** What npm says is the hash of exactly this version; null when it has none of it. */
+function hashOf(name, version) {
+  try {
+    const said = execFileSync("npm", ["view", `${name}@${version}`, "dist.integrity"], {
+      encoding: "utf8",
+      stdio: "pipe",
+    });
+    return /^sha512-[A-Za-z0-9+/]{86}==$/.exec(said.trim())?.[0] ?? null;
+  } catch {
+    return null;
+  }
+}
+
 if (process.argv[1] && import.meta.url.endsWith(process.argv[1].split("/").at(-1))) {
   const lock = JSON.parse(readFileSync(FILE, "utf8"));
   const added = missing(lock.packages).flatMap(([name, version, parent]) => {
@@ -41,6 +63,14 @@ if (process.argv[1] && import.meta.url.endsWith(process.argv[1].split("/").at(-1
     lock.packages[`node_modules/${name}`] = entry;
     return [name];
   });
+  if (process.argv.includes("--integrity")) {
+    for (const [path, name, version] of bare(lock.packages)) {
+      const integrity = hashOf(name, version);
+      console.log(`${name}@${version}: ${integrity ?? "npm has no hash of it here"}`);
+      const { version: _, ...rest } = lock.packages[path];
+      if (integrity) lock.packages[path] = { version, integrity, ...rest };
+    }
+  }
   const { "": root, ...rest } = lock.packages;
   lock.packages = { "": root, ...Object.fromEntries(Object.entries(rest).sort(([a], [b]) => (a < b ? -1 : 1))) };
   writeFileSync(FILE, `${JSON.stringify(lock, null, 2)}\n`);

@@ -2,7 +2,7 @@ import { isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
 
-type Address = ipaddr.IPv4 | ipaddr.IPv6;
+export type Address = ipaddr.IPv4 | ipaddr.IPv6;
 type Range = [Address, number];
 
 export interface AddressRules {
@@ -40,6 +40,12 @@ export function parseAddress(text: string): Address | null {
   return new ipaddr.IPv4(address.toByteArray().slice(12));
 }
 
+/** Whose network it is: IPv4 whole, IPv6 by its first 56 bits, which one household or machine has to itself. */
+export const networkKey = (address: Address): string =>
+  address.kind() === "ipv4"
+    ? address.toString()
+    : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
+
 /** Do two texts name one address, whatever their form? */
 export function sameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
@@ -54,7 +60,7 @@ function isPublic(address: Address): boolean {
 }
 
 /** May we connect to this address? */
-export function judgeAddress(text: string, rules: AddressRules): AddressVerdict {
+export function validateAddress(text: string, rules: AddressRules): AddressVerdict {
   const address = parseAddress(text);
   if (address === null) return { ok: false, reason: "address", says: `${text} is not an address` };
   if (address.range() === "loopback" && rules.allowLoopback) return { ok: true };

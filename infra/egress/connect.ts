@@ -1,6 +1,6 @@
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { type AddressRules, judgeAddress, parseAddress, sameAddress } from "./address.ts";
+import { type AddressRules, parseAddress, sameAddress, validateAddress } from "./address.ts";
 import type { RefusalReason } from "./egress.ts";
 import type { Limits } from "./limits.ts";
 import type { Resolve } from "./resolve.ts";
@@ -23,8 +23,10 @@ export interface ConnectOptions {
   signal: AbortSignal;
   /** Trusted roots instead of the built-in ones. */
   ca?: string | undefined;
+  /** The address of this machine to connect to that one from; undefined: the system's choice. */
+  sourceTo?: (address: string) => string | undefined;
   /** Opens a TCP connection to an address. A seam: what a lying network stack would return must be refused. */
-  dial?: (address: string, port: number) => Socket;
+  dial?: (address: string, port: number, source?: string) => Socket;
 }
 
 /** Codes of a machine out of files, ports, memory or routes, and of a name server that is not there. */
@@ -78,15 +80,21 @@ async function checkedAddresses(target: Target, options: ConnectOptions): Promis
     return faultOf(code === "ECONNREFUSED" ? "ECONNREFUSED_DNS" : code, `${target.host} does not resolve: ${code}`);
   }
   for (const address of found) {
-    const verdict = judgeAddress(address, options.rules);
+    const verdict = validateAddress(address, options.rules);
     if (!verdict.ok) return { fault: "refused", reason: verdict.reason, says: `${target.host}: ${verdict.says}` };
   }
   if (found.length === 0) return { fault: "transport", says: `${target.host} has no address` };
   return [...found].sort((a, b) => isIP(a) - isIP(b));
 }
 
-const dialTcp = (address: string, port: number): Socket =>
-  connect({ host: address, port, autoSelectFamily: false, noDelay: true });
+const dialTcp = (address: string, port: number, source?: string): Socket =>
+  connect({
+    host: address,
+    port,
+    autoSelectFamily: false,
+    noDelay: true,
+    ...(source === undefined ? {} : { localAddress: source }),
+  });
 
 /** One connection to one checked address; the socket's own word for its peer is checked before a byte is written. */
 async function open(
@@ -95,7 +103,7 @@ async function open(
   ms: number,
   options: ConnectOptions,
 ): Promise<Socket | ConnectFault> {
-  const socket = (options.dial ?? dialTcp)(address, target.port);
+  const socket = (options.dial ?? dialTcp)(address, target.port, options.sourceTo?.(address));
   try {
     await within(ready(socket, "connect"), ms, options.signal);
   } catch (error) {
@@ -104,7 +112,7 @@ async function open(
     return faultOf(code, `no connection to ${address} port ${target.port}: ${code}`);
   }
   const peer = socket.remoteAddress;
-  if (!sameAddress(peer, address) || !judgeAddress(peer ?? "", options.rules).ok) {
+  if (!sameAddress(peer, address) || !validateAddress(peer ?? "", options.rules).ok) {
     socket.destroy();
     return { fault: "refused", reason: "address", says: `asked for ${address} and reached ${peer ?? "nobody"}` };
   }

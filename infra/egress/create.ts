@@ -1,12 +1,13 @@
 import { ownRanges } from "./address.ts";
 import type { Egress, EgressRequest, EgressResult } from "./egress.ts";
 import { follow, type Means } from "./follow.ts";
-import { Gate } from "./gate.ts";
-import { prepareHeaders } from "./headers.ts";
+import { Gate, type Pool } from "./gate.ts";
+import { type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
 import { type LimitChanges, limitsFor } from "./limits.ts";
 import { type Resolve, systemResolve } from "./resolve.ts";
 import { unsent } from "./result.ts";
-import { judgeUrl } from "./url.ts";
+import { pickSource, type Sources } from "./sources.ts";
+import { validateUrl } from "./url.ts";
 
 export interface EgressOptions {
   /** Development switch: loopback addresses, any port and plain names such as localhost. Off in production. */
@@ -17,10 +18,15 @@ export interface EgressOptions {
   ownAddresses?: readonly string[];
   /** All addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
-  /** Fetches at once (default 64) and fetches waiting for a place (default 1024). */
+  /** Fetches at once (default 64), and fetches of one pool that wait for a place (default 1024). */
   maxConcurrent?: number;
   maxWaiting?: number;
+  /** Pools that may have only some of the places, or have some of their own. */
+  pools?: Readonly<Record<string, Pool>>;
+  /** What requests call themselves that say whose they are. */
   userAgent: string;
+  /** Addresses that connections leave from; default: the system's choice. */
+  sources?: Sources;
   /** PEM of the roots to trust instead of the built-in ones. */
   ca?: string;
   /** Changes to the table of limits. */
@@ -34,22 +40,24 @@ class GuardedEgress implements Egress {
   readonly #gate: Gate;
   /** Fetches under way: how to call each off, and when it is over. */
   readonly #underway = new Map<AbortController, Promise<EgressResult>>();
+  readonly #declared: Dress;
   #closed = false;
 
   constructor(private readonly options: EgressOptions) {
     const { allowLoopback, extraPorts = [], ownAddresses = [], userAgent } = options;
-    const agent = prepareHeaders({ "user-agent": userAgent }, "");
+    this.#declared = declaredDress(userAgent);
+    const agent = prepareHeaders({ "user-agent": userAgent }, this.#declared);
     if (!agent.ok) throw new TypeError(`user agent: ${agent.says}`);
     this.#means = {
       rules: { allowLoopback, extraPorts, own: ownRanges(ownAddresses) },
       resolve: options.resolve ?? systemResolve(),
       ca: options.ca,
     };
-    this.#gate = new Gate(options.maxConcurrent ?? 64, options.maxWaiting ?? 1_024);
+    this.#gate = new Gate(options.maxConcurrent ?? 64, options.maxWaiting ?? 1_024, options.pools);
   }
 
-  judge(url: string): ReturnType<Egress["judge"]> {
-    const verdict = judgeUrl(url, this.#means.rules);
+  validate(url: string): ReturnType<Egress["validate"]> {
+    const verdict = validateUrl(url, this.#means.rules);
     return verdict.ok ? { ok: true } : verdict;
   }
 
@@ -76,17 +84,23 @@ class GuardedEgress implements Egress {
   }
 
   async #inTurn(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
-    const verdict = judgeUrl(request.url, this.#means.rules);
+    const verdict = validateUrl(request.url, this.#means.rules);
     if (!verdict.ok) return unsent(verdict);
     if (!METHODS.has(request.method)) return unsent({ says: `method ${request.method} is not used here` });
-    const prepared = prepareHeaders(request.headers ?? {}, this.options.userAgent);
+    const { stock } = request;
+    const { target } = verdict;
+    const dress = stock === undefined ? this.#declared : stockDress(target.tls);
+    const prepared = prepareHeaders(request.headers ?? {}, dress);
     if (!prepared.ok) return unsent(prepared);
-    const leave = await this.#gate.enter(signal);
+    const leave = await this.#gate.enter(signal, request.pool ?? request.profile);
     if (!leave) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
     try {
-      const first = { target: verdict.target, headers: prepared.headers };
+      const first = { target, headers: prepared.headers };
       const limits = limitsFor(request, this.options.limits ?? {});
-      return await follow(request, first, { limits, signal }, this.#means);
+      const { declared = [], stock: others = [] } = this.options.sources ?? {};
+      const sources = stock === undefined ? declared : others;
+      const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
+      return await follow(request, first, { limits, signal }, { ...this.#means, sourceTo });
     } finally {
       leave();
     }
@@ -103,6 +117,7 @@ class GuardedEgress implements Egress {
  * nothing about the stranger. `sent` is false only when not a byte of any request was handed to a socket. A body in
  * gzip, deflate or br comes decoded; the headers stay as they were sent. On redirects past the profile's number, and
  * on those of other methods than GET and HEAD, the redirect itself is the answer.
- * @throws TypeError here, for an own address that is none or an unsafe user agent; `fetch` does not throw.
+ * @throws TypeError here, for an own address that is none or an unsafe user agent, RangeError for pools that leave no
+ * place; `fetch` does not throw.
  */
 export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);

@@ -5,9 +5,16 @@
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
   /** Would this url be fetched at all (scheme, port, host form)? No name is resolved. Reason in words when not. */
-  judge(url: string): { ok: true } | { ok: false; reason: RefusalReason; says: string };
+  validate(url: string): { ok: true } | { ok: false; reason: RefusalReason; says: string };
   close(): Promise<void>;
 }
+
+/** The same way out, with this said of every fetch. */
+export const saying = (egress: Egress, all: Pick<EgressRequest, "pool" | "stock">): Egress => ({
+  fetch: (request) => egress.fetch({ ...request, ...all }),
+  validate: (url) => egress.validate(url),
+  close: () => egress.close(),
+});
 
 export interface EgressRequest {
   url: string;
@@ -18,6 +25,13 @@ export interface EgressRequest {
   /** Paid leg: deadline to the last byte in ms (already clamped by the caller to 30..120 s). Others: the profile's. */
   deadlineMs?: number;
   signal?: AbortSignal;
+  /** Whose places it takes (gate.ts); default: the profile's name. */
+  pool?: string;
+  /**
+   * Absent: the request says whose it is. A key: it looks like one of Node's own fetch, and leaves from the source
+   * address that the key picks of those for such requests; the same key always picks the same.
+   */
+  stock?: string;
 }
 
 /** handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3 hops. notice: 64 KiB, 15 s, no redirect. control: as handshake. */

@@ -10,6 +10,7 @@ export interface Question {
   host: string;
   /** Path and query. */
   path: string;
+  /** Complete but for Host and the length, in the order in which they are sent. */
   headers: Map<string, string>;
   body?: Uint8Array | undefined;
 }
@@ -24,6 +25,9 @@ export interface Ending {
   /** From the status line on: what came, and how much of the body, at most the cap. */
   answer?: { headersAt: number; status: number; headers: Record<string, string>; body: Uint8Array };
 }
+
+/** Methods whose request says its length also when it has no body (RFC 9110 section 8.6). */
+const EXPECT_BODY = new Set(["POST", "PUT", "PATCH"]);
 
 /** Interim (1xx) answers before the real one: each may be as large as the headers' cap. */
 const MAX_INTERIM = 16;
@@ -66,13 +70,13 @@ export class Exchange {
       this.#off();
       return;
     }
-    const length = body ? { "content-length": String(body.length) } : {};
+    const length = body || EXPECT_BODY.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
     const request = httpRequest({
       createConnection: () => socket,
       method,
       path,
       setHost: false,
-      headers: { host, ...Object.fromEntries(headers), "accept-encoding": "identity", ...length },
+      headers: { host, ...Object.fromEntries(headers), ...length },
       maxHeaderSize: this.limits.headerBytes,
     });
     this.#request = request;
@@ -114,9 +118,9 @@ export class Exchange {
       this.#tooManyHeaders();
       return;
     }
-    const reading = new Reading(message, this.socket, this.limits, (end, says) => this.#end(end, says));
+    const { method } = this.question;
+    const reading = new Reading(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
     this.#answer = { message, at: performance.now(), reading };
-    reading.start(this.question.method);
   }
 
   #fail(error: Error): void {

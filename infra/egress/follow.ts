@@ -3,10 +3,10 @@ import type { EgressRequest, EgressResult } from "./egress.ts";
 import { type Ending, Exchange } from "./exchange.ts";
 import { afterRedirect } from "./headers.ts";
 import { type Course, ended, late, sinceStart, unconnected } from "./result.ts";
-import { judgeUrl, type Target, type UrlRules } from "./url.ts";
+import { type Target, type UrlRules, validateUrl } from "./url.ts";
 
 /** What every hop needs and no hop changes. */
-export type Means = Pick<ConnectOptions, "resolve" | "ca"> & { rules: UrlRules };
+export type Means = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
@@ -25,7 +25,7 @@ function hostOf({ url, host, literal }: Target): string {
 }
 
 /**
- * The exchange and, where the profile has them, its redirects. Each hop is judged, resolved and checked anew and sees
+ * The exchange and, where the profile has them, its redirects. Each hop is validated, resolved and checked anew and sees
  * nothing of the headers and the body that were meant for the first.
  */
 export async function follow(
@@ -52,7 +52,7 @@ export async function follow(
     course.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
     if (location === null) return ended(ending, course, { remoteAddress, url: target.url.href });
-    const verdict = judgeUrl(location, means.rules);
+    const verdict = validateUrl(location, means.rules);
     if (!verdict.ok) return unconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
     target = verdict.target;
     headers = afterRedirect(headers);

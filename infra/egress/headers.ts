@@ -16,28 +16,62 @@ const OURS = new Set([
 ]);
 
 /** What a redirect's next host may see. Payment, authorization and cookies were meant for the first one only. */
-const AFTER_REDIRECT = new Set(["accept", "accept-language", "user-agent"]);
+const AFTER_REDIRECT = new Set(
+  "accept accept-encoding accept-language connection sec-fetch-mode user-agent".split(" "),
+);
 
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 /** Tab, printable ASCII and obs-text: CR, LF and NUL would start a header, a request or nothing (RFC 9110 5.5). */
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
+type Lines = readonly (readonly [name: string, value: string])[];
+
+/** Lines that stand before and after a caller's own, in this order; where the caller has a name too, its line counts. */
+export interface Dress {
+  before: Lines;
+  after: Lines;
+}
+
+/** A request that says who sends it, and takes a body as it is. */
+export const declaredDress = (userAgent: string): Dress => ({
+  before: [["user-agent", userAgent]],
+  after: [["accept-encoding", "identity"]],
+});
+
+/**
+ * What Node's own fetch sends, name for name and in its order (the same in Node 20, 22 and 24): the ground that the
+ * stock clients of the payment protocols stand on. Bodies then come coded, which reading.ts bounds.
+ */
+export const stockDress = (tls: boolean): Dress => ({
+  before: [["connection", "keep-alive"]],
+  after: [
+    ["accept", "*/*"],
+    ["accept-language", "*"],
+    ["sec-fetch-mode", "cors"],
+    ["user-agent", "node"],
+    ["accept-encoding", tls ? "br, gzip, deflate" : "gzip, deflate"],
+  ],
+});
+
+/** Names as they are sent. */
 export type Prepared = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
 
-/** A caller's headers, in lower case and without those that are ours to set; refused when a name or value is unsafe. */
-export function prepareHeaders(given: Record<string, string>, userAgent: string): Prepared {
-  const headers = new Map([["user-agent", userAgent]]);
+/** A caller's headers in a dress, without those that are ours to set; refused when a name or value is unsafe. */
+export function prepareHeaders(given: Record<string, string>, dress: Dress): Prepared {
+  const lines = new Map<string, readonly [string, string]>();
+  for (const line of dress.before) lines.set(line[0], line);
   for (const [name, value] of Object.entries(given)) {
     if (!TOKEN.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
     if (!VALUE.test(value)) return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
     const key = name.toLowerCase();
-    if (!OURS.has(key)) headers.set(key, value);
+    if (!OURS.has(key)) lines.set(key, [name, value]);
   }
-  return { ok: true, headers };
+  for (const line of dress.after) if (!lines.has(line[0])) lines.set(line[0], line);
+  return { ok: true, headers: new Map(lines.values()) };
 }
 
 export const afterRedirect = (headers: Map<string, string>): Map<string, string> =>
-  new Map([...headers].filter(([name]) => AFTER_REDIRECT.has(name)));
+  new Map([...headers].filter(([name]) => AFTER_REDIRECT.has(name.toLowerCase())));
 
 /** Node's flat list of names and values as the contract has it: lower case, repeated ones joined, no set-cookie. */
 export function answerHeaders(raw: readonly string[]): Record<string, string> {

@@ -1,7 +1,58 @@
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { CappedBytes, decoderOf } from "./body.ts";
+import type { Transform } from "node:stream";
+import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
 import type { Limits } from "./limits.ts";
+
+/** Bytes up to a cap, in one growing buffer: a million one-byte chunks cost a megabyte and not a million objects. */
+class CappedBytes {
+  #buffer = Buffer.alloc(0);
+  #size = 0;
+
+  constructor(readonly cap: number) {}
+
+  /** Keep what fits. False when it did not all fit: the body is past its cap. */
+  push(chunk: Uint8Array): boolean {
+    const kept = Math.min(chunk.length, this.cap - this.#size);
+    if (this.#size + kept > this.#buffer.length) {
+      const grown = Buffer.alloc(Math.min(this.cap, Math.max(4_096, 2 * (this.#size + kept))));
+      this.#buffer.copy(grown, 0, 0, this.#size);
+      this.#buffer = grown;
+    }
+    this.#buffer.set(chunk.subarray(0, kept), this.#size);
+    this.#size += kept;
+    return kept === chunk.length;
+  }
+
+  bytes(): Uint8Array {
+    return new Uint8Array(this.#buffer.subarray(0, this.#size));
+  }
+}
+
+/** Makes a decoder, once the first byte of the body is there. */
+type MakeDecoder = (first: number) => Transform;
+
+/** Low half of a zlib stream's first byte (RFC 1950 section 2.2): the method is deflate. */
+const ZLIB_METHOD = 8;
+
+const DECODERS: Record<string, MakeDecoder> = {
+  gzip: () => createGunzip(),
+  "x-gzip": () => createGunzip(),
+  // "deflate" is zlib's format (RFC 9110 section 8.4.1.2), and there are servers that send the bare one.
+  deflate: (first) => ((first & 0x0f) === ZLIB_METHOD ? createInflate() : createInflateRaw()),
+  br: () => createBrotliDecompress(),
+};
+
+/**
+ * The decoder of the one coding that an answer claims, whether or not we asked for it; null for none. Several codings
+ * at once and unknown ones are not undone: the bytes stay as sent and the `content-encoding` header says what they are.
+ */
+function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null {
+  const bodyless = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
+  if (bodyless || answer.headers["content-length"] === "0") return null;
+  const coding = (answer.headers["content-encoding"] ?? "").trim().toLowerCase();
+  return Object.hasOwn(DECODERS, coding) ? DECODERS[coding]! : null;
+}
 
 /** How the body of an answer may end. */
 export type ReadingEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
@@ -14,40 +65,34 @@ const ALLOWANCE_BYTES = 65_536;
 export class Reading {
   readonly #body: CappedBytes;
   readonly #rate: NodeJS.Timeout;
+  readonly #make: MakeDecoder | null;
+  #decoder: Transform | null = null;
   /** Body bytes before decoding. */
   #wireBytes = 0;
+  #wireEnded = false;
+  #decoded = false;
+  #stopped = false;
 
+  /** Begins at once. After `end` was called nothing more is kept, and the caller calls `stop`. */
   constructor(
     private readonly answer: IncomingMessage,
     private readonly socket: Socket,
     private readonly limits: Limits,
+    method: string,
     private readonly end: ReadingEnd,
   ) {
     const pdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
-    const cap = pdf ? limits.pdfBytes : limits.bodyBytes;
-    this.#body = new CappedBytes(cap);
+    this.#body = new CappedBytes(pdf ? limits.pdfBytes : limits.bodyBytes);
+    this.#make = decoderOf(answer, method);
     this.#rate = this.#watchRate();
-    answer.on("data", (chunk: Buffer) => this.#countWire(chunk.length, cap));
+    answer.on("data", (chunk: Buffer) => this.#take(chunk));
+    answer.on("end", () => {
+      this.#wireEnded = true;
+      if (this.#decoder) this.#decoder.end();
+      else this.#decoded = true;
+      this.#finish();
+    });
     answer.on("error", (error) => this.broke(error));
-  }
-
-  /** Begin. After `end` was called nothing more is kept, and the caller calls `stop`. */
-  start(method: string): void {
-    const { answer } = this;
-    const decoder = decoderOf(answer, method);
-    decoder?.on("error", (error) => {
-      // Decoders do not take nothing for an empty body; we do.
-      if (answer.complete && this.#wireBytes === 0) this.end("answered", "");
-      else this.broke(error);
-    });
-    const source = decoder ? answer.pipe(decoder) : answer;
-    source.on("data", (chunk: Buffer) => {
-      if (!this.#body.push(chunk)) this.end("too_large", `body past ${this.#body.cap} bytes`);
-    });
-    source.on("end", () => {
-      if (answer.complete) this.end("answered", "");
-      else this.end("cut", "the body ended early");
-    });
   }
 
   /** Is the message whole? What the peer writes or breaks afterwards is no part of it. */
@@ -61,8 +106,11 @@ export class Reading {
     this.end("cut", `the body broke off: ${(error as NodeJS.ErrnoException).code ?? error.message}`);
   }
 
+  /** Whatever the end was, nothing is decoded after it: a decoder left alone works off all that it was given. */
   stop(): void {
+    this.#stopped = true;
     clearInterval(this.#rate);
+    this.#decoder?.destroy();
   }
 
   /** What came so far, decoded, at most the cap. */
@@ -70,17 +118,63 @@ export class Reading {
     return this.#body.bytes();
   }
 
-  #countWire(bytes: number, cap: number): void {
+  #take(chunk: Buffer): void {
+    if (this.#stopped || !this.#countWire(chunk.length)) return;
+    if (!this.#make) this.#keep(chunk);
+    // What follows the end of a coded body is no part of it, as stock clients have it.
+    else if (!this.#decoded) this.#decode(this.#make, chunk);
+  }
+
+  #decode(make: MakeDecoder, chunk: Buffer): void {
+    this.#decoder ??= this.#begin(make, chunk[0]!);
+    if (this.#decoder.write(chunk)) return;
+    this.answer.pause();
+    this.#decoder.once("drain", () => this.answer.resume());
+  }
+
+  #begin(make: MakeDecoder, first: number): Transform {
+    const decoder = make(first);
+    decoder.on("error", (error) => this.broke(error));
+    // One chunk (16 KiB) is decoded at a time, and the next only after this one was counted.
+    decoder.on("data", (chunk: Buffer) => this.#keep(chunk));
+    decoder.on("end", () => {
+      this.#decoded = true;
+      this.#finish();
+    });
+    return decoder;
+  }
+
+  #keep(chunk: Buffer): void {
+    if (!this.#body.push(chunk)) this.end("too_large", `body past ${this.#body.cap} bytes`);
+  }
+
+  #finish(): void {
+    if (!this.#wireEnded || !this.#decoded) return;
+    if (this.answer.complete) this.end("answered", "");
+    else this.end("cut", "the body ended early");
+  }
+
+  /**
+   * False when it is too much. A coded body is never honestly longer than what it decodes to, and one of empty blocks
+   * decodes to nothing for ever: what it may cost us is bounded by what it sends.
+   */
+  #countWire(bytes: number): boolean {
     this.#wireBytes += bytes;
-    const most = MAX_FRAMING * cap + ALLOWANCE_BYTES;
-    if (this.socket.bytesRead > most) this.end("too_large", `more than ${most} bytes for a body of at most ${cap}`);
+    const { cap } = this.#body;
+    const framed = MAX_FRAMING * cap + ALLOWANCE_BYTES;
+    const coded = cap + ALLOWANCE_BYTES;
+    const over = this.socket.bytesRead > framed ? framed : this.#make && this.#wireBytes > coded ? coded : undefined;
+    if (over === undefined) return true;
+    this.end("too_large", `more than ${over} bytes for a body of at most ${cap}`);
+    return false;
   }
 
   #watchRate(): NodeJS.Timeout {
     const { windowMs, windowBytes } = this.limits;
     let before = 0;
     return setInterval(() => {
-      if (this.#wireBytes - before < windowBytes) {
+      // Once all of it is here, what it waits for is our own decoder.
+      if (!this.#wireEnded && this.#wireBytes - before < windowBytes) {
         this.end("timeout", `less than ${windowBytes} bytes of body within ${windowMs} ms`);
       }
       before = this.#wireBytes;

@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { type AddressRules, judgeAddress } from "./address.ts";
+import { type AddressRules, validateAddress } from "./address.ts";
 import type { RefusalReason } from "./egress.ts";
 
 export interface UrlRules extends AddressRules {
@@ -30,7 +30,7 @@ const no = (reason: RefusalReason, says: string): UrlVerdict => ({ ok: false, re
 
 const isUnder = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
-function judgeName(host: string, allowLoopback: boolean): UrlVerdict | null {
+function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
   const labels = host.split(".");
   if (host.length > 253 || !labels.every((label) => LABEL.test(label))) return no("host", `${host} is not a host name`);
   const local = LOCAL_NAMES.find((name) => isUnder(host, name));
@@ -42,10 +42,10 @@ function judgeName(host: string, allowLoopback: boolean): UrlVerdict | null {
 }
 
 /**
- * Judge a url by its text alone. WHATWG parsing comes first: it turns decimal, octal, hex, short and full-width hosts
- * into the address they mean, so that there is one form left to judge.
+ * Validate a url by its text alone. WHATWG parsing comes first: it turns decimal, octal, hex, short and full-width hosts
+ * into the address they mean, so that there is one form left to look at.
  */
-export function judgeUrl(text: string, rules: UrlRules): UrlVerdict {
+export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
   if (text.length > MAX_URL_CHARS) return no("bad_url", `longer than ${MAX_URL_CHARS} characters`);
   // The parser drops tabs and line ends in silence; what was asked would not be what is fetched.
   if (/\p{Cc}/u.test(text)) return no("bad_url", "control characters in the url");
@@ -59,10 +59,10 @@ export function judgeUrl(text: string, rules: UrlRules): UrlVerdict {
   const host = url.hostname.replace(/\.$/, "").replace(/^\[(.*)\]$/, "$1");
   const literal = isIP(host) !== 0;
   if (literal) {
-    const verdict = judgeAddress(host, rules);
+    const verdict = validateAddress(host, rules);
     if (!verdict.ok) return verdict;
   } else {
-    const refusal = judgeName(host, rules.allowLoopback);
+    const refusal = validateName(host, rules.allowLoopback);
     if (refusal) return refusal;
   }
   const allowed = port === 80 || port === 443 || rules.extraPorts.includes(port) || (rules.allowLoopback && port > 0);

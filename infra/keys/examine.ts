@@ -56,7 +56,7 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
   return { ok: true, key, publicKey };
 }
 
-/** Judge form, key and time of a signed object and rebuild the bytes that were signed: every field but `signature`. */
+/** Check form, key and time of a signed object and rebuild the bytes that were signed: every field but `signature`. */
 export function examine(jwks: Jwks, object: unknown, { purpose, at }: Expectation): Examined {
   if (!isObject(object)) return no("malformed");
   const { signature: text, ...signed } = object;

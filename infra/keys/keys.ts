@@ -1,7 +1,8 @@
-import { createPrivateKey, generateKeyPairSync } from "node:crypto";
+import { createPrivateKey, generateKeyPairSync, randomBytes } from "node:crypto";
 import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { createPrivate, KeyFileError, privateFolder, readPrivate, refuseSharedFolder } from "./files.ts";
-import { PURPOSES, type Purpose } from "./jwk.ts";
+import { fromBase64url, PURPOSES, type Purpose } from "./jwk.ts";
 import { createRing, type KeyRecord, type Keyring, keyPath, readRing, replaceRing, ringPath } from "./keyring.ts";
 import { type Signer, signerOf } from "./signer.ts";
 
@@ -118,4 +119,51 @@ export function loadKeys(dir: string): Keys {
       return [{ signer: loadSigner(dir, key), until: new Date(key.retired_at) }];
     }),
   };
+}
+
+/**
+ * The keys in use as a role has them that signs nothing: enough to know whom to believe. Whatever signs with one of them
+ * all the same gets a KeyFileError that says which key is not here.
+ */
+export function publicHalves(ring: Keyring): Keys {
+  const half = (purpose: Purpose): Signer => {
+    const { kid, x } = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
+    const refuse = (): never => {
+      throw new KeyFileError(`the private ${purpose} key is not on this machine: its role signs nothing`);
+    };
+    return { kid, purpose, publicKey: fromBase64url(x)!, sign: refuse, signSoon: async () => refuse() };
+  };
+  const [cards, answers, log, witness] = [half("cards"), half("answers"), half("log"), half("witness")];
+  return { cards, answers, log, witness, ring, retired: [] };
+}
+
+/** Length of every secret: the block that HMAC-SHA256 calls full strength. */
+const SECRET_BYTES = 32;
+
+function pathOf(dir: string, name: string): string {
+  if (!/^[a-z][a-z0-9-]{0,62}$/.test(name)) throw new KeyFileError(`'${name}' is no name for a secret`);
+  return join(dir, `${name}.secret`);
+}
+
+/**
+ * Make the secret `name` (for HMAC: salts, opaque payer names): 32 random bytes in `<dir>/<name>.secret`, mode 0600.
+ * @throws KeyFileError when it exists: every salt and opaque name ever published hangs on its bytes.
+ */
+export function createSecret(dir: string, name: string): void {
+  privateFolder(dir);
+  createPrivate(pathOf(dir, name), randomBytes(SECRET_BYTES));
+}
+
+/**
+ * Read the secret `name`. It is never made here: a lost volume must be noticed, not papered over with new bytes.
+ * @throws KeyFileError when it is missing, open to others or not 32 bytes.
+ */
+export function loadSecret(dir: string, name: string): Buffer {
+  refuseSharedFolder(dir);
+  const path = pathOf(dir, name);
+  const secret = readPrivate(path);
+  if (secret.length !== SECRET_BYTES) {
+    throw new KeyFileError(`${path} holds ${secret.length} bytes instead of ${SECRET_BYTES}`);
+  }
+  return secret;
 }

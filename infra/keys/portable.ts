@@ -14,7 +14,7 @@ export async function thumbprint(x: string): Promise<string> {
   return toBase64url(new Uint8Array(hash));
 }
 
-/** The check under a key already judged usable. Multiplied by the cofactor, so R must be free of torsion as well. */
+/** The check under a key that is known to be usable. Multiplied by the cofactor, so R must be free of torsion as well. */
 async function holds(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   return (
     (await verifyAsync(signature, bytes, publicKey, { zip215: false })) && isTorsionFree(signature.subarray(0, 32))

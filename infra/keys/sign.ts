@@ -1,4 +1,4 @@
-import { canonicalHalves, joinHalves } from "../canonical-print.ts";
+import { canonicalHalves, joinHalves } from "../canonical-text.ts";
 import type { Signer } from "./signer.ts";
 
 /** The three members that signing adds. */

@@ -1,8 +1,7 @@
-import { availableParallelism } from "node:os";
-import { Worker } from "node:worker_threads";
-import { verifyBytes } from "./verify.ts";
+import { ThreadPool } from "../thread-pool.ts";
+import { isFit, verifyBytes } from "./verify.ts";
 
-/** One signature to verify: Ed25519 over `bytes` under a key that was judged before (point.ts). */
+/** One signature to verify: Ed25519 over `bytes` under 32 bytes of a stranger's, which may be no key at all. */
 export interface SignedBytes {
   publicKey: Uint8Array;
   bytes: Uint8Array;
@@ -12,29 +11,33 @@ export interface SignedBytes {
 /** Fewer are verified where they are: a thread costs some 40 ms to start. */
 const FEW = 64;
 
-interface Waiting {
-  resolve: (good: Uint8Array) => void;
-  reject: (error: Error) => void;
-}
-
 /**
  * Verifies batches of signatures on all cores; begins no thread before the first large batch. Order of answers is that
  * of the jobs. Memory is what callers hand in: await a batch before handing in more than a few.
  */
 export class VerifyPool {
-  readonly #threads: { worker: Worker; waiting: Map<number, Waiting> }[] = [];
-  #next = 0;
-  #closed = false;
+  readonly #threads: ThreadPool;
 
   /** @param width threads at most (default: one a core) */
-  constructor(readonly width: number = availableParallelism()) {}
+  constructor(width?: number) {
+    this.#threads = new ThreadPool(new URL("./verify-worker.mjs", import.meta.url), "verifies signatures", width);
+  }
 
-  /** 1 for each signature that holds. @throws when a thread dies: nothing is known of its batch then */
+  get width(): number {
+    return this.#threads.width;
+  }
+
+  /** 1 for each signature that `verifyBytes` takes. @throws when a thread dies: nothing is known of its batch then */
   async verify(jobs: readonly SignedBytes[]): Promise<Uint8Array> {
-    if (jobs.length < FEW && this.#threads.length === 0) {
+    if (jobs.length < FEW && !this.#threads.hasBegun) {
       return Uint8Array.from(jobs, ({ publicKey, bytes, signature }) => +verifyBytes(publicKey, bytes, signature));
     }
-    const isSound = ({ publicKey, signature }: SignedBytes) => publicKey.length === 32 && signature.length === 64;
+    // Keys are validated here: a thread believes what it is handed. A batch is under a few, so each is looked up once.
+    const fit = new Map<Uint8Array, boolean>();
+    const isSound = ({ publicKey, signature }: SignedBytes) => {
+      if (!fit.has(publicKey)) fit.set(publicKey, isFit(publicKey));
+      return signature.length === 64 && fit.get(publicKey)!;
+    };
     if (jobs.every(isSound)) return this.#send(jobs);
     const good = new Uint8Array(jobs.length);
     const sound = jobs.flatMap((job, i) => (isSound(job) ? [i] : []));
@@ -43,51 +46,14 @@ export class VerifyPool {
     return good;
   }
 
-  async close(): Promise<void> {
-    this.#closed = true;
-    await Promise.all(this.#threads.splice(0).map(({ worker }) => worker.terminate()));
+  close(): Promise<void> {
+    return this.#threads.close();
   }
 
-  #send(jobs: readonly SignedBytes[]): Promise<Uint8Array> {
-    const { worker, waiting } = this.#thread();
-    const id = this.#next++;
+  async #send(jobs: readonly SignedBytes[]): Promise<Uint8Array> {
     const batch = packed(jobs);
-    return new Promise<Uint8Array>((resolve, reject) => {
-      waiting.set(id, { resolve, reject });
-      worker.ref();
-      worker.postMessage({ id, ...batch }, [batch.bytes.buffer as ArrayBuffer]);
-    });
-  }
-
-  /** The thread with the fewest batches; a new one while there are cores without. */
-  #thread() {
-    if (this.#closed) throw new Error("the pool is closed");
-    const idle = this.#threads.find(({ waiting }) => waiting.size === 0);
-    if (idle) return idle;
-    if (this.#threads.length < this.width) return this.#begin();
-    return this.#threads.reduce((least, one) => (one.waiting.size < least.waiting.size ? one : least));
-  }
-
-  #begin() {
-    // The flags of a test runner or loader are not for this thread: it needs none.
-    const worker = new Worker(new URL("./verify-worker.mjs", import.meta.url), { execArgv: [] });
-    const thread = { worker, waiting: new Map<number, Waiting>() };
-    const died = (error: Error) => {
-      for (const { reject } of thread.waiting.values()) reject(error);
-      thread.waiting.clear();
-      const at = this.#threads.indexOf(thread);
-      if (at >= 0) this.#threads.splice(at, 1);
-    };
-    worker.on("message", ({ id, good }: { id: number; good: Uint8Array }) => {
-      thread.waiting.get(id)?.resolve(good);
-      thread.waiting.delete(id);
-      // A thread keeps a process alive only while it has work.
-      if (thread.waiting.size === 0) worker.unref();
-    });
-    worker.on("error", died);
-    worker.on("exit", () => died(new Error("a thread of the signature checks ended")));
-    this.#threads.push(thread);
-    return thread;
+    const { good } = await this.#threads.ask<{ good: Uint8Array }>(batch, [batch.bytes.buffer as ArrayBuffer]);
+    return good;
   }
 }
 

@@ -1,13 +1,13 @@
 /**
  * A thread of verify-pool.ts. Plain JavaScript, so that it starts without a loader. One message is one batch: `bytes`
  * holds, job after job, 64 bytes of signature and the message; `ends` where each job ends; `keyOf` which of `keys` (raw
- * 32 bytes) it is under. Answers one byte a job: 1 when the signature holds.
+ * 32 bytes, validated by the pool) it is under. Answers one byte a job: 1 when the signature holds.
  */
 import { verify } from "node:crypto";
 import { parentPort } from "node:worker_threads";
 import { keyFrom } from "./raw-key.mjs";
 
-parentPort.on("message", ({ id, bytes, ends, keyOf, keys: raw }) => {
+parentPort.on("message", ({ ask, bytes, ends, keyOf, keys: raw }) => {
   const used = raw.map(keyFrom);
   const good = new Uint8Array(ends.length);
   let from = 0;
@@ -16,5 +16,5 @@ parentPort.on("message", ({ id, bytes, ends, keyOf, keys: raw }) => {
     if (verify(null, bytes.subarray(from + 64, ends[i]), used[keyOf[i]], signature)) good[i] = 1;
     from = ends[i];
   }
-  parentPort.postMessage({ id, good }, [good.buffer]);
+  parentPort.postMessage({ ask, good }, [good.buffer]);
 });

@@ -4,20 +4,24 @@ import type { Jwks } from "./jwk.ts";
 import { isUsableKey } from "./point.ts";
 import { thumbprint } from "./signer.ts";
 
-/** Judged keys by x: null is a key that nobody should use. A service has a handful; strangers' documents are bounded. */
-const judged = new Map<string, KeyObject | null>();
-const MAX_JUDGED = 256;
+/** Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents are bounded. */
+const keys = new Map<string, KeyObject | null>();
+const MAX_KEYS = 256;
 
 function keyOf(x: string, publicKey: Uint8Array): KeyObject | null {
-  const known = judged.get(x);
+  const known = keys.get(x);
   if (known !== undefined) return known;
   const key = isUsableKey(publicKey)
     ? createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" })
     : null;
-  if (judged.size >= MAX_JUDGED) judged.delete(judged.keys().next().value!);
-  judged.set(x, key);
+  if (keys.size >= MAX_KEYS) keys.delete(keys.keys().next().value!);
+  keys.set(x, key);
   return key;
 }
+
+/** Does {@link verifyBytes} take signatures under this key at all? Looked at once a key (2 ms), then a look-up. */
+export const isFit = (publicKey: Uint8Array): boolean =>
+  publicKey.length === 32 && keyOf(Buffer.from(publicKey).toString("base64url"), publicKey) !== null;
 
 /** Ed25519 over bytes under a 32-byte public key; false for keys that nobody should use. 118 us, first use of a key 2 ms. */
 export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): boolean {

@@ -1,6 +1,11 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { type DuckDBConnection, type DuckDBDataChunk, DuckDBInstance } from "@duckdb/node-api";
+import {
+  type DuckDBConnection,
+  type DuckDBDataChunk,
+  DuckDBInstance,
+  type DuckDBMaterializedResult,
+} from "@duckdb/node-api";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
 import { Turns } from "./turns.ts";
 
@@ -9,10 +14,10 @@ export type Params = Record<string, string | number | bigint | boolean | null>;
 
 /** Whoever runs statements: the lake itself, or one open transaction of it. */
 export interface Statements {
-  /** Run one or several statements; `params` only with one. Nothing is given back. */
+  /** Run one or several statements, each with the parameters that it names. Nothing is given back. */
   run(text: string, params?: Params): Promise<void>;
   /**
-   * All rows of one query as plain objects: BIGINT as bigint, TIMESTAMP as Date, lists as arrays. Bounded results only:
+   * All rows of the last statement as plain objects: BIGINT as bigint, TIMESTAMP as Date, lists as arrays. Bounded results only:
    * it takes 2.7 s of the event loop for half a million rows.
    */
   all<T>(text: string, params?: Params): Promise<T[]>;
@@ -277,12 +282,37 @@ class DuckLake implements Lake {
   }
 }
 
+/**
+ * Statements one after the other. The engine binds parameters to one statement at a time and refuses those that it does not
+ * name. @returns the result of the last @throws Error also for a parameter that no statement names
+ */
+async function runAll(connection: DuckDBConnection, text: string, params?: Params): Promise<DuckDBMaterializedResult> {
+  if (!params) return connection.run(text);
+  const statements = await connection.extractStatements(text);
+  const unused = new Set(Object.keys(params));
+  let result: DuckDBMaterializedResult | undefined;
+  for (let at = 0; at < statements.count; at++) {
+    // Prepared in its turn: it may speak of a table that the one before it makes.
+    const statement = await statements.prepare(at);
+    try {
+      const names = Array.from({ length: statement.parameterCount }, (_, i) => statement.parameterName(i + 1));
+      statement.bind(Object.fromEntries(names.flatMap((name) => (name in params ? [[name, params[name]!]] : []))));
+      for (const name of names) unused.delete(name);
+      result = await statement.run();
+    } finally {
+      statement.destroySync();
+    }
+  }
+  if (!result || unused.size > 0) throw new Error(`no statement names ${[...unused].join(", ") || "anything"}`);
+  return result;
+}
+
 async function execute(connection: DuckDBConnection, text: string, params?: Params): Promise<void> {
-  await named(text, () => connection.run(text, params));
+  await named(text, () => runAll(connection, text, params));
 }
 
 async function query<T>(connection: DuckDBConnection, text: string, params?: Params): Promise<T[]> {
-  return named(text, async () => (await (await connection.run(text, params)).getRowObjectsJS()) as T[]);
+  return named(text, async () => (await (await runAll(connection, text, params)).getRowObjectsJS()) as T[]);
 }
 
 async function* batchesOf(

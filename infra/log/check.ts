@@ -1,5 +1,5 @@
 import { BadRecord } from "./errors.ts";
-import { MAX_BATCH, MAX_VALUE_BYTES, type NewRecord, type ReadOptions, TOPICS } from "./log.ts";
+import { MAX_BATCH, MAX_VALUE_BYTES, type NewRecord, type ReadOptions } from "./log.ts";
 
 /** UTF-16 units in a key or an event id. */
 const MAX_NAME = 1_024;
@@ -8,24 +8,29 @@ export const MAX_BATCH_BYTES = 64 * 1024 * 1024;
 const MAX_WAIT_MS = 3_600_000;
 const MAX_READ = 10_000;
 
-const KNOWN: ReadonlySet<string> = new Set(TOPICS);
 /** Half a surrogate pair or a NUL would not come back as it went in. */
 const UNSAFE = /[\p{Surrogate}\0]/u;
 
+/** What a log consists of: its topics, each of as many partitions. */
+export interface Shape {
+  readonly topics: ReadonlySet<string>;
+  readonly partitions: number;
+}
+
 /** @throws BadRecord unless the topic exists and has this partition. */
-export function checkPlace(topic: string, partition: number, partitions: number): void {
-  if (!KNOWN.has(topic)) throw new BadRecord(`no topic ${JSON.stringify(topic.slice(0, 120))}`);
+export function checkPartition({ topics, partitions }: Shape, topic: string, partition: number): void {
+  if (!topics.has(topic)) throw new BadRecord(`no topic ${JSON.stringify(topic.slice(0, 120))}`);
   if (!Number.isInteger(partition) || partition < 0 || partition >= partitions) {
     throw new BadRecord(`${topic} has no partition ${partition}, only 0 to ${partitions - 1}`);
   }
 }
 
 /** @throws BadRecord unless the whole batch can be stored. Returns its value bytes. */
-export function checkBatch(records: readonly NewRecord[], partitions: number): number {
+export function checkBatch(shape: Shape, records: readonly NewRecord[]): number {
   if (records.length > MAX_BATCH) throw new BadRecord(`${records.length} records in one append, at most ${MAX_BATCH}`);
   let bytes = 0;
   for (const record of records) {
-    checkPlace(record.topic, record.partition, partitions);
+    checkPartition(shape, record.topic, record.partition);
     checkName("event id", record.eventId);
     checkName("key", record.key);
     if (record.value.byteLength > MAX_VALUE_BYTES) {

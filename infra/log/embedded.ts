@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from "../clock.ts";
 import { makeFolder } from "../store/folders.ts";
 import { nodeFs } from "../store/fs.ts";
-import { checkBatch, checkOffset, checkPlace, readLimits } from "./check.ts";
+import { checkBatch, checkOffset, checkPartition, readLimits } from "./check.ts";
 import { BadRecord, LogClosed } from "./errors.ts";
 import { GroupCommit } from "./group-commit.ts";
 import type { Appended, Log, LogRecord, NewRecord, ReadOptions } from "./log.ts";
@@ -13,6 +13,8 @@ import { Wakeups } from "./wakeups.ts";
 const TRUNCATE_ROWS = 2_000;
 
 export interface EmbeddedLogOptions {
+  /** What the log consists of; one that a file has not yet is added to it. */
+  topics: readonly string[];
   /** 1, 2, 4 .. 64; fixed when the log is created. */
   partitions: number;
   /** Gives `appendedAt`, the real time of the append (default: the system's clock). */
@@ -32,11 +34,12 @@ export interface EmbeddedLogOptions {
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {
   const folder = await makeFolder(nodeFs, dir);
   const file = openLogFile(`${folder}/log.sqlite`, options);
-  return new EmbeddedLog(file, options.partitions, options.clock ?? systemClock);
+  return new EmbeddedLog(file, options, options.clock ?? systemClock);
 }
 
 class EmbeddedLog implements Log {
   readonly id: string;
+  readonly topics: ReadonlySet<string>;
   readonly partitions: number;
   readonly #file: LogFile;
   readonly #rows: LogRows;
@@ -44,8 +47,9 @@ class EmbeddedLog implements Log {
   readonly #wakeups: Wakeups;
   #closed = false;
 
-  constructor(file: LogFile, partitions: number, clock: Clock) {
+  constructor(file: LogFile, { topics, partitions }: EmbeddedLogOptions, clock: Clock) {
     this.id = file.id;
+    this.topics = new Set(topics);
     this.partitions = partitions;
     this.#file = file;
     const rows = new LogRows(file);
@@ -61,7 +65,7 @@ class EmbeddedLog implements Log {
 
   async append(records: readonly NewRecord[]): Promise<Appended[]> {
     if (this.#closed) throw new LogClosed();
-    const bytes = checkBatch(records, this.partitions);
+    const bytes = checkBatch(this, records);
     return records.length === 0 ? [] : this.#group.add(records, bytes);
   }
 
@@ -110,6 +114,6 @@ class EmbeddedLog implements Log {
 
   #check(topic: string, partition: number): void {
     if (this.#closed) throw new LogClosed();
-    checkPlace(topic, partition, this.partitions);
+    checkPartition(this, topic, partition);
   }
 }

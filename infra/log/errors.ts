@@ -22,7 +22,7 @@ export class LogClosed extends Error {
   }
 }
 
-/** A record, place or option that no log takes. Nothing was stored. */
+/** A record, partition or option that no log takes. Nothing was stored. */
 export class BadRecord extends Error {
   constructor(why: string) {
     super(`log: ${why}`);

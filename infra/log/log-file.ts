@@ -2,11 +2,10 @@ import { randomBytes } from "node:crypto";
 import Database from "better-sqlite3";
 import { isErrno } from "../store/errors.ts";
 import { LogRefused } from "./errors.ts";
-import { TOPICS } from "./log.ts";
 
 /** Older libraries can lose acknowledged transactions when two connections write (the WAL-reset bug). */
 const MIN_SQLITE = "3.51.3";
-const FORMAT = 1;
+const FORMAT = 2;
 /** Of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
@@ -15,19 +14,20 @@ const BUSY_MS = 5_000;
 const PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 
-/** Offsets a lane can hold: 512 lanes of 2^44 fill the 2^53 that a number keeps exactly. */
-export const LANE_SPAN = 2 ** 44;
-const MAX_LANES = 512;
+/** Offsets that a partition can hold: 512 partitions of 2^44 fill the 2^53 that a number keeps exactly. */
+export const OFFSETS = 2 ** 44;
+const MAX_PARTITIONS = 512;
 
-/** An open log file. A lane is one (topic, partition); record `offset` of it has the row id lane * LANE_SPAN + offset. */
+/** An open log file. Each partition of each topic has a number; record `offset` of it has the position number * OFFSETS + offset. */
 export interface LogFile {
   db: Database.Database;
   id: string;
-  /** `topic/partition` -> lane. */
-  lanes: ReadonlyMap<string, number>;
+  /** `topic/partition` -> its number. */
+  numbers: ReadonlyMap<string, number>;
 }
 
 export interface LogFileOptions {
+  topics: readonly string[];
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
@@ -36,9 +36,9 @@ export interface LogFileOptions {
 const SCHEMA = `
   CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
   -- first = first kept offset, next = next to be given; it survives truncation, so no offset is given twice.
-  CREATE TABLE lane (lane INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+  CREATE TABLE topic_partition (number INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL,
     first INTEGER NOT NULL, next INTEGER NOT NULL, UNIQUE (topic, partition)) STRICT;
-  CREATE TABLE record (place INTEGER PRIMARY KEY, event_id TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+  CREATE TABLE record (position INTEGER PRIMARY KEY, event_id TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
     appended_ms INTEGER NOT NULL) STRICT;
   PRAGMA user_version = ${FORMAT};
 `;
@@ -49,7 +49,7 @@ const SCHEMA = `
  * @throws LogRefused when it is not a log of ours, or one with another partition count.
  */
 export function openLogFile(path: string, options: LogFileOptions): LogFile {
-  const { partitions, maxBytes, busyMs = BUSY_MS } = options;
+  const { topics, partitions, maxBytes, busyMs = BUSY_MS } = options;
   if (!PARTITION_COUNTS.includes(partitions)) {
     throw new LogRefused(`log ${path}: ${partitions} partitions, only ${PARTITION_COUNTS.join(", ")} are possible`);
   }
@@ -57,9 +57,9 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   try {
     assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
     setDurable(db, path, busyMs);
-    const id = db.transaction(() => createOrCheck(db, path, partitions)).immediate();
+    const id = db.transaction(() => createOrCheck(db, path, topics, partitions)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
-    return { db, id, lanes: readLanes(db) };
+    return { db, id, numbers: readNumbers(db) };
   } catch (error) {
     db.close();
     if (isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) {
@@ -110,9 +110,12 @@ function writeAhead(db: Database.Database, busyMs: number): unknown {
 }
 
 /** Returns the log's id. In one transaction, so that two processes that start together make one log. */
-function createOrCheck(db: Database.Database, path: string, partitions: number): string {
+function createOrCheck(db: Database.Database, path: string, topics: readonly string[], partitions: number): string {
   const format = Number(db.pragma("user_version", { simple: true }));
-  if (format > FORMAT) throw new LogRefused(`log ${path}: written by a newer version (format ${format})`);
+  if (format !== 0 && format !== FORMAT) {
+    const age = format > FORMAT ? "a newer" : "an older";
+    throw new LogRefused(`log ${path}: written by ${age} version (format ${format})`);
+  }
   if (format === 0) {
     db.exec(SCHEMA);
     const set = db.prepare("INSERT INTO meta VALUES (?, ?)");
@@ -124,22 +127,26 @@ function createOrCheck(db: Database.Database, path: string, partitions: number):
   if (kept !== partitions) {
     throw new LogRefused(`log ${path}: has ${kept} partitions for good, it was opened with ${partitions}`);
   }
-  addLanes(db, partitions);
+  addPartitions(db, topics, partitions);
   return get.get("id")!;
 }
 
-/** Lanes are numbered as they come, so a topic that is new in {@link TOPICS} gets the next free numbers. */
-function addLanes(db: Database.Database, partitions: number): void {
+/** Partitions are numbered as they come, so a topic that is new gets the next free numbers. */
+function addPartitions(db: Database.Database, topics: readonly string[], partitions: number): void {
   const add = db.prepare(
-    "INSERT INTO lane SELECT coalesce(max(lane) + 1, 0), ?, ?, 0, 0 FROM lane WHERE true ON CONFLICT DO NOTHING",
+    "INSERT INTO topic_partition SELECT coalesce(max(number) + 1, 0), ?, ?, 0, 0 FROM topic_partition WHERE true " +
+      "ON CONFLICT DO NOTHING",
   );
-  for (const topic of TOPICS) for (let p = 0; p < partitions; p++) add.run(topic, p);
+  for (const topic of topics) for (let p = 0; p < partitions; p++) add.run(topic, p);
 }
 
-function readLanes(db: Database.Database): ReadonlyMap<string, number> {
+function readNumbers(db: Database.Database): ReadonlyMap<string, number> {
   const rows = db
-    .prepare<[], { lane: number; name: string }>("SELECT lane, topic || '/' || partition AS name FROM lane")
+    .prepare<[], { number: number; name: string }>(
+      "SELECT number, topic || '/' || partition AS name FROM topic_partition",
+    )
     .all();
-  if (rows.some((row) => row.lane >= MAX_LANES)) throw new LogRefused(`more than ${MAX_LANES} partitions in one log`);
-  return new Map(rows.map((row) => [row.name, row.lane]));
+  if (rows.some((row) => row.number >= MAX_PARTITIONS))
+    throw new LogRefused(`more than ${MAX_PARTITIONS} partitions in one log`);
+  return new Map(rows.map((row) => [row.name, row.number]));
 }

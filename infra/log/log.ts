@@ -20,12 +20,6 @@ export interface Log {
    * @throws OffsetGone when `from` lies below the first kept offset.
    */
   read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]>;
-  /**
-   * Only of a log that keeps records in packed batches: the batches from the one with `from` on as they lie there, for
-   * whoever opens them elsewhere (packed.ts). Ends where no more is there now. Offsets are dense from one to the next.
-   * @throws OffsetGone when `from` lies below the first kept offset.
-   */
-  packed?(topic: string, partition: number, from: number): AsyncGenerator<readonly Packed[], void, undefined>;
   /** First kept offset and next offset to be given (`start === end` when empty). */
   bounds(topic: string, partition: number): Promise<{ start: number; end: number }>;
   /** Drop records below `below`. Only the embedded log does this; Kafka has its own retention and refuses. */
@@ -55,22 +49,6 @@ export interface LogRecord extends NewRecord {
   appendedAt: Date;
 }
 
-/**
- * A record out of a whole batch whose bytes were made text at once, a character a byte: its texts are pieces of that one,
- * and whoever keeps one of them keeps it all.
- */
-export interface OpenedRecord extends LogRecord {
-  /** Bytes of the value as characters (Latin-1): the text where all of them are ASCII. */
-  characters: string;
-}
-
-/** The records [first, next) of a partition as their log keeps them. */
-export interface Packed {
-  first: number;
-  next: number;
-  bytes: Uint8Array;
-}
-
 export interface ReadOptions {
   /** At most this many records (default 1,000, at most 10,000). */
   maxRecords?: number;
@@ -98,16 +76,3 @@ export class OffsetGone extends Error {
     this.name = "OffsetGone";
   }
 }
-
-/** The topics of the record. The set is closed: a log is created with all of them. */
-export const TOPICS = [
-  "listings",
-  "observations.free",
-  "observations.paid",
-  "observations.mcp",
-  "asks",
-  "corrections",
-  "watchers",
-  "orders",
-] as const;
-export type Topic = (typeof TOPICS)[number];

@@ -2,29 +2,32 @@ import type { Config } from "../config.ts";
 import type { Logger } from "../telemetry.ts";
 import { openEmbeddedLog } from "./embedded.ts";
 import { LogRefused } from "./errors.ts";
-import type { KafkaPlace } from "./kafka/address.ts";
+import type { KafkaAddress } from "./kafka/address.ts";
 import type { Log } from "./log.ts";
+import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.ts";
 
 /**
- * The log of the settings: the embedded one in `dir`, or the cluster's. The cluster's client is only loaded when asked
- * for. @throws LogRefused, LogBusy, LogDown
+ * The log of the settings, with these topics: the embedded one in `dir`, or the cluster's. The cluster's client is only
+ * loaded when asked for. @throws LogRefused, LogBusy, LogDown
  */
 export async function openLog(
   config: Pick<Config, "log" | "kafka" | "log_partitions">,
+  topics: readonly string[],
   dir: string,
   logger: Logger,
 ): Promise<Log> {
-  if (config.log === null) return openEmbeddedLog(dir, { partitions: config.log_partitions });
+  if (config.log === null) return openEmbeddedLog(dir, { topics, partitions: config.log_partitions });
   const { openKafkaLog } = await import("./kafka/kafka.ts");
   const { create, replicas, min_in_sync: minInSync } = config.kafka;
-  return openKafkaLog(await kafkaPlaceOf(config.log, config.kafka), {
+  return openKafkaLog(await kafkaAddressOf(config.log, config.kafka), {
+    topics,
     logger,
     ...(create ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
   });
 }
 
 /** Where the settings say that the cluster is, and how to get in. @throws LogRefused */
-export async function kafkaPlaceOf(address: string, settings: Config["kafka"]): Promise<KafkaPlace> {
+async function kafkaAddressOf(address: string, settings: Config["kafka"]): Promise<KafkaAddress> {
   const { parseKafkaAddress } = await import("./kafka/address.ts");
   const { tls, mechanism, username, password } = settings;
   if ((username === null) !== (password === null))
@@ -34,4 +37,19 @@ export async function kafkaPlaceOf(address: string, settings: Config["kafka"]): 
     ssl: tls,
     ...(username !== null && password !== null ? { sasl: { mechanism, username, password } } : {}),
   };
+}
+
+/**
+ * This process' share of the log's partitions: all of them with the embedded log, what the consumer group hands out with
+ * the cluster's. @throws LogRefused, LogDown
+ */
+export async function openOwnership(
+  config: Pick<Config, "log" | "kafka">,
+  log: Pick<Log, "partitions">,
+  group: OwnershipGroup,
+  logger: Logger,
+): Promise<Ownership> {
+  if (config.log === null) return allPartitions(log.partitions);
+  const { joinGroup } = await import("./kafka/members.ts");
+  return joinGroup(await kafkaAddressOf(config.log, config.kafka), group, { logger, partitions: log.partitions });
 }

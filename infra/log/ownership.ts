@@ -13,9 +13,9 @@ export interface Ownership {
   held(): readonly number[];
   /** Whether those who share the work could hear this process lately: who cannot be heard holds nothing, and not by choice. */
   readonly heard: boolean;
-  /** Rises with every hand-out that this process saw; 0 before the first. */
+  /** Rises with every assignment that this process saw; 0 before the first. */
   readonly generation: number;
-  /** Resolves after the first hand-out, also when it gave nothing, and when it is closed; until then it keeps trying. */
+  /** Resolves after the first assignment, also when it gave nothing, and when it is closed; until then it keeps trying. */
   ready(): Promise<void>;
   /**
    * Called after `held` changed, one call at a time and in order. What was lost is given to nobody else before the
@@ -30,8 +30,11 @@ export interface Ownership {
 
 export type OwnershipListener = (taken: readonly number[], lost: readonly number[]) => void | Promise<void>;
 
-/** Groups that share work: `owners` hold the partitions of the capabilities, `observers` those of the hosts. */
-export type OwnershipGroup = "owners" | "observers";
+/** A group of processes that share work: its name, and the topics whose partitions it hands out, which share a key. */
+export interface OwnershipGroup {
+  name: string;
+  topics: readonly string[];
+}
 
 /** One process that holds everything from its first moment until it closes: the embedded log, and tests. */
 export const allPartitions = (partitions: number): Ownership =>

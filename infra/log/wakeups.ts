@@ -1,13 +1,13 @@
 /** How often another process's appends are looked for while somebody waits. */
 const POLL_MS = 40;
 
-interface Place {
+interface Partition {
   topic: string;
   partition: number;
 }
 
 interface Waiter {
-  place: Place;
+  of: Partition;
   end(error?: unknown): void;
 }
 
@@ -27,13 +27,13 @@ export class Wakeups {
     this.#known = version();
   }
 
-  /** Resolves when `place` may have grown or after `ms`; rejects when `signal` aborts or everything closes. */
-  wait(place: Place, ms: number, signal?: AbortSignal): Promise<void> {
+  /** Resolves when `of` may have grown or after `ms`; rejects when `signal` aborts or everything closes. */
+  wait(of: Partition, ms: number, signal?: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const abort = () => waiter.end(signal?.reason);
       const timer = setTimeout(() => waiter.end(), ms);
       const waiter: Waiter = {
-        place,
+        of,
         end: (error) => {
           if (!this.#waiting.delete(waiter)) return;
           clearTimeout(timer);
@@ -50,11 +50,11 @@ export class Wakeups {
     });
   }
 
-  /** Those who wait for one of the places. */
-  wake(places: readonly Place[]): void {
+  /** Those who wait for one of these partitions. */
+  wake(grown: readonly Partition[]): void {
     for (const waiter of [...this.#waiting]) {
-      const { topic, partition } = waiter.place;
-      if (places.some((place) => place.topic === topic && place.partition === partition)) waiter.end();
+      const { topic, partition } = waiter.of;
+      if (grown.some((one) => one.topic === topic && one.partition === partition)) waiter.end();
     }
   }
 

@@ -1,8 +1,7 @@
-import { Types } from "mppx/evm";
+import { assets, Types } from "mppx/evm";
 import { type Address, getAddress, type Hex, isAddress, isHex, parseAbi, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
-import { signingDomain } from "./domains.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
 import { reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
@@ -15,6 +14,19 @@ const MAX_SIGNED = 10_000;
 
 const STATE = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 
+/**
+ * EIP-712 name and version of the tokens that mpp's own package knows. An mpp challenge does not carry them as x402
+ * terms do, and a signature under a guessed name would be worth nothing.
+ */
+const KNOWN = [assets.base.USDC, assets.baseSepolia.USDC, assets.celo.USDC, assets.celoSepolia.USDC];
+
+/** Signing domain of a token on a chain (CAIP-2), or null when it is not known. */
+export function signingDomain(network: string, asset: string): Types.AuthorizationConfig | null {
+  const known = KNOWN.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
+  if (known?.transfer?.type !== "eip3009") return null;
+  return { name: known.transfer.name, version: known.transfer.version };
+}
+
 /** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
 function methodDetails(challenge: PaymentChallenge): { credentialTypes?: unknown; splits?: unknown } {
   try {
@@ -23,6 +35,14 @@ function methodDetails(challenge: PaymentChallenge): { credentialTypes?: unknown
   } catch {
     return {};
   }
+}
+
+const sorted = (members: object): object =>
+  Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
+
+/** Members in the order in which the stock client writes them. */
+function asWritten({ opaque, request, ...others }: PaymentChallenge): object {
+  return { ...sorted(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
 /** Headers a credential is sent in: the protocol's own, and that of servers which keep Authorization for themselves. */
@@ -106,7 +126,8 @@ export function createChargeSigner({ reader, network, asset }: Money) {
       type: "authorization",
       signature,
     };
-    const credential = { challenge, payload, source: Types.toSource({ chainId, address: account.address }) };
+    const source = Types.toSource({ chainId, address: account.address });
+    const credential = { challenge: asWritten(challenge), payload: sorted(payload), source };
     return {
       headerName: headerOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,

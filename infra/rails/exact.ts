@@ -40,7 +40,8 @@ export async function signExact(entry: PayableEntry, wallet: Wallet, context: Si
   const signer = privateKeyToAccount(wallet.privateKey);
   const { payload, header } = entry.x402Version === 1 ? await version1(entry, signer) : await version2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
-  const complete = entry.x402Version === 1 ? payload : { ...payload, accepted: entry.raw, ...echoed(context) };
+  // Members in the order of the protocol's own client.
+  const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoed(context), accepted: entry.raw };
   return {
     headerName: header,
     headerValue: encodePaymentSignatureHeader(complete as PaymentPayload),
@@ -94,5 +95,5 @@ async function version1(entry: PayableEntry, signer: Signer) {
 /** v2: a client gives back `resource` and `extensions` as it got them. */
 function echoed(context: SignContext): { resource?: unknown; extensions?: unknown } {
   const { resource, extensions } = context;
-  return { ...(resource ? { resource } : {}), ...(extensions ? { extensions } : {}) };
+  return { ...(extensions ? { extensions } : {}), ...(resource ? { resource } : {}) };
 }

@@ -3,10 +3,12 @@ import {
   BlockNotFoundError,
   createPublicClient,
   HttpRequestError,
+  type HttpTransport,
   http,
   RpcRequestError,
   TimeoutError,
 } from "viem";
+import { keepAddress, redactError } from "../secrets.ts";
 
 /** The chain did not answer, or answered nonsense, after every retry. Nothing is known of what was asked: ask again. */
 export class ChainDown extends Error {
@@ -18,11 +20,30 @@ const RETRIES = 3;
 const RETRY_DELAY_MS = 100;
 const TIMEOUT_MS = 10_000;
 
+/**
+ * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every error,
+ * nodes echo it, and a message may be written into the record.
+ */
+function quiet(transport: HttpTransport): HttpTransport {
+  return (options) => {
+    const made = transport(options);
+    const request: typeof made.request = async (...asked) => {
+      try {
+        return (await made.request(...asked)) as never;
+      } catch (error) {
+        throw redactError(error);
+      }
+    };
+    return { ...made, request };
+  };
+}
+
 /** A client that reads a chain. Each question is tried at most four times, ten seconds each. */
-export const createReader = (rpcUrl: string) =>
-  createPublicClient({
-    transport: http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS }),
-  });
+export function createReader(rpcUrl: string) {
+  keepAddress(rpcUrl, true);
+  const transport = http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS });
+  return createPublicClient({ transport: quiet(transport) });
+}
 
 export type Reader = ReturnType<typeof createReader>;
 

@@ -14,6 +14,8 @@ export class DurableFolders {
   readonly #fs: FsSeam;
   readonly #root: string;
   readonly #known = new Set<string>();
+  /** Those that are there, and may be gone after a power cut. */
+  readonly #made = new Set<string>();
 
   /** @param root an existing folder whose own name is already durable; see {@link makeFolder}. */
   constructor(fs: FsSeam, root: string) {
@@ -32,19 +34,20 @@ export class DurableFolders {
     this.#known.add(folder);
   }
 
+  /** Make `folder` (below the root) and all on the way, without a sync of any. */
+  async make(folder: string): Promise<void> {
+    if (folder === this.#root || this.#known.has(folder) || this.#made.has(folder)) return;
+    await this.make(dirname(folder));
+    await makeIfAbsent(this.#fs, folder);
+    if (this.#made.size >= MAX_REMEMBERED) this.#made.clear();
+    this.#made.add(folder);
+  }
+
   /** Forget everything: somebody removed a folder under us. */
   forget(): void {
     this.#known.clear();
+    this.#made.clear();
   }
-}
-
-/** Make `folder` (below `root`) and all on the way, without a sync of any. @param known those that are there already */
-export async function makeFolders(fs: FsSeam, root: string, folder: string, known: Set<string>): Promise<void> {
-  if (folder === root || known.has(folder)) return;
-  await makeFolders(fs, root, dirname(folder), known);
-  await makeIfAbsent(fs, folder);
-  if (known.size >= MAX_REMEMBERED) known.clear();
-  known.add(folder);
 }
 
 /** Looks before it makes: mkdir on a folder of somebody else's may say EACCES where EEXIST is meant. */

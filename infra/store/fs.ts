@@ -1,9 +1,6 @@
 import { type BigIntStats, close, promises as disk, fstat, fsync, futimes, open, write } from "node:fs";
-import { release } from "node:os";
 import { promisify } from "node:util";
-import { type FileBatch, openFileBatch } from "./file-batch.ts";
-import { openFolderLock } from "./lock.ts";
-import { syncWhole } from "./whole-sync.ts";
+import { type FolderLock, openFolderLock } from "./lock.ts";
 
 /**
  * What the directory store asks of a file system, one durable step each, so that a test can drop everything that was
@@ -14,11 +11,6 @@ export interface FsSeam {
   openNew(path: string): Promise<NewFile>;
   /** fsync an existing file or folder. A folder's sync makes the names in it durable, not what they name. */
   sync(path: string): Promise<void>;
-  /**
-   * Make durable, at once, every file and every name that the file system of `path` holds by now, whoever wrote them.
-   * False where this machine cannot, or cannot be trusted to: then nothing is known, and each is synced by itself.
-   */
-  syncAll(path: string): Promise<boolean>;
   /** One folder; its parent must exist. EEXIST when the name is taken. */
   mkdir(path: string): Promise<void>;
   /** A second name for a file; EEXIST when `to` is taken. The atomic step of create. */
@@ -26,8 +18,6 @@ export interface FsSeam {
   /** Replaces `to`. The atomic step of swap. */
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
-  /** Many files at once. */
-  openBatch(): FileBatch;
   readdir(path: string): Promise<FolderEntry[]>;
   stat(path: string): Promise<FileStat>;
   /** Stat and bytes [start, end) through one descriptor, so both speak of the same version. `read` decides from the stat. */
@@ -60,13 +50,6 @@ export interface FolderEntry {
 export interface ReadFile {
   stat: FileStat;
   bytes: Uint8Array;
-}
-
-export interface FolderLock {
-  /** Wait for the lock (bounded). @throws StoreBusy */
-  acquire(): Promise<() => void>;
-  /** Waits for the holder of this very lock object. */
-  close(): Promise<void>;
 }
 
 const kindOf = (entry: { isFile(): boolean; isDirectory(): boolean }): FileStat["kind"] =>
@@ -103,11 +86,11 @@ async function openNew(path: string): Promise<NewFile> {
 }
 
 async function sync(path: string): Promise<void> {
-  const handle = await disk.open(path, "r");
+  const file = await fd.open(path, "r");
   try {
-    await handle.sync();
+    await fd.sync(file);
   } finally {
-    await handle.close();
+    await fd.close(file);
   }
 }
 
@@ -128,37 +111,16 @@ async function read(path: string, range: (stat: FileStat) => { start: number; en
   }
 }
 
-/**
- * File systems of Linux whose syncfs(2) writes all that is dirty and waits for the disk. Others (FUSE, 9p, old overlays)
- * may only hand it on to somebody who does not. By statfs(2): ext2 to 4, XFS, Btrfs, F2FS, ZFS, tmpfs.
- */
-const SYNCED_WHOLE: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x9123683e, 0xf2f52010, 0x2fc12fc1, 0x01021994]);
-
-/** From Linux 5.8 on syncfs(2) fails when something could not be written back; before, it says that all is well. */
-export function tellsOfErrors(kernel: string): boolean {
-  const [major = 0, minor = 0] = kernel.split(".").map(Number);
-  return major > 5 || (major === 5 && minor >= 8);
-}
-
-async function syncAll(path: string): Promise<boolean> {
-  if (process.platform !== "linux" || !tellsOfErrors(release())) return false;
-  const { type } = await disk.statfs(path);
-  if (!SYNCED_WHOLE.has(type >>> 0)) return false;
-  return syncWhole(path);
-}
-
 /** The file system of this machine. */
 export const nodeFs: FsSeam = {
   openNew,
   sync,
-  syncAll,
   mkdir: async (path) => {
     await disk.mkdir(path, { mode: 0o755 });
   },
   link: (from, to) => disk.link(from, to),
   rename: (from, to) => disk.rename(from, to),
   unlink: (path) => disk.unlink(path),
-  openBatch: openFileBatch,
   readdir: async (path) =>
     (await disk.readdir(path, { withFileTypes: true })).map((e) => ({ name: e.name, kind: kindOf(e) })),
   stat: async (path) => toStat(await disk.stat(path, { bigint: true })),

@@ -1,12 +1,21 @@
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
 import Database from "better-sqlite3";
 import { isErrno, StoreBusy } from "./errors.ts";
-import type { FolderLock } from "./fs.ts";
 
 /** How long one swap waits for others before it gives up. */
 const WAIT_MS = 10_000;
 const RETRY_MS = 4;
 /** Calls of one store that may stand in line. */
 const MAX_WAITING = 10_000;
+
+/** One folder's lock as one process holds it. */
+export interface FolderLock {
+  /** Wait for the lock (bounded). @throws StoreBusy */
+  acquire(): Promise<() => void>;
+  /** Waits for the holder of this very lock object. */
+  close(): Promise<void>;
+}
 
 /**
  * A lock between processes: the RESERVED lock that `BEGIN IMMEDIATE` takes on a SQLite file (Node has no flock). The
@@ -78,4 +87,39 @@ function makeFirstPage(db: Database.Database): void {
     // Somebody else is making it, or holds the lock on one that is made.
     if (!isErrno(error, "SQLITE_BUSY")) throw error;
   }
+}
+
+/**
+ * Which of the processes that share a folder does its one piece of work: the RESERVED lock of SQLite on a file, taken
+ * once and kept. The kernel drops it with the process, so after kill -9 the next one that tries has it.
+ */
+export interface Keeper {
+  /** True when this process is the keeper, from this call on. Never waits. */
+  tries(): boolean;
+  /** Lets go, so that another may. */
+  close(): void;
+}
+
+/** @param path file of the lock; it is made with its folder when there is none */
+export function openKeeper(path: string): Keeper {
+  mkdirSync(dirname(path), { recursive: true });
+  const db = new Database(path, { timeout: 0 });
+  let held = false;
+  return {
+    tries() {
+      if (held) return true;
+      try {
+        db.exec("BEGIN IMMEDIATE");
+        held = true;
+      } catch (error) {
+        if (!isErrno(error, "SQLITE_BUSY")) throw error;
+      }
+      return held;
+    },
+    close() {
+      if (held) db.exec("ROLLBACK");
+      held = false;
+      db.close();
+    },
+  };
 }

@@ -29,6 +29,6 @@ export async function openStore(
   const [bucket, ...folders] = address.slice("s3://".length).split("/");
   const { region, endpoint } = stores;
   const who = { accessKeyId: id ?? "", secretAccessKey: secret ?? "", anonymous };
-  const place = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, ...who };
-  return openS3Store(place, { probe: writes });
+  const at = { bucket: bucket!, prefix: folders.join("/"), region, endpoint, ...who };
+  return openS3Store(at, { probe: writes });
 }

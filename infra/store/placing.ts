@@ -2,14 +2,16 @@ import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
 import { isErrno } from "./errors.ts";
 import { DurableFolders } from "./folders.ts";
-import type { FileStat, FolderLock, FsSeam } from "./fs.ts";
+import type { FileStat, FsSeam } from "./fs.ts";
+import type { FolderLock } from "./lock.ts";
 
-/** A sweep by a process that starts may take our temporary file: write it again, this often. */
+/** A process that starts collects garbage and may take our temporary file: write it again, this often. */
 const TRIES = 3;
 
 /**
  * Gives bytes a name in one atomic step: written to a temporary file, synced, then linked (only if the name is free) or
- * renamed (over the old object), then the folders synced. A crash anywhere shows the object whole or not at all.
+ * renamed (over the old object), then the folders synced. A crash anywhere shows the object whole or not at all. What is
+ * to be synced later is whole for everybody who reads it, and may be torn or gone after a power cut.
  */
 export class Placing {
   readonly #fs: FsSeam;
@@ -27,11 +29,11 @@ export class Placing {
   }
 
   /** Remove what writers that died left behind. A living creator notices and writes its file again. */
-  async sweep(lock: FolderLock): Promise<void> {
+  async collectGarbage(lock: FolderLock): Promise<void> {
     const release = await lock.acquire();
     try {
       const left = await this.#fs.readdir(this.#temporary);
-      for (const { name } of left) await this.clear(`${this.#temporary}/${name}`);
+      for (const { name } of left) await this.#clear(`${this.#temporary}/${name}`);
     } finally {
       release();
     }
@@ -41,22 +43,41 @@ export class Placing {
    * Durable on return. `before` null: only if the name is free, else null is returned. `before` given: replaces that
    * object, and the caller holds the lock.
    */
-  async place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
+  place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
+    return this.#attempt(async (temporary) => {
+      const stat = await this.#writeTemporary(temporary, bytes, before);
+      await this.#folders.ensure(dirname(path));
+      if (before) await this.#fs.rename(temporary, path);
+      else await this.#fs.link(temporary, path);
+      await this.#fs.sync(dirname(path));
+      return stat;
+    }, before === null);
+  }
+
+  /** In sight on return, and to be synced: file, folder and folders on the way. @returns false when the name is taken */
+  async placeUnsynced(path: string, bytes: Uint8Array): Promise<boolean> {
+    const placed = await this.#attempt(async (temporary) => {
+      const file = await this.#fs.openNew(temporary);
+      await file.write(bytes).finally(() => file.close());
+      await this.#folders.make(dirname(path));
+      await this.#fs.link(temporary, path);
+      return true;
+    }, true);
+    return placed ?? false;
+  }
+
+  /** @param free is the name to be free? Then null says that it is not */
+  async #attempt<T>(work: (temporary: string) => Promise<T>, free: boolean): Promise<T | null> {
     for (let attempt = 1; ; attempt++) {
-      const temporary = this.newName();
+      const temporary = this.#newName();
       try {
-        const stat = await this.#writeTemporary(temporary, bytes, before);
-        await this.#folders.ensure(dirname(path));
-        if (before) await this.#fs.rename(temporary, path);
-        else await this.#fs.link(temporary, path);
-        await this.#fs.sync(dirname(path));
-        return stat;
+        return await work(temporary);
       } catch (error) {
-        if (isErrno(error, "EEXIST") && !before) return null;
+        if (isErrno(error, "EEXIST") && free) return null;
         if (!isErrno(error, "ENOENT") || attempt === TRIES) throw error;
         this.#folders.forget();
       } finally {
-        await this.clear(temporary);
+        await this.#clear(temporary);
       }
     }
   }
@@ -81,7 +102,7 @@ export class Placing {
   }
 
   async #diskTime(): Promise<bigint | null> {
-    const probe = this.newName();
+    const probe = this.#newName();
     try {
       const file = await this.#fs.openNew(probe);
       return (await file.stat().finally(() => file.close())).modifiedNs;
@@ -89,7 +110,7 @@ export class Placing {
       if (isErrno(error, "ENOSPC", "EDQUOT")) return null;
       throw error;
     } finally {
-      await this.clear(probe);
+      await this.#clear(probe);
     }
   }
 
@@ -110,13 +131,12 @@ export class Placing {
     }
   }
 
-  /** A path for a temporary file. Whoever writes it gives it another name, or clears it. */
-  newName(): string {
+  #newName(): string {
     return `${this.#temporary}/${this.#own}${this.#names++}`;
   }
 
-  /** What cannot be removed now is swept at the next open; it must not hide the error that brought us here. */
-  async clear(path: string): Promise<void> {
+  /** What cannot be removed now goes at the next open; it must not hide the error that brought us here. */
+  async #clear(path: string): Promise<void> {
     await this.#fs.unlink(path).catch(() => undefined);
   }
 }

@@ -26,19 +26,21 @@ export interface Store {
 }
 
 /**
- * Many objects that have to be durable only once all of them are there. An object comes into sight between its `put` and
- * the end of `settle`, whole, and not before its bytes are on the disk: a power cut leaves it as it is or not there at all.
- * End every bulk with `settle`, also after a fault: what was put and proven is kept, and nothing else stays behind.
+ * Many objects that have to be durable only once all of them are there: what commits to them (a checkpoint) is written after
+ * `settle`. An object is in sight, whole, when its `put` resolves. A power cut before `settle` may leave it torn or gone, so
+ * whoever finds an object that nothing commits to proves it by its hash, and puts it again if it does not hold. What was
+ * there before with other bytes stays whole, as it is or replaced. End every bulk with `settle`, also after a fault: what
+ * was put and proven is kept.
  */
 export interface Bulk {
   /**
    * The key is to hold these bytes, which the caller has proven; one of that name with other bytes was damaged and is
-   * replaced. They may not change until it has settled. Slow while much is waiting for the disk. @throws what `create` and `swap` throw, now or from `settle`
+   * replaced. @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
-  /** Rely on an object that was found: its name may not be on the disk yet. */
+  /** Rely on an object that was found, and proven: it may not be on the disk yet. */
   adopt(key: string): void;
-  /** Everything put and adopted so far is there and durable. @throws when that is not known of all of it */
+  /** Everything put and adopted so far is there and durable. @throws when that is not known of all of it, from then on */
   settle(): Promise<void>;
 }
 

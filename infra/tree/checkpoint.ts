@@ -35,6 +35,13 @@ export interface CheckpointTrust {
   witnesses?: readonly NoteKey[];
 }
 
+/**
+ * How far a cosignature may lie ahead of the clock of whoever verifies it. It stands for freshness, so one of the future
+ * would make a frozen log look fresh for as long as it lies ahead. Five minutes is what machines without good time differ
+ * by (Kerberos allows as much), and half of the ten in which a log promises a new checkpoint.
+ */
+export const MAX_SKEW_MS = 5 * 60_000;
+
 /** Name of the witness's key beside a log's origin. */
 export const witnessName = (origin: string): string => `${origin}/witness`;
 
@@ -97,9 +104,11 @@ function parseBody(text: string): TreeHead {
 /**
  * Read and verify a checkpoint. Lines of keys we do not know are ignored; of the known ones at least one a role must be
  * there, and each that is there must hold.
- * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong.
+ * @param now the verifier's clock; without it no time is checked, as a log reads what it wrote by its own clock
+ * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong, or
+ * a cosignature lies more than MAX_SKEW_MS ahead of `now`.
  */
-export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust): Checkpoint {
+export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: Date): Checkpoint {
   const note = parseNote(bytes);
   const head = parseBody(note.text);
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
@@ -110,7 +119,7 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust): Check
       throw new BadNote(`the signature of ${key.name} does not hold`);
     }
   }
-  return { ...head, cosignedAt: cosignedAt(note, trust), bytes: Buffer.from(bytes) };
+  return { ...head, cosignedAt: cosignedAt(note, trust, now), bytes: Buffer.from(bytes) };
 }
 
 /** The lines of these keys that the note has. */
@@ -121,19 +130,31 @@ const linesOf = (note: Note, keys: readonly NoteKey[], type: SignatureType): { k
   });
 
 /** Newest cosignature of a trusted witness; null when none is trusted. @throws BadNote when there is none of it */
-function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust): Date | null {
+function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!witness) return null;
   const lines = linesOf(note, [witness, ...(witnesses ?? [])], COSIGNATURE);
   if (lines.length === 0) throw new BadNote(`not cosigned by ${witness.name}`);
-  const times = lines.map(({ key, line }) => cosignatureTime(note.text, line, key).getTime());
-  return new Date(Math.max(...times));
+  const times = lines.map(({ key, line }) => cosignatureTime(note.text, line, key));
+  const newest = Math.max(...times);
+  if (now && newest > now.getTime() + MAX_SKEW_MS) {
+    throw new BadNote(
+      `cosigned by ${witness.name} at ${new Date(newest).toISOString()}, which our clock, at ${now.toISOString()}, has not reached yet`,
+    );
+  }
+  return new Date(newest);
 }
 
-function cosignatureTime(text: string, line: Buffer, witness: NoteKey): Date {
+/** Eight bytes of seconds go further than a Date does. */
+const MAX_DATE_MS = 8.64e15;
+
+/** ms since 1970. */
+function cosignatureTime(text: string, line: Buffer, witness: NoteKey): number {
   if (line.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
   const seconds = line.readBigUInt64BE(0);
   if (!verifyBytes(witness.publicKey, cosigned(text, seconds), line.subarray(8))) {
     throw new BadNote(`the cosignature of ${witness.name} does not hold`);
   }
-  return new Date(Number(seconds) * 1000);
+  const ms = Number(seconds) * 1000;
+  if (ms > MAX_DATE_MS) throw new BadNote(`cosigned by ${witness.name} at second ${seconds}, which is no date`);
+  return ms;
 }

@@ -17,11 +17,11 @@ export const EVERY_HOST: Hosts = { owns: () => true };
 /** Work for the hosts of one partition, to be ended at the next seam once `signal` aborts. */
 export type PartitionWork = (partition: number, signal: AbortSignal) => Promise<void>;
 
-interface Tenure {
+interface Lease {
   partition: number;
   stop: AbortController;
   /** Everything that the log held when the partition was taken has been read. */
-  settled: boolean;
+  caughtUp: boolean;
   beginning: Promise<void>;
   works: Set<Promise<void>>;
 }
@@ -63,13 +63,13 @@ const AGAIN_MS = 1_000;
  * could not be heard, and does not know it yet, the intents in the log decide (first-intents.ts).
  */
 export class HostShare implements Hosts {
-  readonly #tenures = new Map<number, Tenure>();
+  readonly #leases = new Map<number, Lease>();
   readonly #attached = new Set<Attached>();
   #off: () => void = () => undefined;
 
   private constructor(private readonly parts: HostShareParts) {}
 
-  /** Resolves after the first hand-out was taken over. @throws LogDown */
+  /** Resolves after the first assignment was taken over. @throws LogDown */
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;
@@ -79,14 +79,14 @@ export class HostShare implements Hosts {
     });
     await ownership.ready();
     for (const partition of ownership.held()) share.#take(partition);
-    await share.settled();
+    await share.caughtUp();
     return share;
   }
 
   owns(host: string): boolean {
     const partition = partitionOf(host, this.parts.partitions);
-    const tenure = this.#tenures.get(partition);
-    return !!tenure?.settled && !tenure.stop.signal.aborted && this.parts.ownership.held().includes(partition);
+    const lease = this.#leases.get(partition);
+    return !!lease?.caughtUp && !lease.stop.signal.aborted && this.parts.ownership.held().includes(partition);
   }
 
   /** Is this host of this partition? */
@@ -95,8 +95,8 @@ export class HostShare implements Hosts {
   }
 
   /** Resolves when everything that was handed out by now is read up to its moment. */
-  async settled(): Promise<void> {
-    await Promise.all([...this.#tenures.values()].map(({ beginning }) => beginning));
+  async caughtUp(): Promise<void> {
+    await Promise.all([...this.#leases.values()].map(({ beginning }) => beginning));
   }
 
   /**
@@ -111,7 +111,7 @@ export class HostShare implements Hosts {
       failed.signal.addEventListener("abort", () => resolve(), { once: true });
     });
     this.#attached.add(attached);
-    for (const tenure of this.#tenures.values()) if (tenure.settled) this.#start(attached, tenure);
+    for (const lease of this.#leases.values()) if (lease.caughtUp) this.#start(attached, lease);
     await Promise.race([over, failing]);
     this.#attached.delete(attached);
     await Promise.all(attached.works);
@@ -121,54 +121,54 @@ export class HostShare implements Hosts {
   /** Gives everything up: works are ended, and the ownership given back. */
   async close(): Promise<void> {
     await this.parts.ownership.close();
-    await Promise.all([...this.#tenures.keys()].map((partition) => this.#lose(partition)));
+    await Promise.all([...this.#leases.keys()].map((partition) => this.#lose(partition)));
     this.#off();
   }
 
   #take(partition: number): void {
-    if (this.#tenures.has(partition)) return;
+    if (this.#leases.has(partition)) return;
     const stop = new AbortController();
-    const tenure: Tenure = { partition, stop, settled: false, beginning: Promise.resolve(), works: new Set() };
-    this.#tenures.set(partition, tenure);
-    tenure.beginning = this.#begin(tenure);
+    const lease: Lease = { partition, stop, caughtUp: false, beginning: Promise.resolve(), works: new Set() };
+    this.#leases.set(partition, lease);
+    lease.beginning = this.#begin(lease);
   }
 
-  async #begin(tenure: Tenure): Promise<void> {
+  async #begin(lease: Lease): Promise<void> {
     const { catchUp, logger } = this.parts;
-    const { signal } = tenure.stop;
+    const { signal } = lease.stop;
     while (!signal.aborted) {
       try {
         await catchUp();
         break;
       } catch (error) {
-        logger.warn({ err: error, partition: tenure.partition }, "the log cannot be read up to our taking over yet");
+        logger.warn({ err: error, partition: lease.partition }, "the log cannot be read up to our taking over yet");
         await systemClock.sleep(AGAIN_MS, signal).catch(() => undefined);
       }
     }
     if (signal.aborted) return;
-    tenure.settled = true;
-    for (const attached of this.#attached) this.#start(attached, tenure);
+    lease.caughtUp = true;
+    for (const attached of this.#attached) this.#start(attached, lease);
   }
 
-  #start(attached: Attached, tenure: Tenure): void {
-    if (tenure.stop.signal.aborted || attached.failed.signal.aborted) return;
-    const signal = AbortSignal.any([tenure.stop.signal, attached.failed.signal]);
-    // Every lane that waits listens to it: hundreds are no leak.
+  #start(attached: Attached, lease: Lease): void {
+    if (lease.stop.signal.aborted || attached.failed.signal.aborted) return;
+    const signal = AbortSignal.any([lease.stop.signal, attached.failed.signal]);
+    // Each host whose calls wait listens to it: hundreds are no leak.
     setMaxListeners(0, signal);
-    const done = attached.work(tenure.partition, signal).catch((error: unknown) => attached.failed.abort(error));
-    for (const works of [attached.works, tenure.works]) {
+    const done = attached.work(lease.partition, signal).catch((error: unknown) => attached.failed.abort(error));
+    for (const works of [attached.works, lease.works]) {
       works.add(done);
       void done.finally(() => works.delete(done));
     }
   }
 
   async #lose(partition: number): Promise<void> {
-    const tenure = this.#tenures.get(partition);
-    if (!tenure) return;
-    tenure.stop.abort(new Error(`partition ${partition} was given to another observer`));
-    await tenure.beginning;
-    await Promise.all(tenure.works);
+    const lease = this.#leases.get(partition);
+    if (!lease) return;
+    lease.stop.abort(new Error(`partition ${partition} was given to another observer`));
+    await lease.beginning;
+    await Promise.all(lease.works);
     await this.parts.release?.(partition);
-    this.#tenures.delete(partition);
+    this.#leases.delete(partition);
   }
 }

@@ -1,4 +1,4 @@
-import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { canonicalBytes, MAX_DEPTH, sha256hex } from "../../infra/canonical.ts";
 
 /** Strangers' JSON, read without trust: every getter takes anything and answers undefined for what is not there. */
 export type JsonObject = Record<string, unknown>;
@@ -19,14 +19,62 @@ export const get = (value: unknown, ...path: string[]): unknown => {
 /** Cut to `max` and made well-formed: a lone surrogate, the stranger's or from our cut, has no RFC 8785 form. */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
+/** Without the slashes at its end. An expression for it goes back at every slash before. */
+export function withoutSlashes(value: string): string {
+  let end = value.length;
+  while (value[end - 1] === "/") end--;
+  return value.slice(0, end);
+}
+
 /** Text of at least one character, cut to `max`; undefined for anything else. */
 export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
-/** Bytes or text as JSON; undefined when it is none. Invalid UTF-8 is no JSON. */
-export function parseJson(input: Uint8Array | string): unknown {
+/** Nesting of a stranger's JSON that is read: what walks it may call itself. Twice what the record can hold. */
+export const MAX_NESTED = 2 * MAX_DEPTH;
+/** Values of one text that are read: terms and documents of real sellers have some thousands. */
+export const MAX_VALUES = 200_000;
+/** Values where many are honest: a paid answer may be a megabyte of numbers, a catalogue may send all its rows at once. */
+export const MOST_VALUES = 1_000_000;
+
+const [QUOTE, BACKSLASH, COMMA] = ['"', "\\", ","].map((char) => char.charCodeAt(0));
+const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [..."{}[]"].map((char) => char.charCodeAt(0));
+
+/** Where the text that begins at this quote ends: at the next one that no odd number of backslashes stands before. */
+function endOfString(json: string, quote: number): number {
+  for (let end = json.indexOf('"', quote + 1); end >= 0; end = json.indexOf('"', end + 1)) {
+    let before = end - 1;
+    while (json.charCodeAt(before) === BACKSLASH) before--;
+    if ((end - before) % 2 === 1) return end;
+  }
+  return json.length;
+}
+
+/** Is this JSON, if it is any, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Linear. */
+function isBounded(json: string, maxValues: number): boolean {
+  let depth = 0;
+  let values = 1;
+  for (let i = 0; i < json.length; i++) {
+    const code = json.charCodeAt(i);
+    if (code === QUOTE) i = endOfString(json, i);
+    else if (code === COMMA) values++;
+    else if (code === OPEN || code === OPEN_LIST) {
+      values++;
+      if (++depth > MAX_NESTED) return false;
+    } else if (code === CLOSE || code === CLOSE_LIST) depth--;
+    if (values > maxValues) return false;
+  }
+  return true;
+}
+
+/**
+ * Bytes or text as JSON; undefined when it is none, and when it is nested too deep or has too many values to be walked.
+ * Invalid UTF-8 is no JSON.
+ */
+export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): unknown {
   try {
-    return JSON.parse(typeof input === "string" ? input : new TextDecoder("utf-8", { fatal: true }).decode(input));
+    const json = typeof input === "string" ? input : new TextDecoder("utf-8", { fatal: true }).decode(input);
+    return isBounded(json, maxValues) ? JSON.parse(json) : undefined;
   } catch {
     return undefined;
   }

@@ -1,36 +1,35 @@
 import { setMaxListeners } from "node:events";
-import { type Clock, LapsedClock } from "../../infra/clock.ts";
+import { type Clock, SimulatedClock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log } from "../../infra/log/log.ts";
+import { type LoopWatch, ownLoop } from "../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
-import { type AskReport, lookAtAsked } from "./asked.ts";
 import { BoundedMap } from "./bounded.ts";
-import type { Tools } from "./call.ts";
-import { Control } from "./control.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
-import { Intake, type IntakeReport } from "./listings.ts";
-import { hostOf } from "./places.ts";
-import { HostQueue } from "./queue.ts";
+import { Intake, type IntakeReport } from "./listings/intake.ts";
+import { Sellers } from "./listings/sellers.ts";
+import { type ReconcileReport, Reconciler } from "./paid/reconcile.ts";
+import { type SpanReport, Spans } from "./plan/spans.ts";
+import { type Caps, Ledger } from "./plan/spend.ts";
+import { BLOCKS_PER_DAY } from "./plan/steps.ts";
+import { Control } from "./probe/exchange.ts";
+import { type AskReport, lookAtAsked } from "./probe/unplanned.ts";
+import { ASKS, ASKS_AT_ONCE, HostQueue } from "./queue.ts";
+import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
-import { BLOCKS_PER_DAY } from "./retest.ts";
-import { Schemas } from "./schema.ts";
-import { Sellers } from "./sellers.ts";
-import { runShare } from "./share-span.ts";
-import type { SpanReport } from "./span.ts";
-import { Spans } from "./spans.ts";
-import { type Caps, Ledger } from "./spend.ts";
-import { Sweep, type SweepReport } from "./sweep.ts";
+import type { Tools } from "./tools.ts";
+import { hostOf } from "./urls.ts";
 
-export type { AskReport } from "./asked.ts";
-export type { IntakeReport } from "./listings.ts";
+export type { IntakeReport } from "./listings/intake.ts";
+export type { ReconcileReport } from "./paid/reconcile.ts";
+export type { SpanReport } from "./plan/spans.ts";
+export type { AskReport } from "./probe/unplanned.ts";
 export { NotRecorded } from "./recorder.ts";
-export type { SpanReport } from "./span.ts";
-export type { SweepReport } from "./sweep.ts";
 
 export interface ObserverConfig {
   /** Name of this process in the record. */
@@ -61,17 +60,20 @@ export interface ObserverParts {
   onAck?: (eventIds: readonly string[]) => void;
   /** Where several observers share the work: our share of the hosts, and whose intent was first. */
   shared?: { hosts: HostShare; firsts: FirstIntents };
+  /** Default: this process's own. */
+  reader?: Reader;
+  loop?: LoopWatch;
 }
 
 export interface Observer {
   /**
    * Makes every planned call with `from` <= planned time < `to` that the record does not hold, hosts in parallel, the
    * calls of one host in time order, re-tests decided on the way. Resolves when the last call has ended.
-   * @param lane clock of one host's calls, from `start` on; default: the observer's clock, or a lapsed one of its own
-   * for each host while that clock is lapsed
+   * @param clockFrom clock of one host's calls, from `start` on; default: the observer's clock, or a simulated one of its own
+   * for each host while that clock jumps
    * @throws NotRecorded when the log does not take a record: the span ends there, nothing more is paid
    */
-  observeSpan(plan: DayPlan, from: Date, to: Date, lane?: (start: Date) => Clock): Promise<SpanReport>;
+  observeSpan(plan: DayPlan, from: Date, to: Date, clockFrom?: (start: Date) => Clock): Promise<SpanReport>;
   /**
    * The same for our share of the hosts, as it is handed to us and taken away, until `over`; then what is under way is
    * ended. Each host's calls are ours from the moment its partition is and the log was read up to there.
@@ -81,7 +83,7 @@ export interface Observer {
   /** Once at start, before anything else: intents that an earlier process left open become our own fault. */
   recover(): Promise<{ lost: number }>;
   /** Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds. */
-  awaitSettlements(): Promise<SweepReport>;
+  awaitSettlements(): Promise<ReconcileReport>;
   /** Looks once at a url that somebody asked for. @throws QueueFull */
   ask(ask: BodyOf<"ask">): Promise<AskReport>;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
@@ -101,14 +103,17 @@ const MAX_PASSED = 100_000;
 /** Puts the observer together. See {@link Observer} for what it does. */
 export function createObserver(parts: ObserverParts): Observer {
   const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
+  const { reader = ownReader, loop = ownLoop } = parts;
   const hosts: Hosts = shared?.hosts ?? EVERY_HOST;
   if (config.secret.length < 16) throw new RangeError("the secret of the known answers has at least 16 bytes");
   const stop = new AbortController();
   setMaxListeners(0, stop.signal);
   const recorder = new Recorder({ log, producer: config.producer, metrics, onAck });
-  const intake = new Intake({ egress, rail, recorder, metrics, memory });
+  const intake = new Intake({ egress, rail, recorder, metrics, memory, reader, logger });
   const tools: Tools = {
     egress,
+    reader,
+    loop,
     rail,
     wallets,
     recorder,
@@ -117,7 +122,6 @@ export function createObserver(parts: ObserverParts): Observer {
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
     firsts: shared?.firsts ?? null,
-    schemas: new Schemas(),
     secret: config.secret,
     settlePollMs: config.settlePollMs ?? SETTLE_POLL_MS,
     inFlight: new Set(),
@@ -126,24 +130,24 @@ export function createObserver(parts: ObserverParts): Observer {
     metrics,
     signal: stop.signal,
   };
-  const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED);
-  const sweep = new Sweep(tools, memory);
-  const spans = new Spans(tools, memory, sweep, slots, config.hostsAtOnce, stop.signal);
+  const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, { [ASKS]: ASKS_AT_ONCE });
+  const reconciler = new Reconciler(tools, memory);
+  const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock, hosts);
-  const ownLane = (start: Date): Clock => (clock.lapsed ? new LapsedClock(start) : clock);
+  const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
   return {
-    observeSpan: (plan, from, to, lane = ownLane) => spans.run(plan, from, to, lane),
+    observeSpan: (plan, from, to, clockFrom = ownClock) => spans.run(plan, from, to, clockFrom),
     observeShare: (plan, from, to, over) => {
       if (!shared) throw new Error("this observer shares its work with nobody");
-      return runShare(shared.hosts, spans, plan, over, (part, tenure) => spans.run(part, from, to, ownLane, tenure));
+      return spans.runShare(shared.hosts, plan, { from, to, over }, ownClock);
     },
     async recover() {
       // Oldest first: what is bounded forgets the oldest.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
-      return sweep.recover(clock);
+      return reconciler.recover(clock);
     },
-    awaitSettlements: () => sweep.run(clock),
-    ask: (ask) => slots.run(hostOf(ask.normalised_url), () => lookAtAsked(tools, ask, clock)),
+    awaitSettlements: () => reconciler.run(clock),
+    ask: (ask) => slots.run(hostOf(ask.normalised_url), () => lookAtAsked(tools, ask, clock), ASKS),
     intakeSeller: (url) => sellers.read(url),
     intakeCatalogue: (url) => sellers.readCatalogue(url),
     refreshSellers: () => sellers.refresh(),

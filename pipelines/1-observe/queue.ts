@@ -1,3 +1,21 @@
+import type { Pool } from "../../infra/egress/gate.ts";
+
+/** Hosts that asks may hold up at once. A stranger names them, and each may keep us waiting as long as we wait. */
+export const ASKS_AT_ONCE = 8;
+
+/** The pool of looks at what strangers asked for: also the queue's name for them. */
+export const ASKS = "asks";
+/** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
+export const PAID = "paid";
+
+const KEPT = 16;
+
+/** What is asked for never takes more than a few places, and some are there for paid calls alone. */
+export const POOLS: Readonly<Record<string, Pool>> = { [ASKS]: { most: ASKS_AT_ONCE }, [PAID]: { kept: KEPT } };
+
+/** Places of egress: so many that no host of the plan waits for one. */
+export const placesFor = (hostsAtOnce: number): number => Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT);
+
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {
   constructor(readonly max: number) {
@@ -8,23 +26,32 @@ export class QueueFull extends Error {
 
 interface Waiting {
   run: () => Promise<void>;
+  /** Name of its aside, or "". */
+  aside: string;
 }
 
 /**
  * Work for many hosts: one piece at a time for each, `atOnce` hosts together, and hosts take turns, so that a host with
- * ten thousand endpoints delays nobody but itself. Order within a host is the order of asking.
+ * ten thousand endpoints delays nobody but itself. Order within a host is the order of asking. Work that is put aside
+ * has a number of its own: however long its hosts take, other hosts' work does not wait for it.
  */
 export class HostQueue {
   /** Hosts with waiting work, the next one to be served first (a Map keeps its order). */
   readonly #waiting = new Map<string, Waiting[]>();
   readonly #busy = new Set<string>();
+  /** Pieces that run, by aside. */
+  readonly #running = new Map<string, number>();
+  readonly #atOnce: ReadonlyMap<string, number>;
   #pending = 0;
 
+  /** @param asides names of work apart, and how many hosts may be busy with each at once */
   constructor(
-    private readonly atOnce: number,
+    atOnce: number,
     private readonly max = 10_000,
+    asides: Readonly<Record<string, number>> = {},
   ) {
-    if (atOnce < 1) throw new RangeError(`at least one host at once, not ${atOnce}`);
+    this.#atOnce = new Map([["", atOnce], ...Object.entries(asides)]);
+    for (const n of this.#atOnce.values()) if (n < 1) throw new RangeError(`at least one host at once, not ${n}`);
   }
 
   /** Pieces that wait or run. */
@@ -36,7 +63,7 @@ export class HostQueue {
    * Resolves or rejects as `work` does.
    * @throws QueueFull at once, without running it, when too much is waiting
    */
-  run<T>(host: string, work: () => Promise<T>): Promise<T> {
+  run<T>(host: string, work: () => Promise<T>, aside = ""): Promise<T> {
     if (this.#pending >= this.max) return Promise.reject(new QueueFull(this.max));
     this.#pending++;
     return new Promise<T>((resolve, reject) => {
@@ -48,26 +75,37 @@ export class HostQueue {
         }
       };
       const line = this.#waiting.get(host);
-      if (line) line.push({ run });
-      else this.#waiting.set(host, [{ run }]);
+      if (line) line.push({ run, aside });
+      else this.#waiting.set(host, [{ run, aside }]);
       this.#next();
     });
   }
 
+  readonly #hasRoom = (aside: string): boolean => (this.#running.get(aside) ?? 0) < (this.#atOnce.get(aside) ?? 0);
+
   #next(): void {
+    const names = [...this.#atOnce.keys()];
     for (const [host, line] of this.#waiting) {
-      if (this.#busy.size >= this.atOnce) return;
+      if (!names.some(this.#hasRoom)) return;
       if (this.#busy.has(host)) continue;
-      const { run } = line.shift()!;
+      const at = line.findIndex((one) => this.#hasRoom(one.aside));
+      if (at < 0) continue;
+      const [{ run, aside }] = line.splice(at, 1) as [Waiting];
       // To the end of the line, so that every other host is served before this one again.
       this.#waiting.delete(host);
       if (line.length > 0) this.#waiting.set(host, line);
       this.#busy.add(host);
+      this.#count(aside, 1);
       void run().finally(() => {
         this.#pending--;
         this.#busy.delete(host);
+        this.#count(aside, -1);
         this.#next();
       });
     }
+  }
+
+  #count(aside: string, by: 1 | -1): void {
+    this.#running.set(aside, (this.#running.get(aside) ?? 0) + by);
   }
 }

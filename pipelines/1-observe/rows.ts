@@ -5,9 +5,9 @@ import { plannedSlot } from "../record/ids.ts";
 import type { OpenIntent } from "../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type Call, HANDSHAKE_OF } from "./call.ts";
-import type { Knock } from "./handshake.ts";
 import { hashOf } from "./json.ts";
 import type { ToolExchange } from "./mcp/call-tool.ts";
+import type { Probe } from "./probe/probe.ts";
 import { type Draft, draft } from "./recorder.ts";
 
 type McpSeen = ToolExchange["seen"];
@@ -19,7 +19,7 @@ const slotOf = (body: unknown): string => hashOf(body) ?? "";
 export const slotOfIntent = (intent: BodyOf<"paid.intent">): string =>
   plannedSlot(intent.slot.block, intent.slot.minute);
 
-/** A fact about a call is never older than the call, also where one lane's lapsed clock is ahead of ours. */
+/** A fact about a call is never older than the call, also where one host's simulated clock is ahead of ours. */
 export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>
   new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
 
@@ -34,12 +34,12 @@ export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boole
   );
 }
 
-/** What a planned knock saw, or a paid call's first leg that was not paid: of a tool it is an `mcp.probe`. */
-export function knockRow(
+/** What a planned probe saw, or a paid call's first leg that was not paid: of a tool it is an `mcp.probe`. */
+export function probeRow(
   cap: string,
   call: Pick<Call, "block" | "minute">,
   planned: "free" | "paid",
-  { body, mcp }: Pick<Knock, "body" | "mcp">,
+  { body, mcp }: Pick<Probe, "body" | "mcp">,
   at: Date,
 ): Draft {
   const { block, minute } = call;
@@ -82,8 +82,8 @@ export const followupRow = (cap: string, body: BodyOf<"paid.followup">, at: Date
   draft({ type: "paid.followup", cap, slot: slotOf(body), attempt: n, at, body });
 
 /**
- * The result of a paid call whose end nobody watched: our process died, or could not judge. It is always our fault
- * and never "took the money" (grading-method.md section 1). It has the id that the watched result would have had, so
+ * The result of a paid call whose end nobody watched: our process died, or could not evaluate it. It is always our fault
+ * and never "took the money" (verification-method.md section 1). It has the id that the watched result would have had, so
  * whichever of the two stands first in the log is the only one.
  */
 export function lostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, at: Date, says: string): Draft {

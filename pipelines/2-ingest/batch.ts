@@ -1,28 +1,16 @@
-import { setImmediate } from "node:timers/promises";
-import { RecordsLost } from "../../infra/chain/errors.ts";
-import { type Log, type LogRecord, OffsetGone, type ReadOptions } from "../../infra/log/log.ts";
-import type { OpenedBatch } from "../../infra/log/packed.ts";
+import { closeSync, openSync, writeSync } from "node:fs";
+import type { LogRecord } from "../../infra/log/log.ts";
 import { type Rejected, readRow } from "./row.ts";
-import { Segment } from "./segment.ts";
+import { lineOf } from "./segment.ts";
 
 /**
- * Bounds of one batch, and so of one segment: what is held in memory and read in one go. 122,880 rows are one row group of
- * the engine: a full one goes straight into its file, a smaller one through the write-ahead log and then again.
+ * Bounds of one batch, and so of one segment. 122,880 rows are one row group of the engine: a full one goes straight into
+ * its file, a smaller one through the write-ahead log and then again.
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-const READ_RECORDS = 1_000;
-const READ_BYTES = 8 * 1024 * 1024;
-/**
- * After so many records the loop has its turn: what is committed and loaded beside waits for it at each statement, while
- * the engine stands still. Records that lie ready never wait for anything, and would keep it to the end of the batch.
- */
-const TURN_RECORDS = 100;
-
-export interface Place {
-  topic: string;
-  partition: number;
-}
+/** Characters of lines that are held before they are written. */
+const HELD_CHARS = 1024 * 1024;
 
 /** Records that the readers of today do not take, as the lines of a segment's rejected file. */
 export interface RejectedLines {
@@ -32,131 +20,64 @@ export interface RejectedLines {
   reason: string | null;
 }
 
-/** Records [first, next) of one partition, read and judged, on their way into a segment. */
-export interface Batch extends Place {
+/** Records [first, next) of one partition, read and validated. */
+export interface Batch {
+  topic: string;
+  partition: number;
   first: number;
   next: number;
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** The segment: a Parquet file with the rows. */
-  segment: Uint8Array;
+  /** File with the rows as lines (segment.ts), on this machine; whoever takes the batch removes it. */
+  lines: string;
 }
 
-/** Takes the records of one partition in their order and judges them, up to the bounds of a batch. */
+/** What is made of the records of one batch. */
+export type Made = Pick<Batch, "rows" | "rejected" | "lines">;
+
+/** Takes the records of one partition in their order: what passes becomes a line, the rest is kept as it came. */
 export class BatchMaker {
-  /** Offset of the first record that was not taken. */
-  next: number;
-  readonly #segment: Segment;
+  readonly #file: number;
+  #held = "";
+  #rows = 0;
   readonly #rejected: Rejected[] = [];
-  #lastEventId = "";
-  /** Where the record stands that was taken last, if nobody took it out of its batch yet. */
-  #lastOpened: OpenedBatch | null = null;
-  #lastAt = 0;
-  #taken = 0;
-  #bytes = 0;
 
-  /** @param first offset that the batch begins with @param end records from here on are another batch's */
-  constructor(
-    private readonly place: Place,
-    private readonly first: number,
-    private readonly end: number,
-  ) {
-    this.next = first;
-    this.#segment = new Segment(place);
+  /** @param path of the file with the lines, made here */
+  constructor(private readonly path: string) {
+    this.#file = openSync(path, "wx");
   }
 
-  get isEmpty(): boolean {
-    return this.#taken === 0;
-  }
-
-  get isFull(): boolean {
-    return this.#taken >= BATCH_ROWS || this.#bytes >= BATCH_BYTES || this.next >= this.end;
-  }
-
-  /** What may be read for it in one go. More than one record past its bytes are never given. */
-  get room(): { maxRecords: number; maxBytes: number } {
-    return {
-      maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - this.#taken, this.end - this.next),
-      maxBytes: Math.min(READ_BYTES, BATCH_BYTES - this.#bytes),
-    };
-  }
-
-  /** What passes becomes a row; the rest is kept as it came. False when the record is another batch's. */
-  add(record: LogRecord): boolean {
-    if (this.isFull || record.offset >= this.end) return false;
-    this.#judge(record);
-    this.#lastEventId = record.eventId;
-    this.#took(record.offset, record.value.byteLength);
-    return true;
-  }
-
-  /** The same for a record of an opened batch, which need not be taken out of it where it is known. */
-  addOpened(batch: OpenedBatch, i: number): boolean {
-    const offset = batch.offset(i);
-    if (this.isFull || offset >= this.end) return false;
-    if (!this.#segment.addKnown(batch, i)) this.#judge(batch.opened(i));
-    this.#took(offset, batch.valueEnd(i) - batch.valueAt(i));
-    this.#lastOpened = batch;
-    this.#lastAt = i;
-    return true;
-  }
-
-  #judge(record: LogRecord): void {
-    const read = readRow(record);
-    if (read.ok) this.#segment.add(read.row);
-    else this.#rejected.push(read.rejected);
-  }
-
-  #took(offset: number, bytes: number): void {
-    this.next = offset + 1;
-    this.#taken++;
-    this.#bytes += bytes;
-    this.#lastOpened = null;
+  add(records: readonly LogRecord[]): void {
+    for (const record of records) {
+      const read = readRow(record);
+      if (read.ok) {
+        this.#held += lineOf(read.row);
+        this.#rows++;
+      } else this.#rejected.push(read.rejected);
+      if (this.#held.length > HELD_CHARS) this.#write();
+    }
   }
 
   /** Nothing may be added any more. */
-  close(): Batch {
-    const { topic, partition } = this.place;
+  close(): Made {
+    this.#write();
+    closeSync(this.#file);
     const reason = this.#rejected[0]?.reason ?? null;
-    const lastEventId = this.#lastOpened?.eventId(this.#lastAt) ?? this.#lastEventId;
-    return {
-      ...{ topic, partition, first: this.first, next: this.next, lastEventId },
-      rows: this.#segment.rows,
-      rejected: { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason },
-      segment: this.#segment.close(),
-    };
+    const rejected = { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason };
+    return { rows: this.#rows, rejected, lines: this.path };
   }
-}
 
-/**
- * The next batch of a partition, from `from` on and below `end`; null when nothing is there.
- * @throws RecordsLost when the log no longer keeps `from`.
- */
-export async function takeBatch(
-  log: Log,
-  place: Place,
-  { from, end }: { from: number; end: number },
-): Promise<Batch | null> {
-  const maker = new BatchMaker(place, from, end);
-  while (!maker.isFull) {
-    const records = await readLog(log, place, maker.next, maker.room);
-    for (let at = 0; at < records.length; at += TURN_RECORDS) {
-      for (const record of records.slice(at, at + TURN_RECORDS)) maker.add(record);
-      await setImmediate();
-    }
-    if (records.length === 0) break;
+  /** What was added is nobody's. */
+  drop(): void {
+    closeSync(this.#file);
   }
-  return maker.isEmpty ? null : maker.close();
-}
 
-const readLog = (log: Log, { topic, partition }: Place, from: number, room: ReadOptions): Promise<LogRecord[]> =>
-  log.read(topic, partition, from, room).catch((error: unknown) => refuseGone(error, { topic, partition }, from));
-
-/** @throws RecordsLost in the place of the log's own error, since what is gone was never committed; else what came */
-export function refuseGone(error: unknown, { topic, partition }: Place, from: number): never {
-  if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
-  throw error;
+  #write(): void {
+    const bytes = Buffer.from(this.#held, "utf8");
+    for (let at = 0; at < bytes.length; ) at += writeSync(this.#file, bytes, at);
+    this.#held = "";
+  }
 }
 
 /** Lines of a segment's rejected file. */
@@ -169,3 +90,61 @@ export const readRejected = (bytes: Uint8Array): Rejected[] =>
     .split("\n")
     .filter(Boolean)
     .map((line) => JSON.parse(line) as Rejected);
+
+/** Records on their way to the thread: values in one piece, since each piece costs a message as much as a thousand bytes. */
+export interface Packed {
+  topic: string;
+  partition: number;
+  eventIds: string[];
+  keys: string[];
+  /** Three numbers a record: offset, Unix ms of the append, where its value ends. */
+  numbers: Float64Array;
+  values: Uint8Array;
+}
+
+/** What the thread is told: a batch begins, records of it, it ends. One batch after the other. */
+export type Ask = { what: "begin"; path: string } | { what: "records"; packed: Packed } | { what: "end" };
+/** What it answers: records were parsed; a batch was made, or failed and nothing more comes of it. */
+export type Answer =
+  | { what: "parsed"; bytes: number }
+  | { what: "made"; made: Made }
+  | { what: "failed"; reason: string };
+
+function recordsOf({ topic, partition, eventIds, keys, numbers, values }: Packed): LogRecord[] {
+  let from = 0;
+  return eventIds.map((eventId, i) => {
+    const [offset, appendedMs, end] = [numbers[3 * i]!, numbers[3 * i + 1]!, numbers[3 * i + 2]!];
+    const value = values.subarray(from, end);
+    from = end;
+    return { topic, partition, offset, eventId, key: keys[i]!, appendedAt: new Date(appendedMs), value };
+  });
+}
+
+/** The inside of the thread. What fails is told once, at the end of its batch. */
+export class ParsingBeside {
+  #maker: BatchMaker | null = null;
+  #failed: string | null = null;
+
+  constructor(private readonly tell: (answer: Answer) => void) {}
+
+  #end(maker: BatchMaker): void {
+    this.#maker = null;
+    this.tell({ what: "made", made: maker.close() });
+  }
+
+  hear(ask: Ask): void {
+    try {
+      if (ask.what === "begin") {
+        this.#failed = null;
+        this.#maker = new BatchMaker(ask.path);
+      } else if (ask.what === "records") this.#maker?.add(recordsOf(ask.packed));
+      else if (this.#maker) this.#end(this.#maker);
+    } catch (error) {
+      this.#maker?.drop();
+      this.#maker = null;
+      this.#failed ??= (error as Error).message;
+    }
+    if (ask.what === "records") this.tell({ what: "parsed", bytes: ask.packed.values.byteLength });
+    if (ask.what === "end" && this.#failed !== null) this.tell({ what: "failed", reason: this.#failed });
+  }
+}

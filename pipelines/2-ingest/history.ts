@@ -27,7 +27,7 @@ export async function changedBuckets(
   const list = Object.entries(known).flatMap(([topic, parts]) =>
     Object.entries(parts).map(([part, next]) => ({ topic, part: Number(part), next })),
   );
-  const rows = await lake.all<{ bucket: number }>(sql("28_history_changed"), { before: JSON.stringify(list) });
+  const rows = await lake.all<{ bucket: number }>(sql("queries/history:changed"), { before: JSON.stringify(list) });
   return rows.map(({ bucket }) => bucket);
 }
 
@@ -43,7 +43,10 @@ export async function* historyOf(
   if (buckets.length === 0) return;
   const since = dayStart(addDays(dayOf(now), 1 - HISTORY_DAYS)).getTime();
   let held: { bucket: number; rows: HistoryDay[] } | null = null;
-  for await (const batch of lake.stream<Row>(sql("28_history"), { buckets: JSON.stringify(buckets), since })) {
+  for await (const batch of lake.stream<Row>(sql("queries/history:days"), {
+    buckets: JSON.stringify(buckets),
+    since,
+  })) {
     for (const { bucket, ...day } of batch) {
       if (held && held.bucket !== bucket) {
         yield held;

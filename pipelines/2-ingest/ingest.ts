@@ -1,4 +1,6 @@
 import { rm } from "node:fs/promises";
+import { availableParallelism } from "node:os";
+import type { Worker } from "node:worker_threads";
 import type { Clock } from "../../infra/clock.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
@@ -6,16 +8,13 @@ import { Turns } from "../../infra/lake/turns.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { BATCH_ROWS, type Batch, takeBatch } from "./batch.ts";
-import { type Compacted, compactPlace } from "./compact.ts";
-import { giveBack } from "./give-back.ts";
-import type { Range } from "./judging.ts";
-import { Line, type Made } from "./line.ts";
-import { INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
-import { Place } from "./place.ts";
-import { type Redriven, redrivePlace } from "./redrive.ts";
-import { ownThreads, Supply, type Threads } from "./supply.ts";
-import { sweepChain } from "./sweep.ts";
+import { BATCH_ROWS, type Batch } from "./batch.ts";
+import { evictPartitions, INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
+import { beginWorker, ParseThread } from "./parse-thread.ts";
+import { Partition } from "./partition.ts";
+import { type Redriven, redrivePartition } from "./redrive.ts";
+import { Line, type Parser, type Piece, parseHere, type Taken, takeBatch } from "./take-batch.ts";
+import { type Compacted, collectGarbage, compactPartition } from "./tidy.ts";
 
 export interface IngestOptions {
   log: Log;
@@ -32,16 +31,14 @@ export interface IngestOptions {
   truncateLog?: boolean;
   /** What left the lake for the archive; asked when partitions are loaded that were not here. */
   moved?: Moved;
-  /** Threads that judge in large passes (default: one for each core but ours, four at most). */
-  threads?: Threads;
+  /** Begins the thread that parses records in large passes, or null: all is parsed here (default: where there are two cores). */
+  thread?: (() => Worker) | null;
 }
 
 /** Keeps rows that left the lake from coming back when it is loaded anew. */
 export interface Moved {
-  /** Before anything is loaded: days whose records have to wait. */
+  /** Before anything is loaded of partitions that are not here: which of their rows the archive's leaves say were moved. */
   mark(lake: Lake): Promise<void>;
-  /** After everything was loaded: the archive's leaves are followed. */
-  settle(lake: Lake): Promise<void>;
 }
 
 /**
@@ -71,17 +68,23 @@ export interface Ingest {
    * lost at once; then their rows leave the lake, and the next pass loads what was taken from its chain.
    */
   hold(partitions: readonly number[]): Promise<void>;
+  /**
+   * Times that rows were about to leave the lake since it was opened: partitions were revoked, or it was replaced. Whoever
+   * reads in several statements asks before the first and after the last; where the two differ rows may have been missed,
+   * also when the same partitions are here again.
+   */
+  readonly revocations: number;
   /** Write the hole between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]>;
 }
 
 /** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
-const MAX_SWEEPS = 16;
-/** Of the first batch of a large sweep: small, so that the engine has something to do soon. */
+const MAX_ROUNDS = 16;
+/** Of the first batch of a round: small, so that the engine has something to do soon. */
 const FIRST_ROWS = BATCH_ROWS / 4;
 
 /** A batch, and whose it is. */
-type Owned = readonly [Place, Batch];
+type Owned = readonly [Partition, Taken];
 
 export function createIngest(options: IngestOptions): Ingest {
   return new Ingester(options);
@@ -89,20 +92,22 @@ export function createIngest(options: IngestOptions): Ingest {
 
 class Ingester implements Ingest {
   readonly #options: IngestOptions;
-  readonly #placeOf: (topic: string, partition: number) => Place;
+  readonly #open: (topic: string, partition: number) => Partition;
   #held: ReadonlySet<number>;
-  #places: readonly Place[];
+  #partitions: readonly Partition[];
   readonly #turns = new Turns(1);
+  revocations = 0;
   #checked = false;
+  #isThreadless = false;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
     const parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
-    this.#placeOf = (topic, partition) => new Place(parts, topic, partition);
+    this.#open = (topic, partition) => new Partition(parts, topic, partition);
     this.#held = new Set(partitions);
-    this.#places = INGESTED.flatMap((topic) => partitions.map((partition) => this.#placeOf(topic, partition)));
+    this.#partitions = INGESTED.flatMap((topic) => partitions.map((partition) => this.#open(topic, partition)));
   }
 
   pass(): Promise<{ positions: Positions; rows: number }> {
@@ -118,10 +123,13 @@ class Ingester implements Ingest {
       // Several changes may have come while this one waited for its turn: the newest counts.
       const held = [...this.#held].sort((a, b) => a - b);
       const { lake, log } = this.#options;
-      await giveBack(lake, held, log.partitions);
-      const known = new Map(this.#places.map((place) => [`${place.topic}/${place.partition}`, place]));
-      this.#places = INGESTED.flatMap((topic) =>
-        held.map((partition) => known.get(`${topic}/${partition}`) ?? this.#placeOf(topic, partition)),
+      if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
+      await evictPartitions(lake, held, log.partitions);
+      const known = new Map(
+        this.#partitions.map((partition) => [`${partition.topic}/${partition.partition}`, partition]),
+      );
+      this.#partitions = INGESTED.flatMap((topic) =>
+        held.map((partition) => known.get(`${topic}/${partition}`) ?? this.#open(topic, partition)),
       );
       this.#checked = false;
     });
@@ -135,8 +143,8 @@ class Ingester implements Ingest {
     return this.#alone(async () => {
       await this.#start();
       const total = { found: 0, left: 0 };
-      for (const place of this.#places) {
-        const { found, left } = await redrivePlace(place, this.#options.log);
+      for (const partition of this.#partitions) {
+        const { found, left } = await redrivePartition(partition, this.#options.log);
         total.found += found;
         total.left += left;
       }
@@ -150,11 +158,11 @@ class Ingester implements Ingest {
       await this.#start();
       const { lake, privateStore, clock } = this.#options;
       const total = { before: 0, after: 0, deleted: 0 };
-      for (const place of this.#places) {
-        const { before, after } = await compactPlace(place, lake, minFiles);
+      for (const partition of this.#partitions) {
+        const { before, after } = await compactPartition(partition, lake, minFiles);
         total.before += before;
         total.after += after;
-        total.deleted += await sweepChain(privateStore, place.chain, clock.now());
+        total.deleted += await collectGarbage(privateStore, partition.chain, clock.now());
       }
       return total;
     });
@@ -171,7 +179,7 @@ class Ingester implements Ingest {
     return this.#alone(async () => {
       const { log, clock, logger } = this.#options;
       const accepted = [];
-      for (const { topic, partition, chain } of this.#places) {
+      for (const { topic, partition, chain } of this.#partitions) {
         const head = await chain.head();
         const { start } = await log.bounds(topic, partition);
         if (log.id !== chain.logId || start <= head.next) continue;
@@ -203,14 +211,14 @@ class Ingester implements Ingest {
   async #pass(): Promise<number> {
     let rows = await this.#start();
     const ends = await this.#ends();
-    for (let sweeps = 0; sweeps < MAX_SWEEPS; sweeps++) {
-      const due = this.#places.filter((place) => !place.inStep || ends.get(place)! > place.next);
+    for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {
+      const due = this.#partitions.filter((partition) => !partition.inStep || ends.get(partition)! > partition.next);
       if (due.length === 0) break;
-      const waiting = due.reduce((sum, place) => sum + ends.get(place)! - place.next, 0);
+      const waiting = due.reduce((sum, partition) => sum + ends.get(partition)! - partition.next, 0);
       // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
       const isLarge = waiting >= 2 * BATCH_ROWS;
-      const sweep = () => this.#sweep(due, ends, isLarge);
-      rows += await (isLarge ? this.#options.lake.narrow(sweep) : sweep());
+      const round = () => (isLarge ? this.#roundBeside(due, ends) : this.#round(due, ends, parseHere));
+      rows += await (isLarge ? this.#options.lake.narrow(round) : round());
     }
     return rows;
   }
@@ -220,23 +228,21 @@ class Ingester implements Ingest {
     if (!this.#checked) {
       for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
       await this.#refuseForeignLake();
-      for (const place of this.#places) await place.check();
+      for (const partition of this.#partitions) await partition.check();
       this.#checked = true;
     }
     const { moved, lake } = this.#options;
-    const isNew = moved !== undefined && (await this.#hasNewPlaces());
-    if (isNew) await moved.mark(lake);
+    if (moved && (await this.#hasNewPartitions())) await moved.mark(lake);
     let rows = 0;
-    for (const place of this.#places) if (!place.inStep) rows += await place.catchUp();
-    if (isNew) await moved.settle(lake);
+    for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp();
     return rows;
   }
 
   /** Partitions that were taken, or all of a new lake. */
-  async #hasNewPlaces(): Promise<boolean> {
+  async #hasNewPartitions(): Promise<boolean> {
     const rows = await this.#options.lake.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
     const known = new Set(rows.map(({ topic, part }) => `${topic}/${part}`));
-    return this.#places.some(({ topic, partition }) => !known.has(`${topic}/${partition}`));
+    return this.#partitions.some(({ topic, partition }) => !known.has(`${topic}/${partition}`));
   }
 
   /** A lake of another log has rows that no chain of ours vouches for. */
@@ -249,29 +255,56 @@ class Ingester implements Ingest {
   }
 
   async #replace(reason: string | null): Promise<void> {
+    this.revocations++;
     await this.#options.lake.replace(reason);
     for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
-    for (const place of this.#places) place.inStep = false;
+    for (const partition of this.#partitions) partition.inStep = false;
   }
 
-  async #ends(): Promise<Map<Place, number>> {
-    const ends = new Map<Place, number>();
-    for (const place of this.#places)
-      ends.set(place, (await this.#options.log.bounds(place.topic, place.partition)).end);
+  async #ends(): Promise<Map<Partition, number>> {
+    const ends = new Map<Partition, number>();
+    for (const partition of this.#partitions)
+      ends.set(partition, (await this.#options.log.bounds(partition.topic, partition.partition)).end);
     return ends;
   }
 
+  /** A round whose records are parsed on a thread. Where that dies the next round, and all later ones, go without it. */
+  async #roundBeside(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
+    const { thread: begin = availableParallelism() > 1 ? beginWorker : null, logger, metrics } = this.#options;
+    if (begin === null || this.#isThreadless) return this.#round(due, ends, parseHere);
+    const thread = new ParseThread(begin);
+    try {
+      return await this.#round(due, ends, thread.parse);
+    } catch (error) {
+      if (!thread.dead || error !== thread.dead) throw error;
+      logger.warn({ err: error }, "the thread that parses records died: going on without it");
+      this.#isThreadless = true;
+      return 0;
+    } finally {
+      metrics.count("touchstone_ingest_batches_parsed_on_a_thread_total", {}, thread.made);
+      await thread.stop();
+    }
+  }
+
   /** Batches of all due partitions: one is read while the one before it is committed, and one more loaded. */
-  async #sweep(due: readonly Place[], ends: ReadonlyMap<Place, number>, isLarge: boolean): Promise<number> {
+  async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>, parse: Parser): Promise<number> {
     let rows = 0;
     const count = (fresh: number) => {
       rows += fresh;
     };
-    for (const place of due) if (!place.inStep) rows += await place.catchUp();
+    for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
     const line = new Line();
     try {
-      for await (const [place, batch] of isLarge ? this.#beside(due, ends) : this.#inTurn(due, ends, BATCH_ROWS)) {
-        await line.add((before) => this.#settle(place, batch, before, count));
+      for await (const [partition, taken] of this.#batches(due, ends, parse)) {
+        let isTaken = false;
+        try {
+          await line.add(async (before) => {
+            isTaken = true;
+            return this.#publish(partition, await taken.batch, before, count);
+          });
+        } finally {
+          if (!isTaken) await taken.drop();
+        }
       }
     } finally {
       await line.end();
@@ -279,76 +312,57 @@ class Ingester implements Ingest {
     return rows;
   }
 
-  /** @param firstRows of the first of them, while whose reading there is nothing to commit or load */
-  async *#inTurn(due: readonly Place[], ends: ReadonlyMap<Place, number>, firstRows: number): AsyncGenerator<Owned> {
-    let most = firstRows;
-    for (const place of due) {
-      if (!this.#held.has(place.partition)) continue;
-      for (let from = place.next; ; ) {
-        const batch = await takeBatch(this.#options.log, place, { from, end: Math.min(ends.get(place)!, from + most) });
-        if (!batch) break;
+  async *#batches(
+    due: readonly Partition[],
+    ends: ReadonlyMap<Partition, number>,
+    parse: Parser,
+  ): AsyncGenerator<Owned> {
+    let most = FIRST_ROWS;
+    for (const partition of due) {
+      for (let from = partition.next; this.#held.has(partition.partition); ) {
+        const range = { from, end: Math.min(ends.get(partition)!, from + most) };
+        const taken = await takeBatch(this.#options.log, partition, range, { parse, path: partition.path("lines") });
+        if (!taken) break;
         most = BATCH_ROWS;
-        from = batch.next;
-        yield [place, batch];
+        from = taken.next;
+        yield [partition, taken];
       }
     }
   }
 
-  /** Judged on threads where the log can be opened there: then we only fetch, commit and speak with the engine. */
-  async *#beside(due: readonly Place[], ends: ReadonlyMap<Place, number>): AsyncGenerator<Owned> {
-    const { log, logger, metrics, threads = ownThreads() } = this.#options;
-    if (!log.packed || threads.count < 1) {
-      yield* this.#inTurn(due, ends, FIRST_ROWS);
-      return;
-    }
-    const places = new Map<Range, Place>();
-    for (const place of due) {
-      const end = ends.get(place)!;
-      for (let { next: from } = place; from < end; ) {
-        const to = Math.min(end, from + (places.size === 0 ? FIRST_ROWS : BATCH_ROWS));
-        places.set({ topic: place.topic, partition: place.partition, from, end: to }, place);
-        from = to;
-      }
-    }
-    const supply = new Supply(log, threads, logger);
-    const isWanted = ({ partition }: Range) => this.#held.has(partition);
-    for await (const [range, batch] of supply.batches([...places.keys()], isWanted)) yield [places.get(range)!, batch];
-    metrics.count("touchstone_ingest_batches_judged_on_threads_total", {}, supply.made);
-    metrics.gauge("touchstone_ingest_judging_threads", supply.used);
-  }
-
-  async #settle(
-    place: Place,
+  async #publish(
+    partition: Partition,
     batch: Batch,
     before: Promise<void>,
     count: (fresh: number) => void,
-  ): Promise<Made | null> {
-    if (batch.first !== place.next || !this.#held.has(place.partition)) {
+  ): Promise<Piece | null> {
+    if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
       // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
       // is another's by now, who reads it.
+      await rm(batch.lines, { force: true });
       return null;
     }
-    const { topic } = place;
-    const published = await place.publish(batch);
+    const { topic } = partition;
+    const published = await partition.publish(batch);
     if (!published) {
       this.#options.metrics.count("touchstone_ingest_races_lost_total", { topic });
       // What we published before has to be in the lake: a look at it must not take that for a rival's.
       await before;
-      count(await place.catchUp());
+      count(await partition.catchUp());
       return null;
     }
-    this.#tell(place, batch);
+    this.#tell(partition, batch);
     return {
       drop: () => rm(published.path, { force: true }),
       finish: async () => {
-        count(await place.load(published));
+        count(await partition.load(published));
         const { log, truncateLog } = this.#options;
-        if (truncateLog) await log.truncate(topic, place.partition, batch.next);
+        if (truncateLog) await log.truncate(topic, partition.partition, batch.next);
       },
     };
   }
 
-  #tell({ topic, partition }: Place, { rows, rejected }: Batch): void {
+  #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {
     const { metrics, logger } = this.#options;
     metrics.count("touchstone_ingest_rows_total", { topic }, rows);
     const { records, reason } = rejected;

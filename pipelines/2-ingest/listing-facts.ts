@@ -35,8 +35,7 @@ export async function listingFacts(
   tx: Statements,
   which: "changed" | "all",
 ): Promise<{ listed: ListingFact[]; unlisted: string[] }> {
-  await tx.run(`SET VARIABLE facts_all = ${which === "all"}`);
-  const rows = await tx.all<Row>(sql("28_listing_facts"));
+  const rows = await tx.all<Row>(sql("queries/listing_facts"), { every: which === "all" });
   return {
     listed: rows.filter((row) => row.listed).map(factOf),
     unlisted: rows.filter((row) => !row.listed).map(({ cap }) => cap),

@@ -1,27 +1,29 @@
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { holdBack } from "../5-archive/hold-back.ts";
-import { addEndpoints } from "./endpoints.ts";
+import { capId } from "../record/ids.ts";
+import { registrableDomain } from "../record/url.ts";
+import { METHODS } from "../record/vocabulary.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
 export const INGEST_TABLES: readonly string[] = [
-  "00_settings",
-  "01_bodies",
-  "10_tables",
-  "20_samples",
-  "27_stale_tables",
-  "45_asks_tables",
-  "60_archive_tables",
+  "tables/settings",
+  "tables/rules",
+  "tables/record",
+  "tables/samples",
+  "tables/grade",
+  "tables/asks",
+  "tables/archive",
 ].map(sql);
 
+const PROBED = ["staging/probes", "samples/seen", "samples/withdrawn"];
 /** What follows the staging of a segment, by topic. */
 export const STEPS: Record<string, readonly string[]> = {
-  listings: ["15_listings"],
-  "observations.free": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
-  "observations.mcp": ["13_knocks", "21_knock_samples", "24_seen", "23_withdrawn"],
-  "observations.paid": ["14_paid", "22_paid_samples", "24_seen", "23_withdrawn"],
-  asks: ["46_asks"],
-  corrections: ["16_corrections", "23_withdrawn"],
+  listings: ["staging/listings"],
+  "observations.free": PROBED,
+  "observations.mcp": PROBED,
+  "observations.paid": ["staging/paid", "samples/paid", "samples/seen", "samples/withdrawn"],
+  asks: ["staging/asks"],
+  corrections: ["staging/corrections", "samples/withdrawn"],
 };
 /** Topics that become segments and rows; the others have no types yet. */
 export const INGESTED: readonly string[] = Object.keys(STEPS);
@@ -47,11 +49,11 @@ export interface Loadable {
  */
 export async function loadSegment(lake: Lake, segment: Loadable, ownHosts: ReadonlySet<string>): Promise<number> {
   return lake.transaction(async (tx) => {
-    const place = { topic: segment.topic, part: segment.partition, file: segment.file };
-    const known = await tx.all("FROM loaded WHERE topic = $topic AND part = $part AND file = $file", place);
+    const file = { topic: segment.topic, part: segment.partition, file: segment.file };
+    const known = await tx.all("FROM loaded WHERE topic = $topic AND part = $part AND file = $file", file);
     const fresh = known.length > 0 ? 0 : await fold(tx, segment, ownHosts);
-    if (known.length === 0)
-      await tx.run("INSERT INTO loaded VALUES ($topic, $part, $file, $rows)", { ...place, rows: segment.rows });
+    const { rows, path } = segment;
+    if (known.length === 0) await tx.run(sql("staging/loaded:file"), { ...file, rows, path });
     await advance(tx, segment, []);
     return fresh;
   });
@@ -60,10 +62,10 @@ export async function loadSegment(lake: Lake, segment: Loadable, ownHosts: Reado
 /** Move a partition's position where there is nothing to load, and forget files that others replaced. */
 export async function advanceLake(
   lake: Lake,
-  place: { topic: string; partition: number; next: number },
+  position: { topic: string; partition: number; next: number },
   gone: readonly string[],
 ): Promise<void> {
-  await lake.transaction((tx) => advance(tx, place, gone));
+  await lake.transaction((tx) => advance(tx, position, gone));
 }
 
 async function advance(
@@ -71,19 +73,74 @@ async function advance(
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
   gone: readonly string[],
 ): Promise<void> {
-  await tx.run("SET VARIABLE place = $place", { place: JSON.stringify({ topic, part, next, gone }) });
-  await tx.run(sql("19_loaded"));
+  await tx.run(sql("staging/loaded:position"), { topic, part, next, gone: JSON.stringify(gone) });
 }
 
 async function fold(tx: Statements, segment: Loadable, ownHosts: ReadonlySet<string>): Promise<number> {
-  await tx.run("SET VARIABLE segment = $path", { path: segment.path });
-  await tx.run(sql("12_stage"));
-  await holdBack(tx);
+  await tx.run(sql("staging/stage"), { segment: segment.path });
   for (const step of STEPS[segment.topic] ?? []) await tx.run(sql(step));
   await addEndpoints(tx, segment.topic, ownHosts);
-  await tx.run(sql("25_site"));
+  await tx.run(sql("samples/site"));
   const [staged] = await tx.all<{ fresh: bigint }>("SELECT count(*) AS fresh FROM stage");
   return Number(staged?.fresh ?? 0n);
+}
+
+interface Named {
+  cap: string;
+  url: string;
+  method: string | null;
+  tool: string | null;
+}
+
+/** Records of these say where a new capability lives: a listing, an ask, or a probe that an ask was answered with. */
+const NAMING: ReadonlySet<string> = new Set(["listings", "asks", "observations.free"]);
+
+/** The method of a capability: the one whose hash it is. A listing may leave it out, and the observer then chose one. */
+function methodOf({ cap, url, method, tool }: Named): string {
+  const order = method === null ? METHODS : [method, ...METHODS];
+  return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
+}
+
+/** Host (with port) and registrable domain of a url; both null when it is none. */
+function hostOf(url: string): { host: string | null; domain: string | null } {
+  try {
+    return { host: new URL(url).host, domain: registrableDomain(url) };
+  } catch {
+    // A listing may carry what is no url; it has no domain then and is never called.
+    return { host: null, domain: null };
+  }
+}
+
+/** Rows of `endpoint` for the staged records' new capabilities; their `site` is made anew with them. */
+async function addEndpoints(tx: Statements, topic: string, ownHosts: ReadonlySet<string>): Promise<void> {
+  if (!NAMING.has(topic)) return;
+  const all = await tx.all<Named>(sql("staging/new_endpoints"));
+  // A template is probed under a concrete url: the url of a probe is the capability's only when it is hashed in it.
+  const isOwn = ({ cap, url, method }: Named): boolean => method !== null && capId(method, url, "") === cap;
+  const found = topic === "observations.free" ? all.filter(isOwn) : all;
+  if (found.length === 0) return;
+  const rows = found.map((named) => {
+    const at = hostOf(named.url);
+    return { ...named, method: methodOf(named), ...at, ours: at.host !== null && ownHosts.has(at.host) };
+  });
+  await tx.run(sql("staging/endpoints"), { endpoints: JSON.stringify(rows), topic });
+}
+
+/**
+ * Rows of every partition but these leave the lake, all in one transaction: their owner has them now, from the chain.
+ * Costs one look when there is nothing to do. @param partitions of the log
+ */
+export async function evictPartitions(lake: Lake, held: readonly number[], partitions: number): Promise<void> {
+  const known = await lake.all<{ part: number }>("SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded");
+  const evicted = known.map(({ part }) => part).filter((part) => !held.includes(part));
+  if (evicted.length === 0) return;
+  const shift = 6 - Math.log2(partitions);
+  await lake.transaction(async (tx) => {
+    await tx.run(sql("staging/evict:rows"), { evicted: JSON.stringify(evicted), shift });
+    await tx.run(sql("staging/evict:asks"));
+    await tx.run(sql("staging/asks"));
+    await tx.run(sql("staging/evict:endpoints"), { held: JSON.stringify(held), shift });
+  });
 }
 
 export type Positions = Record<string, Record<string, number>>;
@@ -105,7 +162,8 @@ export async function lakeHas(
   topic: string,
   partition: number,
 ): Promise<{ files: Set<string>; next: number | null }> {
-  const rows = await lake.all<{ file: string | null; next: bigint | null }>(sql("19_has"), { topic, part: partition });
+  const has = sql("queries/loaded:has");
+  const rows = await lake.all<{ file: string | null; next: bigint | null }>(has, { topic, part: partition });
   const next = rows[0]?.next ?? null;
   const files = rows.flatMap(({ file }) => (file === null ? [] : [file]));
   return { files: new Set(files), next: next === null ? null : Number(next) };

@@ -3,8 +3,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import type { AwaitedIntent, DebtsKnown, ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
-import { rfc3339 } from "../record/time.ts";
-import { placeOf } from "./endpoints.ts";
+import { BLOCK_MS, rfc3339 } from "../record/time.ts";
 
 /** Passes in a row after which re-tests of a failure end. */
 const PASSES = 3;
@@ -13,39 +12,39 @@ const PASSES = 3;
 export function createMemory(lake: Lake): Memory {
   const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
-    listed: async () => (await lake.all<ListedRow>(sql("26_listed"))).map(listedOf),
-    listingsOf: (source, day) => lake.all<StandingListing>(sql("26_listings_of"), { source, day }),
+    listed: async () =>
+      (await lake.all<ListedRow>(sql("queries/listings:listed"), { block_ms: BLOCK_MS })).map(listedOf),
+    listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
     async doneOn(day) {
       const done = new Set<string>();
-      for await (const rows of lake.stream<{ event_id: string }>(sql("26_done_on"), { day })) {
+      for await (const rows of lake.stream<{ event_id: string }>(sql("queries/planned:done_on"), { day })) {
         for (const { event_id } of rows) done.add(event_id);
       }
       return done;
     },
     async passedInputs(most) {
-      const rows = await lake.all<{ cap: string; request_sha256: string }>(sql("48_passed_inputs"), { most });
+      const rows = await lake.all<{ cap: string; request_sha256: string }>(sql("queries/planned:passed_inputs"), {
+        most,
+      });
       return rows.map(({ cap, request_sha256 }) => `${cap} ${request_sha256}`);
     },
-    openIntents: () => intents("26_open_intents"),
-    awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("26_awaiting_settlement"))).map(awaitedOf),
+    openIntents: () => intents("queries/payments:open"),
+    awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("queries/payments:awaiting"))).map(awaitedOf),
     async debts() {
-      const owed = (await lake.all<AwaitedRow & { settlement: string }>(sql("26_debts"))).map((row) => ({
+      const undelivered = (
+        await lake.all<AwaitedRow & { settlement: string }>(sql("queries/payments:undelivered"))
+      ).map((row) => ({
         ...intentOf(row),
         seen: JSON.parse(row.settlement) as BodyOf<"settlement">,
       }));
-      return { owed, refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("26_refunds")) };
+      return {
+        owed: undelivered,
+        refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("queries/payments:refunds")),
+      };
     },
     async spentOn(day) {
-      const byCap = new Map<string, bigint>();
-      const byHost = new Map<string, bigint>();
-      let total = 0n;
-      for (const { cap, url, micro } of await lake.all<SpentRow>(sql("26_spent_on"), { day })) {
-        const { host } = placeOf(url);
-        byCap.set(cap, (byCap.get(cap) ?? 0n) + micro);
-        if (host !== null) byHost.set(host, (byHost.get(host) ?? 0n) + micro);
-        total += micro;
-      }
-      return { byCap, byHost, total };
+      const rows = await lake.all<SpentRow>(sql("queries/spending:day"), { day });
+      return rows.map(({ cap, url, pay_to, micro }) => ({ cap, host: new URL(url).host, payTo: pay_to, micro }));
     },
   };
 }
@@ -65,6 +64,7 @@ interface ListedRow {
   passes: number;
   price_micro: bigint | null;
   pay_to: string | null;
+  last_tried: Date | null;
 }
 interface IntentRow {
   event_id: string;
@@ -78,6 +78,7 @@ interface AwaitedRow extends IntentRow {
 interface SpentRow {
   cap: string;
   url: string;
+  pay_to: string;
   micro: bigint;
 }
 
@@ -99,6 +100,7 @@ function listedOf(row: ListedRow): ListedCap {
     retest: { failing, passes: failing ? row.passes : 0 },
     lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
     lastPayTo: row.pay_to,
+    lastTried: row.last_tried && rfc3339(row.last_tried),
   };
 }
 

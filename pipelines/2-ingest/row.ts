@@ -1,11 +1,11 @@
+import { isAscii } from "node:buffer";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
-import type { LogRecord, OpenedRecord } from "../../infra/log/log.ts";
+import type { LogRecord } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import { scanMember } from "./json-text.ts";
-import { plainMs, plainRow, TIME_CHARS, textOf } from "./plain.ts";
-import { isQuickEnvelope } from "./quick.ts";
 import type { Row } from "./segment.ts";
+import { isValid } from "./validate.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -25,16 +25,15 @@ export interface Rejected {
 export type Read = { ok: true; row: Row } | { ok: false; rejected: Rejected };
 
 const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "producer", "body"]);
+const utf8 = new TextDecoder("utf-8");
 
 /**
- * One record of the log as a row of a segment, or as a rejected one with the reason. What
- * passes here loads: whatever the engine would choke on is refused before a commit makes it permanent.
+ * One record of the log as a row of a segment, or as a rejected one with the reason. What passes here loads: whatever the
+ * engine would choke on is refused before a commit makes it permanent.
  */
-export function readRow(record: LogRecord | OpenedRecord): Read {
-  const text = textOf(record.value, "characters" in record ? record.characters : undefined);
-  const plain = plainRow(record, text);
-  if (plain !== null) return { ok: true, row: plain };
-  let envelope = quickly(text);
+export function readRow(record: LogRecord): Read {
+  const text = textOf(record.value);
+  let envelope = validated(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
     if (!result.ok) return refuse(record, result.reason);
@@ -48,13 +47,19 @@ export function readRow(record: LogRecord | OpenedRecord): Read {
   return { ok: true, row: rowOf(record, envelope, body.text as string) };
 }
 
+/** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
+function textOf(bytes: Uint8Array): string {
+  if (!isAscii(bytes)) return utf8.decode(bytes);
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
+}
+
 /** The envelope where it is plainly sound; null leaves the verdict, and the words of a refusal, to `readEnvelope`. */
-function quickly(text: string): Envelope | null {
+function validated(text: string): Envelope | null {
   // Half of a character has become a mark in the text, and only the bytes can tell it from a mark that was written.
   if (text.includes("\ufffd") || text.includes("__proto__")) return null;
   try {
     const value: unknown = JSON.parse(text);
-    return isQuickEnvelope(value) ? value : null;
+    return isValid(value) ? value : null;
   } catch {
     return null;
   }
@@ -70,7 +75,7 @@ const rowOf = (record: LogRecord, envelope: Envelope, body: string): Row => ({
   producer: envelope.producer,
   v: envelope.v,
   appendedMs: record.appendedAt.getTime(),
-  body: Buffer.from(body),
+  body,
   extra: extraOf(envelope) ?? null,
 });
 
@@ -101,17 +106,20 @@ function refuse(record: LogRecord, reason: string): Read {
   };
 }
 
-/** A record in the wrong place would be looked for elsewhere: under another id, key or topic. */
+const CONTROL = /\p{Cc}/u;
+
+/** A misplaced record would be looked for elsewhere: under another id, key or topic. */
 function misplaced(record: LogRecord, envelope: Envelope): string | null {
   if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
   if (envelope.key !== record.key) return "key is not the one it was appended under";
   if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
+  // They part the fields of a segment's lines (segment.ts), and no name has one.
+  if (CONTROL.test(envelope.key) || CONTROL.test(envelope.producer)) return "key or producer has a control character";
   return isTime(envelope.observed_at) ? null : "observed_at is no time";
 }
 
 /** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
 function isTime(text: string): boolean {
-  if (text.length === TIME_CHARS && plainMs(text, 0) !== null) return true;
   const at = Date.parse(text);
   if (Number.isNaN(at)) return false;
   return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
@@ -132,12 +140,6 @@ function unsafe(text: string, depth: number, odd: boolean): string | null {
 /** Members of the envelope that we do not know yet, as JSON text, or undefined when there are none. */
 function extraOf(envelope: Envelope): string | undefined {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
-  const unknown: Record<string, unknown> = {};
-  let any = false;
-  for (const [name, value] of Object.entries(envelope)) {
-    if (KNOWN.has(name)) continue;
-    unknown[name] = value;
-    any = true;
-  }
-  return any ? JSON.stringify(unknown) : undefined;
+  const unknown = Object.entries(envelope).filter(([name]) => !KNOWN.has(name));
+  return unknown.length > 0 ? JSON.stringify(Object.fromEntries(unknown)) : undefined;
 }

@@ -3,7 +3,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import { formatMoney } from "../record/money.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
-import type { Saying, VolatileRow } from "../record/volatile.ts";
+import type { CorrectionRecord, VolatileRow } from "../record/volatile.ts";
 
 interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects" | "said"> {
   asked: number;
@@ -23,13 +23,13 @@ export interface Published {
 
 /**
  * Rows of the volatile table, ascending by capability; an endpoint whose address is not known has none.
- * @param said what was said against the record or taken back and is not in the tree yet, by capability
+ * @param corrections records of corrections that are not in the tree yet, by capability
  * @param caps endpoints that are asked for (default: all that the lake knows)
  */
 export async function volatileRows(
   lake: Lake,
   published: Published,
-  said: ReadonlyMap<string, readonly Saying[]> = new Map(),
+  corrections: ReadonlyMap<string, readonly CorrectionRecord[]> = new Map(),
   caps?: readonly string[],
 ): Promise<VolatileRow[]> {
   const wanted = (caps ?? (await knownCaps(lake))).map((cap) => {
@@ -38,8 +38,8 @@ export async function volatileRows(
   });
   const rows: VolatileRow[] = [];
   if (wanted.length === 0) return rows;
-  for await (const batch of lake.stream<Row>(sql("27_volatile"), { wanted: JSON.stringify(wanted) })) {
-    for (const row of batch) rows.push(volatileOf(row, said.get(row.capability_id) ?? []));
+  for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(wanted) })) {
+    for (const row of batch) rows.push(volatileOf(row, corrections.get(row.capability_id) ?? []));
   }
   return rows;
 }
@@ -59,13 +59,13 @@ export async function knownCaps(lake: Lake): Promise<string[]> {
  */
 export async function takeStale(lake: Lake): Promise<string[]> {
   return lake.transaction(async (tx) => {
-    const rows = await tx.all<{ cap: string }>(sql("27_stale"));
+    const rows = await tx.all<{ cap: string }>(sql("queries/news:stale"));
     if (rows.length > 0) await tx.run("DELETE FROM stale");
     return rows.map(({ cap }) => cap);
   });
 }
 
-function volatileOf(row: Row, said: readonly Saying[]): VolatileRow {
+function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): VolatileRow {
   const { asked, price_micro, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
   const defects = new Map<string, Defect>();
   // The 402 is newer than any listing that spoke of it, so of two with one name its words stay.
@@ -81,7 +81,7 @@ function volatileOf(row: Row, said: readonly Saying[]): VolatileRow {
     asked_for_payment: asked,
     price: price_micro === null ? null : formatMoney(price_micro),
     defects: JSON.stringify([...defects.values()]),
-    said: JSON.stringify(said),
+    said: JSON.stringify(corrections),
   };
 }
 

@@ -1,14 +1,61 @@
 import { type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
 import { rfc3339 } from "../record/time.ts";
-import { CAP_NAMES } from "./caps.ts";
+import { FLAGS, type Flag } from "../record/vocabulary.ts";
 import { componentOf, correctnessOf, type Figures, figuresOf } from "./components.ts";
-import { emptyFlags, flagsOf } from "./flags.ts";
-import type { KinFlags } from "./kin.ts";
-import { type Grade, gradeTier, headlineOf, tiersOf, type WeightName } from "./letter.ts";
-import { AFTER, DAY_MS, params } from "./params.ts";
+import { CAP_NAMES, type Grade, gradeTier, headlineOf, longAgo, tiersOf, type WeightName } from "./letter.ts";
+import { AFTER, DAY_MS, nextMonday, params, STREAKY_DEFF, windowStart } from "./params.ts";
+import type { RelatedFlags } from "./related.ts";
 import type { Sums } from "./sums.ts";
 import { emptyWhy, whyParts } from "./why.ts";
-import { nextMonday, windowStart } from "./window.ts";
+
+/**
+ * Conditions of one card (method, section 7), in the order in which flags are published. `held_14d` comes with the
+ * hold, `records_withdrawn` and `stands_on_nothing` with an answer, so they are not decided here.
+ */
+function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: number): Flag[] {
+  const { caps, shown, tier } = grade;
+  const bestButForTier = CAP_NAMES.every((name) => name === "by_tier" || caps[name] === 0);
+  const raised: Partial<Record<Flag, boolean>> = {
+    took_the_money: sums.theft !== null,
+    money_pending: sums.pendingFirst !== null,
+    refunded: sums.refunds > 0,
+    refuses_payment: sums.signed > 0 && sums.settled === 0,
+    early_fail: grade.early,
+    capped_by_tier: tier === "DELIVERY_VERIFIED" && bestButForTier,
+    deeper_tier_worse: caps.by_deeper > 0,
+    recent_failures: caps.cusum_cap > 0,
+    stale_paid: caps.by_stale > 0,
+    stale: longAgo(sums.seenLast, AFTER.unseen, now) || longAgo(sums.paidLast, AFTER.unratedPaid, now),
+    dark: caps.by_dark > 0,
+    listing_mismatch: caps.by_mismatch > 0,
+    pay_to_changed: sums.payToChanged,
+    price_untested: caps.by_price > 0,
+    dynamic_price: sums.dynamicPrice,
+    no_schema_advertised: sums.served > 0 && !sums.parts.schema_conformance,
+    no_example: sums.signed > 0 && sums.examples === 0,
+    latency_unbounded: shown.latency_p95 === null,
+    streaky: Object.values(shown).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
+    buyers_report_worse: sums.unconfirmed || Object.values(figures).some((figure) => figure?.below),
+    blocks_prober: sums.walled,
+    ...standing(sums, related),
+  };
+  return FLAGS.filter((flag) => raised[flag]);
+}
+
+/** What holds of an endpoint whether or not a row of it counts. */
+function standing(sums: Sums, related: RelatedFlags): Partial<Record<Flag, boolean>> {
+  return {
+    disputed: sums.disputed,
+    payee_took_the_money: related.payee,
+    domain_took_the_money: related.domain,
+  };
+}
+
+/** Flags of the card of an endpoint without a row that counts. */
+function emptyFlags(sums: Sums, related: RelatedFlags): Flag[] {
+  const raised = standing(sums, related);
+  return FLAGS.filter((flag) => raised[flag]);
+}
 
 function momentsOf(now: Date) {
   const since = windowStart(now);
@@ -61,7 +108,7 @@ function componentsOf(grade: Grade): NonNullable<UnsignedCard["components"]> {
 const appliedWeights = (grade: Grade): Record<string, number> =>
   Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
 
-function cardOf(grade: Grade, sums: Sums, figures: Figures, kin: KinFlags, now: Date): RunCard {
+function cardOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: Date): RunCard {
   const binding = CAP_NAMES.filter((name) => grade.caps[name] > 0);
   return {
     card: {
@@ -71,7 +118,7 @@ function cardOf(grade: Grade, sums: Sums, figures: Figures, kin: KinFlags, now: 
       composite: grade.composite,
       components: componentsOf(grade),
       weights_applied: appliedWeights(grade),
-      flags: flagsOf(grade, sums, figures, kin, now.getTime()),
+      flags: flagsOf(grade, sums, figures, related, now.getTime()),
     },
     raw_band: grade.raw,
     headline: grade.tier === headlineOf(figures),
@@ -82,7 +129,7 @@ function cardOf(grade: Grade, sums: Sums, figures: Figures, kin: KinFlags, now: 
 }
 
 /** The card of an endpoint without a row that counts: it takes the place of the cards of all tiers. */
-const emptyCard = (sums: Sums, kin: KinFlags, now: Date): RunCard => ({
+const emptyCard = (sums: Sums, related: RelatedFlags, now: Date): RunCard => ({
   card: {
     ...heading(sums, now),
     tier: "LIVENESS_VERIFIED",
@@ -90,7 +137,7 @@ const emptyCard = (sums: Sums, kin: KinFlags, now: Date): RunCard => ({
     composite: 0,
     components: null,
     weights_applied: {},
-    flags: emptyFlags(sums, kin),
+    flags: emptyFlags(sums, related),
   },
   raw_band: "UNRATED",
   headline: true,
@@ -128,19 +175,19 @@ export function dueAt(sums: Sums, now: Date): Date {
 export type Undigested = Omit<RunLine, "inputs_digest">;
 
 /** What a run says of one endpoint: one card per tier with a sample, deepest first. */
-export function undigestedOf(sums: Sums, kin: KinFlags, now: Date): Undigested {
+export function undigestedOf(sums: Sums, related: RelatedFlags, now: Date): Undigested {
   const figures = figuresOf(sums);
   const tiers = tiersOf(sums, figures);
-  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, kin, now)], due_at: null };
+  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, related, now)], due_at: null };
   return {
     cap: sums.cap,
-    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, kin, now)),
+    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, related, now)),
     due_at: rfc3339(dueAt(sums, now)),
   };
 }
 
 /** The same with the digest of its rows. */
-export const lineOf = (sums: Sums, kin: KinFlags, digest: string, now: Date): RunLine => ({
-  ...undigestedOf(sums, kin, now),
+export const lineOf = (sums: Sums, related: RelatedFlags, digest: string, now: Date): RunLine => ({
+  ...undigestedOf(sums, related, now),
   inputs_digest: digest,
 });

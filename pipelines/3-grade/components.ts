@@ -1,9 +1,8 @@
 import type { Component } from "../record/card.ts";
 import type { Tier } from "../record/vocabulary.ts";
-import { deffOf, lower, round6, upper } from "./bounds.ts";
-import { withBuyers } from "./buyers.ts";
-import { latScore, type Stratum } from "./latency.ts";
+import { deffOf, lower, round6, upper, withBuyers } from "./bounds.ts";
 import { params } from "./params.ts";
+import { latScore, type Stratum } from "./scores.ts";
 import type { PartName, Sums } from "./sums.ts";
 
 /** A component's figures as published (6 decimals), and what `why` and the caps say of it. */

@@ -18,7 +18,7 @@ interface Line {
   end: number;
 }
 
-/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/39_digest.sql says */
+/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest says */
 function digestOf(printed: Buffer): string | null {
   if (printed.includes(UNPRINTED)) return null;
   const lines: Line[] = [];
@@ -48,8 +48,7 @@ export interface Printed {
  */
 export async function print(db: Statements, eps: readonly number[]): Promise<Printed[]> {
   if (eps.length === 0) return [];
-  await db.run("SET VARIABLE eps = $eps", { eps: JSON.stringify(eps) });
-  return db.all<Printed>(sql("39_digest"));
+  return db.all<Printed>(sql("grade/digest"), { eps: JSON.stringify(eps) });
 }
 
 /** `inputs_digest` of the endpoints that were printed. */

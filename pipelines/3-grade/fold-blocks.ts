@@ -1,5 +1,5 @@
 import { round6 } from "./bounds.ts";
-import { SAID } from "./facts.ts";
+import { SAID } from "./packed.ts";
 import { BAD_BELOW, WALL_ONE_IN } from "./params.ts";
 import { PARTS, type PartSums, type Sums } from "./sums.ts";
 

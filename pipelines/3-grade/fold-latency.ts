@@ -1,6 +1,6 @@
 import { needHigh, needLow, round6 } from "./bounds.ts";
-import { EPSILON, type Stratum } from "./latency.ts";
 import { PERCENTILE } from "./params.ts";
+import { EPSILON, type Stratum } from "./scores.ts";
 
 /** Below this many rows insertion is the quickest way to sort. */
 const FEW = 24;

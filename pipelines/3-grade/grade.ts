@@ -2,10 +2,174 @@ import type { DuckDBConnection } from "@duckdb/node-api";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
-import { type Batch, type BatchOptions, batchesOf } from "./batches.ts";
+import { type Undigested, undigestedOf } from "./cards.ts";
 import { digestIn, digestsOf, type Printed, print } from "./digests.ts";
-import { Kin, type Thief } from "./kin.ts";
-import { variablesOf } from "./variables.ts";
+import { Fold, type Folded } from "./fold.ts";
+import { NONE, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
+import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
+import { RelatedParties, type Thief } from "./related.ts";
+import type { PartName, Sums } from "./sums.ts";
+
+/** Rows that are gathered at once, about: 24 bytes each. Every chunk reads the window of all endpoints again. */
+const CHUNK_ROWS = 16_000_000;
+/** Endpoints whose cards are in hand at once, and about how many rows: those to digest take 350 bytes each. */
+const BATCH_CAPS = 8_192;
+const BATCH_ROWS = 900_000;
+/** Endpoints whose sums are in hand at once: what lives longer than a moment is copied by every collection of garbage. */
+const SLICE_CAPS = 256;
+
+/** The numbers that sql/grade reads with `param(name)`: SQL writes none of them a second time. */
+const NUMBERS: readonly [string, number][] = [
+  ["block_ms", BLOCK_MS],
+  ["worst_blocks", params.buyers.worst_blocks_per_payer],
+  ["evidence_rows", EVIDENCE_ROWS],
+  ["none", NONE],
+  ["packed_scale", PACKED_SCALE],
+  ...Object.entries(PACKED).map(([name, bit]): [string, number] => [`packed_${name}`, bit]),
+];
+
+/** Naive UTC, as the lake keeps time. */
+const timestamp = (ms: number): string => `TIMESTAMP '${new Date(ms).toISOString().slice(0, -1).replace("T", " ")}'`;
+const double = (value: number): string => (Number.isInteger(value) ? String(value) : `'${value}'::DOUBLE`);
+
+/** Statements that give a connection the numbers and moments of one run. */
+export function variablesOf(now: Date, chunkRows = CHUNK_ROWS): string {
+  const moments: [string, number][] = [
+    ["now", now.getTime()],
+    ["window_start", windowStart(now).getTime()],
+    ["theft_before", now.getTime() - AFTER.pendingTheft],
+  ];
+  return [
+    ...[...NUMBERS, ["chunk_rows", chunkRows] as const].map(
+      ([name, value]) => `SET VARIABLE ${name} = ${double(value)};`,
+    ),
+    ...moments.map(([name, ms]) => `SET VARIABLE ${name} = ${timestamp(ms)};`),
+  ].join("\n");
+}
+
+/** A row of `grade_endpoints` (sql/grade/chunk) as JSON, which the engine hands out several times faster than objects. */
+interface EndpointRow {
+  /** Number of the endpoint in its chunk. */
+  ep: number;
+  cap: string;
+  pay_to: string | null;
+  domain: string | null;
+  disputed: boolean;
+  /** A correction withdrew a row of its window. */
+  withdrew: boolean;
+  pay_to_changed: boolean;
+  evidence: string[] | null;
+  buyers: { part: PartName; xs: number[] }[] | null;
+}
+
+/** All sums of one endpoint: written into the folded ones, since a copy of so many would cost as much as making them. */
+const sumsOfRow = (row: EndpointRow, folded: Folded): Sums =>
+  Object.assign(folded, {
+    cap: row.cap,
+    emptied: folded.seenLast === null && row.withdrew,
+    buyers: row.buyers ? Object.fromEntries(row.buyers.map(({ part, xs }) => [part, xs])) : {},
+    payToChanged: row.pay_to_changed,
+    disputed: row.disputed,
+    payTo: row.pay_to,
+    domain: row.domain,
+    evidence: row.evidence ?? [],
+  });
+
+interface BatchOptions {
+  /** The run's moment: rows from here on are not read. */
+  now: Date;
+  /** Rows that are printed at once, about (default 900,000). */
+  batchRows?: number;
+  /**
+   * Lines that need not be in the run, since nothing of them would be published: they are graded all the same, but their
+   * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
+   */
+  leaveOut?: (line: Undigested) => boolean;
+}
+
+/** The rows of one chunk, by endpoint. */
+async function gather(db: Statements, chunk: number): Promise<{ counts: RowCounts[]; rows: PackedRows }> {
+  await db.run(`SET VARIABLE chunk = ${chunk}`);
+  await db.run(sql("grade/chunk"));
+  const counts: RowCounts[] = [];
+  for await (const batch of db.batches("SELECT n, paid FROM grade_due WHERE chunk = param('chunk') ORDER BY ep"))
+    for (const [n, paid] of batch.getRows()) counts.push({ n: Number(n), paid: Number(paid) });
+  const rows = new PackedRows(counts);
+  for await (const batch of db.batches(sql("grade/packed"))) rows.take(batch);
+  return { counts, rows };
+}
+
+/** Ends of batches of the chunk: so many endpoints, or so many rows. */
+function* endsOf(counts: readonly RowCounts[], batchRows: number): Generator<number> {
+  let first = 0;
+  let n = 0;
+  for (const [ep, of] of counts.entries()) {
+    n += of.n;
+    if (ep + 1 - first < BATCH_CAPS && n < batchRows && ep + 1 < counts.length) continue;
+    yield ep + 1;
+    first = ep + 1;
+    n = 0;
+  }
+}
+
+/** Some endpoints of a chunk, how many rows were read for them, and the lines that go into the run. */
+interface Batch {
+  caps: number;
+  rows: number;
+  lines: { ep: number; rows: number; line: Undigested }[];
+}
+
+const readEndpoints = (db: Statements, first: number, end: number): Promise<{ row: string }[]> =>
+  db.all("SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep", {
+    first,
+    end,
+  });
+
+/** Sums of some endpoints; where two rows of one moment differ the engine looks at their ids. */
+async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, packed: PackedRows): Promise<Sums[]> {
+  const tied = new Map<number, Sums>();
+  const all = rows.map((row) => {
+    const { folded, tied: isTied } = fold.of(packed, row.ep);
+    const sums = sumsOfRow(row, folded);
+    if (isTied) tied.set(row.ep, sums);
+    return sums;
+  });
+  if (tied.size === 0) return all;
+  type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
+  for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("grade/newest"), {
+    tied: JSON.stringify([...tied.keys()]),
+  }))
+    Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
+  return all;
+}
+
+/** Cards of the chunk, batch by batch; each is made when it is asked for, from endpoints that were read before. */
+async function* batchesOf(
+  db: Statements,
+  chunk: number,
+  related: RelatedParties,
+  options: BatchOptions,
+): AsyncGenerator<Batch> {
+  const { now, leaveOut = () => false, batchRows = BATCH_ROWS } = options;
+  const { counts, rows } = await gather(db, chunk);
+  const fold = new Fold(now);
+  const ends = [...endsOf(counts, batchRows)];
+  let found = await readEndpoints(db, 0, ends[0]!);
+  for (const [i, end] of ends.entries()) {
+    const batch: Batch = { caps: found.length, rows: 0, lines: [] };
+    for (let first = 0; first < found.length; first += SLICE_CAPS) {
+      const endpoints = found.slice(first, first + SLICE_CAPS).map(({ row }) => JSON.parse(row) as EndpointRow);
+      for (const [at, sums] of (await sumsOf(db, endpoints, fold, rows)).entries()) {
+        const { ep } = endpoints[at]!;
+        const line = undigestedOf(sums, related.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
+        batch.rows += rows.read[ep]!;
+        if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
+      }
+    }
+    if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
+    yield batch;
+  }
+}
 
 export interface GradeOptions extends BatchOptions {
   /** Endpoints to grade; "all" is every endpoint with a sample or in `site`. Our own are left out. */
@@ -16,19 +180,19 @@ export interface GradeOptions extends BatchOptions {
    * Given the endpoints of this lake that took money, those of all lakes: asked once, before the first card is made
    * (default: this lake is the only one).
    */
-  kin?: (own: readonly Thief[]) => Promise<readonly Thief[]>;
+  related?: (own: readonly Thief[]) => Promise<readonly Thief[]>;
 }
 
 export interface GradeSummary {
-  /** Of the payee and domain table that the kin flags were made from. */
-  kinSha256: string;
+  /** Of the payee and domain table that the flags of related parties were made from. */
+  relatedSha256: string;
   /** Endpoints graded, rows of their window that no correction withdrew, and lines that were left out. */
   read: { caps: number; rows: number; leftOut: number };
-  /** Endpoints outside this run whose kin flags change by it: they are due as well. */
-  kinDue: string[];
+  /** Endpoints outside this run whose flags of related parties change by it: they are due as well. */
+  relatedDue: string[];
 }
 
-const TABLES = ["withdrawn", "due", "kin_due", "buyers", "evidence", "payees", "endpoints"];
+const TABLES = ["withdrawn", "due", "related_due", "buyers", "evidence", "payees", "endpoints"];
 /** What a run leaves behind; the lake's file stays small without it. */
 const CLEAR = ["DROP VIEW IF EXISTS grade_rows;", ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`)].join(
   "\n",
@@ -81,18 +245,16 @@ export async function* gradeChunks(
   const { now, caps, chunkRows } = options;
   const db = "all" in conn ? conn : statementsOn(conn);
   await db.run(variablesOf(now, chunkRows));
-  await db.run(sql("30_macros"));
-  await db.run(sql("38_json"));
+  await db.run(sql("grade/macros"));
   await fillDue(db, caps);
-  await db.run(sql("31_due"));
-  await db.run(sql("32_kin"));
-  const own = await db.all<Thief>("SELECT cap, pay_to, domain FROM thefts");
-  const kin = new Kin(options.kin ? await options.kin(own) : own);
-  const kinDue = await db.all<{ cap: string }>("SELECT cap FROM grade_kin_due ORDER BY cap");
+  await db.run(sql("grade/due"));
+  const own = await db.all<Thief>(sql("grade/related:thieves"));
+  const related = new RelatedParties(options.related ? await options.related(own) : own);
+  const relatedDue = await db.all<{ cap: string }>("SELECT cap FROM grade_related_due ORDER BY cap");
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
-    for await (const batch of digested(db, batchesOf(db, chunk, kin, options))) {
+    for await (const batch of digested(db, batchesOf(db, chunk, related, options))) {
       const { lines } = batch;
       read.caps += batch.caps;
       read.rows += batch.rows;
@@ -101,7 +263,7 @@ export async function* gradeChunks(
     }
   }
   await db.run(CLEAR);
-  return { kinSha256: kin.sha256, read, kinDue: kinDue.map(({ cap }) => cap) };
+  return { relatedSha256: related.sha256, read, relatedDue: relatedDue.map(({ cap }) => cap) };
 }
 
 /** All lines of a run at once; see {@link gradeChunks}, which holds one batch at a time. */

@@ -1,13 +1,87 @@
 import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
-import { PACKED_SCALE, SAID, SAID_BY } from "./facts.ts";
+import { counts, said } from "./sample.ts";
+
+/** Where sql/grade/packed puts the facts of a row in one number, below its time. */
+export const PACKED = {
+  kind: 1,
+  live: 1 << 2,
+  settled: 1 << 3,
+  delivered: 1 << 4,
+  refunded: 1 << 5,
+  honest: 1 << 6,
+  schema: 1 << 8,
+  example: 1 << 10,
+  blocked: 1 << 11,
+  bad_input: 2 << 11,
+  unconfirmed: 3 << 11,
+  fault: 4 << 11,
+} as const;
+/** A window's milliseconds times this stay far below 2^53. */
+export const PACKED_SCALE = 1 << 14;
+/** What a row says of each part, a bit each. */
+export const SAID = {
+  counted: 1,
+  own: 1 << 1,
+  unconfirmed: 1 << 2,
+  paid: 1 << 3,
+  wall: 1 << 4,
+  answered: 1 << 5,
+  honest: 1 << 6,
+  dishonest: 1 << 7,
+  settled: 1 << 8,
+  refunded: 1 << 9,
+  delivered: 1 << 10,
+  example: 1 << 11,
+  fits: 1 << 12,
+  misfits: 1 << 13,
+  timed: 1 << 14,
+} as const;
+
+const FAULTS = [null, "blocked", "bad_input", "unconfirmed"];
+const known = (value: number): boolean | null => (value > 1 ? null : value === 1);
+
+/** Bits of SAID for a row of these facts: sample.ts decides, as it does for whoever grades without a database. */
+function saidBy(facts: number): number {
+  const at = (bit: number, width: number) => Math.floor(facts / bit) % width;
+  const kind = at(PACKED.kind, 4);
+  const fault = at(PACKED.blocked, 8);
+  const example = at(PACKED.example, 2) === 1;
+  const row = {
+    kind,
+    fault: fault < FAULTS.length ? FAULTS[fault]! : "another",
+    live: at(PACKED.live, 2) === 1,
+    honest: known(at(PACKED.honest, 4)),
+    settled: at(PACKED.settled, 2) === 1,
+    delivered: at(PACKED.delivered, 2) === 1,
+    refunded: at(PACKED.refunded, 2) === 1,
+    schema_ok: known(at(PACKED.schema, 4)),
+    ...{ obs_id: "", t: new Date(0), payer: null, input: null, response_sha256: null, pay_to: null },
+    ...{ w: 1, delivery: 1, outcome: 1, latency_ms: 1, price: 1 },
+  };
+  const { paid, wall, answered, honest, delivered, schema_ok, ms } = said(row, kind === 1);
+  const says: Record<keyof typeof SAID, boolean> = {
+    ...{ paid, wall, answered, delivered, example, settled: row.settled, refunded: row.refunded, timed: ms !== null },
+    counted: counts(row),
+    own: counts(row) && kind < 2,
+    unconfirmed: kind === 2 && row.fault === "unconfirmed",
+    honest: honest === true,
+    dishonest: honest === false,
+    fits: schema_ok === true,
+    misfits: schema_ok === false,
+  };
+  return (Object.keys(SAID) as (keyof typeof SAID)[]).reduce((bits, key) => bits + (says[key] ? SAID[key] : 0), 0);
+}
+
+/** The same for all that can be packed. */
+const SAID_BY = Uint16Array.from({ length: PACKED_SCALE }, (_, facts) => saidBy(facts));
 
 /** A number that a row does not have. */
 export const NONE = Number.NaN;
 /** Where a row is kept its time stands before its bits of SAID; it stays far below 2^53. */
 export const SAID_SCALE = 1 << 15;
 
-/** One endpoint's place among the rows of its chunk. */
-export interface Place {
+/** How many rows one endpoint of a chunk has. */
+export interface RowCounts {
   /** At least as many rows as will come, and as many of them that we paid for. */
   n: number;
   paid: number;
@@ -33,12 +107,12 @@ export class PackedRows {
   readonly #next: Uint32Array;
   readonly #nextPaid: Uint32Array;
 
-  /** @param places of all endpoints of the chunk, by their number in it */
-  constructor(places: readonly Place[]) {
-    const firsts = (count: (place: Place) => number): Uint32Array => {
-      const first = new Uint32Array(places.length + 1);
-      places.forEach((place, ep) => {
-        first[ep + 1] = first[ep]! + count(place);
+  /** @param counts of the rows of all endpoints of the chunk, by their number in it */
+  constructor(counts: readonly RowCounts[]) {
+    const firsts = (count: (of: RowCounts) => number): Uint32Array => {
+      const first = new Uint32Array(counts.length + 1);
+      counts.forEach((of, ep) => {
+        first[ep + 1] = first[ep]! + count(of);
       });
       return first;
     };
@@ -46,14 +120,14 @@ export class PackedRows {
     this.#firstPaid = firsts(({ paid }) => paid);
     this.#next = this.#first.slice();
     this.#nextPaid = this.#firstPaid.slice();
-    this.#rows = new Float64Array(this.#first[places.length]! * WIDTH);
-    this.#paid = new Float64Array(this.#firstPaid[places.length]! * WIDTH);
-    this.read = new Uint32Array(places.length);
-    this.counted = new Uint32Array(places.length);
-    this.unconfirmed = new Uint8Array(places.length);
+    this.#rows = new Float64Array(this.#first[counts.length]! * WIDTH);
+    this.#paid = new Float64Array(this.#firstPaid[counts.length]! * WIDTH);
+    this.read = new Uint32Array(counts.length);
+    this.counted = new Uint32Array(counts.length);
+    this.unconfirmed = new Uint8Array(counts.length);
   }
 
-  /** Take a batch of rows as sql/34_packed.sql gives them. */
+  /** Take a batch of rows as sql/grade/packed gives them. */
   take(batch: DuckDBDataChunk): void {
     const column = (index: number) => batch.getColumnVector(index) as DuckDBVector<number>;
     const [eps, facts, times, prices] = [column(0), column(1), column(2), column(3)];
@@ -69,14 +143,14 @@ export class PackedRows {
       if (bits & SAID.unconfirmed) this.unconfirmed[ep] = 1;
       if (!(bits & SAID.own)) continue;
       const price = prices.getItem(row)!;
-      const at = this.#place(this.#next, this.#first, ep);
+      const at = this.#slot(this.#next, this.#first, ep);
       this.#rows[at] = t * SAID_SCALE + bits;
       this.#rows[at + 1] = bits & SAID.timed ? times.getItem(row)! : NONE;
       this.#rows[at + 2] = price > 0 ? price : NONE;
       if (!(bits & SAID.paid)) continue;
       const came = (bits & SAID.delivered) !== 0;
       const outcome = outcomes.getItem(row)!;
-      const paidAt = this.#place(this.#nextPaid, this.#firstPaid, ep);
+      const paidAt = this.#slot(this.#nextPaid, this.#firstPaid, ep);
       this.#paid[paidAt] = Math.min(weights.getItem(row)!, 1);
       this.#paid[paidAt + 1] = came ? deliveries.getItem(row)! : 0;
       this.#paid[paidAt + 2] = came || Number.isNaN(outcome) ? outcome : 0;
@@ -84,7 +158,7 @@ export class PackedRows {
   }
 
   /** One more than were counted would lie among its neighbour's, and be graded as theirs. */
-  #place(next: Uint32Array, first: Uint32Array, ep: number): number {
+  #slot(next: Uint32Array, first: Uint32Array, ep: number): number {
     const at = next[ep]!++;
     if (at >= first[ep + 1]!) throw new Error("grade: samples changed while they were read; run it in a transaction");
     return at * WIDTH;

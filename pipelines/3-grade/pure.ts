@@ -1,16 +1,108 @@
 import type { RunLine } from "../record/card.ts";
-import { byBlock, partsOf } from "./blocks.ts";
-import { round6 } from "./bounds.ts";
-import { worstOf } from "./buyers.ts";
+import { deffOf, round6, worstOf } from "./bounds.ts";
 import { lineOf } from "./cards.ts";
-import type { Kin } from "./kin.ts";
-import { p95 } from "./latency.ts";
-import { counts, type Said, said } from "./own.ts";
-import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY } from "./params.ts";
-import { priceStability } from "./price.ts";
-import { inputsDigest, type Sample } from "./sample.ts";
-import type { PartName, Sums } from "./sums.ts";
-import { windowStart } from "./window.ts";
+import { AFTER, BAD_BELOW, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
+import type { RelatedParties } from "./related.ts";
+import { counts, inputsDigest, type Said, type Sample, said } from "./sample.ts";
+import { p95, priceStability } from "./scores.ts";
+import { PARTS, type PartName, type PartSums, type Sums } from "./sums.ts";
+
+/** One block of one part: mean of its rows, and its weight. */
+interface BlockSample {
+  w: number;
+  x: number | null;
+}
+
+const mean = (xs: readonly number[]): number | null =>
+  xs.length === 0 ? null : round6(xs.reduce((sum, x) => sum + x, 0) / xs.length);
+const known = <T>(xs: readonly (T | null)[]): T[] => xs.filter((x) => x !== null);
+const meanOf = (xs: readonly (number | null)[]): number | null => mean(known(xs));
+const shareOf = (xs: readonly (boolean | null)[]): number | null => meanOf(known(xs).map(Number));
+
+/** Own rows by block, in time order. */
+function byBlock(rows: readonly Said[]): Said[][] {
+  const blocks = new Map<number, Said[]>();
+  for (const row of rows) {
+    const block = blocks.get(row.block);
+    if (block) block.push(row);
+    else blocks.set(row.block, [row]);
+  }
+  return [...blocks].sort(([a], [b]) => a - b).map(([, block]) => block);
+}
+
+/** Blocks with a wall: the first m/20, in time order, are excused. */
+function wallsOf(blocks: readonly Said[][]): { excused: Set<Said[]>; walled: boolean } {
+  const holding = blocks.filter((block) => block.some((row) => row.wall));
+  const allowed = Math.floor(blocks.length / WALL_ONE_IN);
+  return { excused: new Set(holding.slice(0, allowed)), walled: holding.length > allowed };
+}
+
+/** A paid block weighs the mean of its rows' weights, fixed before their outcome and never above 1. */
+const weightOf = (paid: readonly Said[]): number =>
+  paid.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paid.length);
+
+function samplesOf(block: readonly Said[], excused: boolean): Record<PartName, BlockSample> {
+  const paid = block.filter((row) => row.paid);
+  const w = weightOf(paid);
+  const looked = excused ? block.filter((row) => !row.wall) : block;
+  return {
+    liveness: { w: 1, x: shareOf(looked.map((row) => row.answered)) },
+    honesty: { w: 1, x: shareOf(block.map((row) => row.honest)) },
+    paid_honesty: { w: 1, x: shareOf(paid.map((row) => row.honest)) },
+    delivery: { w, x: meanOf(paid.map((row) => row.delivery)) },
+    outcome: { w, x: meanOf(paid.map((row) => row.outcome)) },
+    schema_conformance: { w, x: shareOf(paid.map((row) => row.schema_ok)) },
+  };
+}
+
+function partSumsOf(samples: readonly BlockSample[]): PartSums | null {
+  const xs: number[] = [];
+  let w = 0;
+  let s = 0;
+  for (const sample of samples) {
+    if (sample.x === null) continue;
+    xs.push(sample.x);
+    w += sample.w;
+    s += sample.w * sample.x;
+  }
+  return xs.length === 0 ? null : { w: round6(w), s: round6(s), m: xs.length, ...badRuns(xs) };
+}
+
+/** Sums of every part, and the course of the paid blocks by the deepest check there was. */
+function partsOf(blocks: readonly Said[][]): {
+  parts: Partial<Record<PartName, PartSums>>;
+  course: number[];
+  walled: boolean;
+} {
+  const { excused, walled } = wallsOf(blocks);
+  const samples = blocks.map((block) => samplesOf(block, excused.has(block)));
+  const parts: Partial<Record<PartName, PartSums>> = {};
+  for (const name of PARTS) {
+    const sums = partSumsOf(samples.map((sample) => sample[name]));
+    if (sums) parts[name] = sums;
+  }
+  return { parts, course: known(samples.map((sample) => sample.outcome.x ?? sample.delivery.x)), walled };
+}
+
+/** Bad blocks of a part, and how many runs they make. @param xs block means in time order */
+function badRuns(xs: readonly number[]): { bad: number; starts: number } {
+  let bad = 0;
+  let starts = 0;
+  let before = false;
+  for (const x of xs) {
+    const now = x < BAD_BELOW;
+    if (now) bad++;
+    if (now && !before) starts++;
+    before = now;
+  }
+  return { bad, starts };
+}
+
+/** Design effect of streaks. @param xs block means in time order */
+export function streakDeff(xs: readonly number[]): number {
+  const { bad, starts } = badRuns(xs);
+  return deffOf(bad, starts, xs.length);
+}
 
 /** One endpoint as the record holds it. */
 export interface Endpoint {
@@ -92,7 +184,7 @@ function latencyOf(own: readonly Said[]): Sums["latency"] {
   return { free: p95(timed(false)), paid: p95(timed(true)) };
 }
 
-/** The sums of one endpoint from its rows: what sql/3x and fold.ts make of the lake, written a second time, plainly and without a database. */
+/** The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly and without a database. */
 export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   const since = windowStart(now);
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
@@ -133,8 +225,8 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
  * The grade of one endpoint from its rows alone, without DuckDB: for the auditor and for light clients. Equal to the
  * line of a grade run at the same moment, figure by figure.
  */
-export function gradeRows(endpoint: Endpoint, kin: Kin, now: Date): RunLine {
+export function gradeRows(endpoint: Endpoint, related: RelatedParties, now: Date): RunLine {
   const since = windowStart(now);
   const standing = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
-  return lineOf(sumsOf(endpoint, now), kin.of(endpoint), inputsDigest(standing), now);
+  return lineOf(sumsOf(endpoint, now), related.of(endpoint), inputsDigest(standing), now);
 }

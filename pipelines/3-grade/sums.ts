@@ -1,4 +1,4 @@
-import type { Stratum } from "./latency.ts";
+import type { Stratum } from "./scores.ts";
 
 /** What is sampled. Correctness is `outcome` or `delivery`, by the tier; `paid_honesty` only caps. */
 export const PARTS = ["liveness", "honesty", "paid_honesty", "delivery", "outcome", "schema_conformance"] as const;

@@ -2,9 +2,8 @@ import type { WhyParts } from "../record/card.ts";
 import { dayOf } from "../record/time.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
-import { CAP_NAMES, type CapName } from "./caps.ts";
 import type { Figure, Figures } from "./components.ts";
-import { type Grade, longAgo } from "./letter.ts";
+import { CAP_NAMES, type CapName, type Grade, longAgo } from "./letter.ts";
 import { AFTER, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
@@ -15,7 +14,7 @@ const atLeast = (x: number | undefined): string => percent(Math.floor(micros(x ?
 /** "59.9 %", never below the bound. */
 const atMost = (x: number | undefined): string => percent(Math.ceil(micros(x ?? 1) / 1_000));
 /** Three decimals, never above the composite: a letter's gate must not look reached when it is not. */
-export const threeDecimals = (x: number): string => (Math.floor(micros(x) / 1_000) / 1_000).toFixed(3);
+const threeDecimals = (x: number): string => (Math.floor(micros(x) / 1_000) / 1_000).toFixed(3);
 const twoDecimals = (x: number): string => String(Math.floor(round6(x) * 100 + 0.5 + 1e-6) / 100);
 const day = (ms: number | null): string => dayOf(new Date(ms ?? 0));
 /** Money with at least two and at most six decimals. */

@@ -22,7 +22,7 @@ export interface Clocks {
 }
 
 /**
- * The time of the next publication, never before the last one. A lapsed clock lives a day again after a crash, so there
+ * The time of the next publication, never before the last one. A simulated clock lives a day again after a crash, so there
  * the last generation's time is taken; record time is made up and the chain keeps real time, so they are not compared.
  * @throws ClockRefused when a real clock is behind the last generation.
  */
@@ -30,13 +30,13 @@ export function publicationTime({ clock }: Clocks, generation: { at: string } | 
   const now = clock.now();
   const last = generation ? new Date(generation.at) : now;
   if (now >= last) return now;
-  if (clock.lapsed) return last;
+  if (clock.simulated) return last;
   throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${last.toISOString()}`);
 }
 
 /** @throws ClockRefused when `at` and the chain's newest block are apart. */
 export async function compareWithChain({ clock, chainTime }: Clocks, at: Date): Promise<void> {
-  const chain = clock.lapsed || !chainTime ? null : await chainTime();
+  const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;
   const ahead = chain.newest.getTime() - at.getTime();
   if (ahead > MAX_APART_MS || (chain.fixedBlockTime && -ahead > MAX_APART_MS)) {

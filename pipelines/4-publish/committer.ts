@@ -1,28 +1,21 @@
-import type { Clock } from "../../infra/clock.ts";
-import type { Store } from "../../infra/store/store.ts";
-import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { type ChainTime, compareWithChain, publicationTime } from "./clocks.ts";
-import { PublishedFold } from "./fold.ts";
+import { PublishedFold } from "../published/fold.ts";
+import { compareWithChain, publicationTime } from "./clocks.ts";
 import { type Generation, highestGeneration, mergePositions, stage, winGeneration } from "./generation.ts";
-import { type CheckpointKeys, publishCheckpoint } from "./head.ts";
-import { type Hinted, writeHints } from "./hints.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { grow } from "./live.ts";
-import { finish, follow, headOf, headText, type Live, MAX_LOST, recover } from "./recover.ts";
-
-export interface CommitterOptions {
-  privateStore: Store;
-  publicStore: Store;
-  keys: CheckpointKeys;
-  origin: string;
-  clock: Clock;
-  logger: Logger;
-  metrics: Metrics;
-  /** Names this process in the generations it wins. */
-  writer: string;
-  /** Newest block of the chain we pay on; asked before each publication unless the clock lapses. */
-  chainTime?: () => Promise<ChainTime | null>;
-}
+import {
+  type CommitterOptions,
+  finish,
+  follow,
+  type Hinted,
+  type Live,
+  MAX_LOST,
+  recover,
+  treeHeadOf,
+  treeHeadText,
+  writeHints,
+} from "./recover.ts";
+import { publishCheckpoint } from "./tree-head.ts";
 
 /** A run that was taken whole: recorded in the generation with the root that it led to. */
 export interface Taken {
@@ -104,7 +97,7 @@ export class Committer {
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
       const { publicStore, keys } = this.options;
-      if (!(await publishCheckpoint(publicStore, headOf(this.options, generation.new), keys, at, true)))
+      if (!(await publishCheckpoint(publicStore, treeHeadOf(this.options, generation.new), keys, at, true)))
         this.#live = null;
     });
   }
@@ -155,8 +148,8 @@ export class Committer {
     const generation: Generation = {
       v: 1,
       n: (previous?.n ?? -1) + 1,
-      old: headText(live.tree),
-      new: headText(growth.live.tree),
+      old: treeHeadText(live.tree),
+      new: treeHeadText(growth.live.tree),
       staging: await stage(privateStore, bytes),
       run: taken ? Math.max(taken.run, previous?.run ?? 0) : (previous?.run ?? null),
       log: taken?.log ?? previous?.log ?? null,

@@ -1,9 +1,10 @@
+import { headlineOf, type PublishedCap } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import { addDays } from "../record/time.ts";
-import { headlineOf, type PublishedCap, type PublishedFold } from "./fold.ts";
 import { holdOf } from "./letters.ts";
 import { Moments } from "./moments.ts";
 
-/** Days after which a card is signed again although nothing changed (grading-method.md section 6). */
+/** Days after which a card is signed again although nothing changed (verification-method.md section 6). */
 const WEEKLY_DAYS = 7;
 
 /** First UTC day on which this card may rise because its hold ends, or null when nothing holds it. */

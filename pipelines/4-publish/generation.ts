@@ -10,13 +10,13 @@ import { highestNumbered, numberedKey } from "./numbered.ts";
  * A generation: one step of the log, won by creating the private object `generation/<20-digit n>`. Root and input
  * positions are in it together, so a replay neither loses nor repeats. Numbers are dense from 0 and never removed.
  */
-const Head = z.strictObject({ size: z.int().min(0), root: Sha256Hex });
+const TreeHead = z.strictObject({ size: z.int().min(0), root: Sha256Hex });
 const Positions = z.record(z.string(), z.record(z.string(), z.int()));
 export const Generation = z.strictObject({
   v: z.literal(1),
   n: z.int().min(0),
-  old: Head,
-  new: Head,
+  old: TreeHead,
+  new: TreeHead,
   /** Private object with exactly the new leaves. */
   staging: z.string(),
   /** Newest run that was taken whole, null before the first; the next one to look at is one more. */

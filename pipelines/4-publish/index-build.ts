@@ -1,21 +1,21 @@
 import { setImmediate } from "node:timers/promises";
-import { compress, decompress } from "zstd-napi";
+import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { PublishedCap, PublishedFold } from "./fold.ts";
-import { lineText, shardBits, shardOf, sortEntries } from "./index-lines.ts";
-import { IndexMoment } from "./index-moment.ts";
+import type { PublishedCap } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { entryOf, type IndexEntry, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
+import { indexKey, shardKey } from "../published/objects.ts";
 import type { Draft } from "./leaves.ts";
-import { indexKey, shardKey } from "./objects.ts";
-import { Page } from "./page.ts";
-import { PublicConflict, putPublic } from "./writes.ts";
+import { contentOf, PublicConflict, putPublic } from "./writes.ts";
 
 /** Shards on their way at once: so many are in memory, however large the index. */
 const SHARDS_AT_ONCE = 8;
 /** Endpoints that are counted, or put in their shard, between two turns of others: a few milliseconds. */
-const PLACED_AT_ONCE = 1_024;
+const COUNTED_AT_ONCE = 1_024;
 /** Lines that are printed between two turns of others: a few milliseconds. */
 const LINES_AT_ONCE = 256;
 
@@ -57,9 +57,9 @@ export async function writeIndex(
   const { size: tree_size, newest } = fold;
   const moment = new IndexMoment(fold);
   try {
-    const { bits, lines, members } = await placed(moment, giveTurn);
+    const { bits, lines, members } = await membersOfShards(moment, giveTurn);
     const shards = await writeShards(store, moment, members, giveTurn);
-    // A signature is judged at the time of the newest leaf below (publication.md, Exact forms).
+    // A signature is verified at the time of the newest leaf below (publication.md, Exact forms).
     const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines, bits, shards };
     const bytes = canonicalBytes(signObject(cards, list), { published: true });
     const key = indexKey(tree_size);
@@ -80,17 +80,17 @@ async function inTurns<T>(items: Iterable<T>, atOnce: number, giveTurn: GiveTurn
 }
 
 /** Endpoints by their shard: counted first, since their number says how many shards there are. */
-async function placed(
+async function membersOfShards(
   moment: IndexMoment,
   giveTurn: GiveTurn,
 ): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
   let lines = 0;
-  await inTurns(moment.caps(), PLACED_AT_ONCE, giveTurn, (cap) => {
+  await inTurns(moment.caps(), COUNTED_AT_ONCE, giveTurn, (cap) => {
     if (moment.entryOf(cap)) lines++;
   });
   const bits = shardBits(lines);
   const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
-  await inTurns(moment.caps(), PLACED_AT_ONCE, giveTurn, (cap) => {
+  await inTurns(moment.caps(), COUNTED_AT_ONCE, giveTurn, (cap) => {
     const entry = moment.entryOf(cap);
     if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
   });
@@ -105,21 +105,12 @@ async function writeShards(
   giveTurn: GiveTurn,
 ): Promise<Named[]> {
   const shards: Named[] = [];
-  let next = 0;
-  const lane = async () => {
-    const page = new Page();
-    for (let n = next++; n < members.length; n = next++) {
-      shards[n] = await writeShard(store, moment, members[n]!, page, giveTurn);
-    }
-  };
-  const stopping = (error: unknown) => {
-    next = members.length;
-    throw error;
-  };
-  const lanes = Array.from({ length: SHARDS_AT_ONCE }, () => lane().catch(stopping));
-  for (const { status, reason } of (await Promise.allSettled(lanes)) as PromiseRejectedResult[]) {
-    if (status === "rejected") throw reason;
-  }
+  const pages: Page[] = [];
+  await eachAtOnce(members.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
+    const page = pages.pop() ?? new Page();
+    shards[n] = await writeShard(store, moment, caps, page, giveTurn);
+    pages.push(page);
+  });
   return shards;
 }
 
@@ -136,10 +127,71 @@ async function writeShard(
   const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
   // The name speaks of the unpacked bytes: compressors differ between versions.
-  const same = (theirs: Uint8Array): boolean => sha256hex(decompress(theirs)) === sha256;
+  const same = async (theirs: Uint8Array): Promise<boolean> => (await contentOf(theirs)) === sha256;
   const theirs = await store.get(key);
   await giveTurn();
   if (!theirs) await putPublic(store, key, compress(page.bytes, { compressionLevel: 3 }), same);
-  else if (!same(theirs.bytes)) throw new PublicConflict(key);
+  else if (!(await same(theirs.bytes))) throw new PublicConflict(key);
   return { sha256, lines: entries.length, bytes: page.bytes.length };
+}
+
+/**
+ * What the index says at one moment, while the fold goes on: only what changes meanwhile is kept as it was, so that
+ * nothing has to be copied at once, however many endpoints there are.
+ */
+class IndexMoment {
+  readonly #changed = new Map<string, IndexEntry | null>();
+  /** No longer keeps what changes; nothing may be asked after it. */
+  readonly end: () => void;
+
+  constructor(private readonly fold: PublishedFold) {
+    this.end = fold.onChange((name) => {
+      if (this.#changed.has(name)) return;
+      const cap = fold.caps.get(name);
+      this.#changed.set(name, cap ? entryOf(cap) : null);
+    });
+  }
+
+  /** Endpoints that may be listed, those that came later among them: they have no entry. */
+  caps(): Iterable<PublishedCap> {
+    return this.fold.caps.values();
+  }
+
+  /** The entry of an endpoint at the moment; null when it was not listed then. */
+  entryOf(cap: PublishedCap): IndexEntry | null {
+    const before = this.#changed.get(cap.cap);
+    return before === undefined ? entryOf(cap) : before;
+  }
+}
+
+/** Text that a page has room for at first. */
+const FIRST_BYTES = 512 * 1024;
+
+/**
+ * Text of one object after another in the same memory. V8 counts what lies outside its heap: fresh buffers of a large
+ * index, hundreds of KiB each, made it mark the whole fold every few dozen shards, and everybody waited for seconds.
+ */
+export class Page {
+  #memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  #length = 0;
+
+  /** What was added since the last {@link clear}; the same memory, so it is read before the next. */
+  get bytes(): Buffer {
+    return this.#memory.subarray(0, this.#length);
+  }
+
+  clear(): void {
+    this.#length = 0;
+  }
+
+  add(text: string): void {
+    // UTF-8 takes three bytes for a UTF-16 unit at most.
+    const most = this.#length + 3 * text.length;
+    if (most > this.#memory.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.max(most, 2 * this.#memory.length));
+      this.#memory.copy(larger, 0, 0, this.#length);
+      this.#memory = larger;
+    }
+    this.#length += this.#memory.write(text, this.#length);
+  }
 }

@@ -1,37 +1,37 @@
-import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import type { RetiredKey } from "../../infra/keys/keys.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { PublishedFold } from "./fold.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { KeysDocument, readKeys } from "../published/keys.ts";
+import { keysKey } from "../published/objects.ts";
+import { parseJson } from "../published/parse.ts";
 import type { Draft } from "./leaves.ts";
-import { keysKey } from "./objects.ts";
 import { putPublic } from "./writes.ts";
 
-/** A keys document as it is published: all keys there ever were, chained to the document before it. */
-export const KeysDocument = z.looseObject({
-  schema: z.literal("svc.keys.v1"),
-  n: z.int().min(0),
-  /** sha256 of document n - 1, null for the first. */
-  previous: z.string().nullable(),
-  computed_at: z.string(),
-  keys: z.array(z.looseObject({ kid: z.string() })).min(1),
-  signing_key_id: z.string(),
-  canonicalization: z.literal("RFC8785"),
-  signature: z.string(),
-});
-export type KeysDocument = z.infer<typeof KeysDocument>;
+/** The newest published document, or null before the first. @throws when it is not what its leaf says */
+export async function newestKeys(store: Store, { keys }: PublishedFold): Promise<KeysDocument | null> {
+  if (!keys) return null;
+  const document = await readKeys(store, keys);
+  if (!document) throw new Error(`${keys.key} is missing or is not what its leaf says`);
+  return document;
+}
 
-/** The newest published document, proven by the leaf's hash, or null before the first. @throws when it is not that */
-export async function readKeys(store: Store, fold: PublishedFold): Promise<KeysDocument | null> {
-  if (!fold.keys) return null;
-  const object = await store.get(fold.keys.key);
-  if (!object || sha256hex(object.bytes) !== fold.keys.sha256) {
-    throw new Error(`${fold.keys.key} is missing or is not what its leaf says`);
-  }
-  return KeysDocument.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
+/** Keys in use: cards signs cards and index lists, log and witness the checkpoint; and those that they replaced. */
+export interface PublisherSigners {
+  cards: Signer;
+  log: Signer;
+  witness: Signer;
+  retired?: readonly RetiredKey[];
+}
+
+/** The cards key that the newest document names and that we hold: after a rotation that is the one it replaced. */
+export function vouching(before: KeysDocument | null, { cards, retired = [] }: PublisherSigners): Signer {
+  const held = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
+  return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
 }
 
 /** The keyring of a process that slept through a rotation: what it knows would take published keys back. */
@@ -64,7 +64,7 @@ export async function writeKeys(
   signer: Signer,
   at: Date,
 ): Promise<Draft | null> {
-  const before = await readKeys(store, fold);
+  const before = await newestKeys(store, fold);
   if (before && Buffer.compare(canonicalBytes(before.keys), canonicalBytes(jwks.keys)) === 0) return null;
   if (before) refuseOlder(before, jwks);
   if (before && !before.keys.some((key) => key.kid === signer.kid)) {
@@ -76,7 +76,7 @@ export async function writeKeys(
   let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
   // A writer that died before its leaf left a document: that one is number n, and ours, if it differs, comes after it.
   await putPublic(store, key, bytes, (theirs) => {
-    const other = KeysDocument.parse(JSON.parse(Buffer.from(theirs).toString("utf8")));
+    const other = KeysDocument.parse(parseJson(theirs));
     const vouching = { keys: before?.keys ?? jwks.keys } as Jwks;
     bytes = theirs;
     return (

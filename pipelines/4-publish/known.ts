@@ -1,5 +1,9 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
-import { type ListingFacts, listingFacts, type PublishedFold } from "./fold.ts";
+import type { Statements } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import { type ListingFacts, listingFacts } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { momentOf } from "../record/commitment.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
@@ -79,4 +83,32 @@ function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" 
   const opened = draft.opens && fold.schedules.get(draft.opens.day);
   if (!opened || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === opened.salt_hash) return;
   throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
+}
+
+export type CommitmentDraft = Draft & { kind: "commitment" };
+
+interface Row {
+  cap: string;
+  sha256: string;
+  t: Date;
+}
+
+/**
+ * Commitments of the lake that the tree does not hold and whose hour is over, by hour and then by hash: the order of the
+ * log, or a moment finer than the hour, would lead to the payment on the chain. What the tree holds leaves the lake's
+ * short list here, so a turn costs what is new; a lake that was rebuilt looks at all of them once.
+ * @param fold what is published, as far as this process has followed it
+ */
+export async function openCommitments(
+  lake: Pick<Statements, "all" | "run">,
+  fold: PublishedFold,
+  now: Date,
+): Promise<CommitmentDraft[]> {
+  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: momentOf(now) });
+  const isKnown = ({ sha256 }: Row): boolean => fold.commitments.has(sha256);
+  const known = rows.filter(isKnown).map(({ sha256 }) => sha256);
+  if (known.length > 0) await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(known) });
+  return rows
+    .filter((row) => !isKnown(row))
+    .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: momentOf(t), sha256 }));
 }

@@ -1,19 +1,19 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
-import { canonicalHalves, joinHalves } from "../../infra/canonical-print.ts";
+import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
-type Placed = "index" | "seq" | "at";
+type Position = "index" | "seq" | "at";
 /** The known members of a leaf, without those that say where it stands. (Omit would lose them to the index signature.) */
 type Without<T> = T extends Leaf
-  ? { [K in keyof T as string extends K ? never : K extends Placed ? never : K]: T[K] }
+  ? { [K in keyof T as string extends K ? never : K extends Position ? never : K]: T[K] }
   : never;
 /**
  * Under this symbol a grade's draft carries the RFC 8785 text of its card, from whoever signed that: it is not printed a
  * second time. A symbol, so that no printer takes it for a member of the leaf.
  */
 export const CARD_TEXT = Symbol("RFC 8785 text of the card");
-/** A leaf before it has its place in the log. */
+/** A leaf before it has its position in the log. */
 export type Draft = Without<Leaf> & { readonly [CARD_TEXT]?: string };
 /** Drafts that stand or fall together, next to each other: the cards of one endpoint, a correction and its card. */
 export type Group = readonly Draft[];
@@ -26,7 +26,7 @@ export class BadLeaf extends Error {
   }
 }
 
-/** A leaf in its place, as the fold takes it and as it is published. */
+/** A leaf at its position, as the fold takes it and as it is published. */
 export interface Entry {
   leaf: Leaf;
   bytes: Buffer;
@@ -59,7 +59,7 @@ function bytesOf(leaf: object, cardText: string | undefined): Buffer {
   return Buffer.from(joinHalves(canonicalHalves(leaf, "card", { published: true }), `"card":${cardText}`));
 }
 
-/** Groups in their places, and what could not be one. */
+/** Groups at their positions, and what could not be one. */
 export interface Sealed {
   entries: Entry[];
   kept: Group[];
@@ -68,7 +68,7 @@ export interface Sealed {
 
 /**
  * Leaves for groups that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing).
- * A group with a bad draft is left out whole, with the reason, and costs nobody else a place.
+ * A group with a bad draft is left out whole, with the reason, and costs nobody else a position.
  */
 export function sealGroups(
   groups: readonly Group[],

@@ -1,6 +1,6 @@
 import { type DayLetter, type Held, publishedBand } from "../3-grade/hold.ts";
+import type { PublishedCap, PublishedCorrection, RawLetter } from "../published/caps.ts";
 import type { Band } from "../record/vocabulary.ts";
-import type { PublishedCap, PublishedCorrection, RawLetter } from "./fold.ts";
 
 /**
  * Did a letter stand on what this correction withdrew? On every record: yes. On one of them: when it was observed in the

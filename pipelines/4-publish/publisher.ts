@@ -4,25 +4,25 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { ListingFacts } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import type { RunLine } from "../record/card.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
-import { type Filing, planFilings } from "./archive-fold.ts";
 import type { ChainTime } from "./clocks.ts";
 import { type Committed, Committer } from "./committer.ts";
-import type { ListingFacts, PublishedFold } from "./fold.ts";
-import { type Freeze, planFreezes } from "./freezes.ts";
+import { type DayClose, type Filing, planDayCloses, planFilings } from "./filings.ts";
+import type { PublishedRecord } from "./followed.ts";
 import { writeIndex } from "./index-build.ts";
-import { readKeys, writeKeys } from "./keys.ts";
+import { newestKeys, type PublisherSigners, vouching, writeKeys } from "./keys.ts";
 import { listingDrafts, unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
-import { checkpointKeys, type PublisherSigners, vouching } from "./signers.ts";
-import { sweepPartials } from "./sweep.ts";
 import type { CorrectionDraft } from "./take-lines.ts";
 import { type CorrectionsOf, type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
-import { nameHistory, readView, sweepLive, writeHistory, writeLive, writeView } from "./view.ts";
-import { putPacked } from "./writes.ts";
+import { checkpointKeys } from "./tree-head.ts";
+import { collectLive, nameHistory, readView, writeHistory, writeLive, writeView } from "./view.ts";
+import { collectPartials, putPacked } from "./writes.ts";
 
 export { checkpointKeys };
 
@@ -37,7 +37,7 @@ export interface PublisherOptions {
   partitions: number;
   logger: Logger;
   metrics: Metrics;
-  /** Newest block of the chain we pay on; null when it cannot be asked. Not called while the clock lapses. */
+  /** Newest block of the chain we pay on; null when it cannot be asked. Not called while time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
   /** Names this process in the generations it wins (default: random). */
   writer?: string;
@@ -48,7 +48,7 @@ export interface PublisherOptions {
  * nothing twice: what the log says already is left out, so any call may be made again after a failure.
  * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
  */
-export class Publisher {
+export class Publisher implements PublishedRecord {
   readonly #options: PublisherOptions;
   readonly #committer: Committer;
   readonly #runs: RunTaker;
@@ -93,7 +93,7 @@ export class Publisher {
   }
 
   /** What is published, folded. Changes in place with every publication. */
-  get published(): PublishedFold {
+  get fold(): PublishedFold {
     return this.#committer.fold;
   }
 
@@ -108,8 +108,8 @@ export class Publisher {
   }
 
   /** Closings of days, whole and in order; nothing when another publisher was quicker with one of them. */
-  publishFreezes(freezes: readonly Freeze[]): Promise<Committed> {
-    return this.#commit((before) => planFreezes(before, freezes));
+  publishDayCloses(closes: readonly DayClose[]): Promise<Committed> {
+    return this.#commit((before) => planDayCloses(before, closes));
   }
 
   /** Files of the archive, all in one generation; none of a day that another publisher filed meanwhile. */
@@ -141,7 +141,7 @@ export class Publisher {
     // Twice at most: a writer that died may have left document n, and ours is n + 1 then.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
-      const by = signer ?? vouching(await readKeys(publicStore, fold), this.#options.signers);
+      const by = signer ?? vouching(await newestKeys(publicStore, fold), this.#options.signers);
       const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
@@ -162,9 +162,8 @@ export class Publisher {
   }
 
   /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */
-  async due(today: string): Promise<string[]> {
-    const { fold } = await this.#committer.before();
-    return this.#runs.due(fold, today);
+  due(today: string): string[] {
+    return this.#runs.due(this.fold, today);
   }
 
   /**
@@ -172,7 +171,7 @@ export class Publisher {
    * Not to be asked of an endpoint that has a correction which is not published yet.
    */
   saysNothing(now: string, line: Pick<RunLine, "cap" | "cards">): boolean {
-    return this.#runs.saysNothing(this.published, now, line);
+    return this.#runs.saysNothing(this.fold, now, line);
   }
 
   /** Write the market index of what is published now; its leaf rides along with the next publication. */
@@ -219,9 +218,9 @@ export class Publisher {
    * Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects
    * @param kept live files that are in use although no view names them yet
    */
-  async sweep(kept: Iterable<string> = []): Promise<number> {
+  async collectGarbage(kept: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
-    return (await sweepPartials(publicStore, clock)) + (await sweepLive(publicStore, clock, kept));
+    return (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {

@@ -1,14 +1,35 @@
+import { canonicalBytes } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
+import { entriesPath, SEGMENT_LEAVES, tilePath } from "../../infra/tree/path.ts";
 import type { TreeState } from "../../infra/tree/state.ts";
-import { writeTree } from "./apply.ts";
-import { publicationTime } from "./clocks.ts";
-import type { CommitterOptions } from "./committer.ts";
-import type { PublishedFold } from "./fold.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
+import { RecordReader, readCheckpoint } from "../published/reader.ts";
+import { packSegment } from "../published/segment.ts";
+import { type ChainTime, publicationTime } from "./clocks.ts";
 import { BadPrivate, type Generation, highestGeneration, readGeneration, staged } from "./generation.ts";
-import { Fork, ownTrust, publishCheckpoint } from "./head.ts";
-import { type Hinted, writeHints } from "./hints.ts";
 import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
-import { RecordReader, readCheckpoint } from "./read.ts";
+import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./tree-head.ts";
+import { putPacked, putPublic, swapPublic } from "./writes.ts";
+
+export interface CommitterOptions {
+  privateStore: Store;
+  publicStore: Store;
+  keys: CheckpointKeys;
+  origin: string;
+  clock: Clock;
+  logger: Logger;
+  metrics: Metrics;
+  /** Names this process in the generations it wins. */
+  writer: string;
+  /** Newest block of the chain we pay on; asked before each publication unless the clock lapses. */
+  chainTime?: () => Promise<ChainTime | null>;
+}
 
 /** The log as its writer goes on from it, and the generation that led there. */
 export type Live = LiveTree & { generation: Generation | null };
@@ -25,12 +46,12 @@ export interface Kept {
 /** Generations lost in a row before a publication gives up: others are publishing, so nothing stands still. */
 export const MAX_LOST = 16;
 
-export const headText = (tree: TreeState): Generation["new"] => ({
+export const treeHeadText = (tree: TreeState): Generation["new"] => ({
   size: tree.size,
   root: tree.root().toString("hex"),
 });
 
-export const headOf = ({ origin }: Pick<CommitterOptions, "origin">, { size, root }: Generation["new"]) => ({
+export const treeHeadOf = ({ origin }: Pick<CommitterOptions, "origin">, { size, root }: Generation["new"]) => ({
   origin,
   size,
   root: Buffer.from(root, "hex"),
@@ -44,7 +65,7 @@ export async function finish(options: CommitterOptions, generation: Generation, 
   const { publicStore, keys, clock } = options;
   await writeTree(publicStore, growth);
   const at = publicationTime({ clock }, generation);
-  return publishCheckpoint(publicStore, headOf(options, generation.new), keys, at);
+  return publishCheckpoint(publicStore, treeHeadOf(options, generation.new), keys, at);
 }
 
 /**
@@ -66,7 +87,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
     const generation = await readGeneration(privateStore, n);
     // A larger checkpoint belongs to a generation that was won since we looked.
     if (published && published.size > generation.new.size) continue;
-    const head = headOf(options, generation.new);
+    const head = treeHeadOf(options, generation.new);
     if (published?.size !== head.size) await complete(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
     await kept.fold.readOn(await RecordReader.open(publicStore, head));
@@ -86,10 +107,58 @@ async function complete(options: CommitterOptions, generation: Generation): Prom
   const { privateStore, publicStore, logger } = options;
   logger.warn({ generation: generation.n }, "finishing a generation that was not published whole");
   const entries = await staged(privateStore, generation.staging);
-  const growth = grow(await loadLive(publicStore, headOf(options, generation.old)), entries);
-  const got = headText(growth.live.tree);
+  const growth = grow(await loadLive(publicStore, treeHeadOf(options, generation.old)), entries);
+  const got = treeHeadText(growth.live.tree);
   if (got.size !== generation.new.size || got.root !== generation.new.root) {
     throw new BadPrivate(generation.staging, `leads to ${got.root} at ${got.size}, not to ${generation.new.root}`);
   }
   await finish(options, generation, growth);
 }
+
+/**
+ * Everything that a checkpoint of the new size commits to: tiles, bundles, and each segment that was completed. All
+ * create-only, so doing it again, or after another writer died half way, changes nothing.
+ */
+export async function writeTree(store: Store, { live, tiles, bundles, from }: Growth): Promise<void> {
+  const writes: (() => Promise<unknown>)[] = tiles.map(
+    (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
+  );
+  for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
+  await eachAtOnce(writes, WRITES_AT_ONCE, (write) => write());
+  const [first, end] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [number, number];
+  for (let n = first; n < end; n++) {
+    // Two compressors may pack one segment differently.
+    await putPacked(store, segmentKey(n), await packSegment(store, n));
+  }
+}
+
+/** Writes under way at once: a large batch must not hold every file handle of the machine. */
+const WRITES_AT_ONCE = 16;
+
+async function writeBundle(store: Store, n: number, entries: readonly Buffer[]): Promise<void> {
+  const packed = await packBundle(entries);
+  await putPublic(store, entriesPath(n, entries.length), packed, async (theirs) => {
+    const other = await unpackBundle(theirs, entries.length);
+    return other.every((entry, i) => entry.equals(entries[i]!));
+  });
+}
+
+/** Which leaf each hint names, as far as this process knows. */
+export type Hinted = Map<string, number>;
+
+/**
+ * Name the newest index and keys. Unsigned: a reader proves them by inclusion. Written only when the one that is there
+ * is older, so a publication without a new index or new keys writes nothing, and asks nothing.
+ */
+export async function writeHints(store: Store, fold: PublishedFold, hinted: Hinted): Promise<void> {
+  const hint = async (key: string, content: { leaf: number }) => {
+    if (hinted.get(key) === content.leaf) return;
+    await swapPublic(store, key, (theirs) => (namedBy(theirs) >= content.leaf ? null : canonicalBytes(content)));
+    hinted.set(key, content.leaf);
+  };
+  if (fold.index) await hint(HINT_INDEX, fold.index);
+  if (fold.keys) await hint(HINT_KEYS, fold.keys);
+}
+
+const namedBy = (hint: { bytes: Uint8Array } | null): number =>
+  hint ? (JSON.parse(Buffer.from(hint.bytes).toString("utf8")) as { leaf: number }).leaf : -1;

@@ -11,10 +11,10 @@ import { highestNumbered, numberedKey } from "./numbered.ts";
 export interface Run {
   header: RunHeader;
   lines: AsyncIterable<RunLine> | Iterable<RunLine>;
-  said?: RunSaid;
+  drafts?: RunDrafts;
 }
 
-const SaidDraft = z.looseObject({
+const RunDraft = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting", "commitment"]),
   capability_id: z.string(),
 });
@@ -23,12 +23,12 @@ const SaidDraft = z.looseObject({
  * What an owner's run says besides cards, for a publisher that has no lake: corrections below the run's positions, what is
  * known of endpoints with news, and commitments.
  */
-export type RunSaid = readonly (Draft & { kind: z.infer<typeof SaidDraft>["kind"] })[];
+export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind"] })[];
 
 /** Its line: the one member says what it is, a card's line has others. */
-const SaidLine = z.strictObject({ said: SaidDraft });
+const DraftLine = z.strictObject({ draft: RunDraft });
 
-const saidLine = (said: unknown): string => `${JSON.stringify(SaidLine.parse({ said }))}\n`;
+const draftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
 
 export const runKey = (n: number): string => numberedKey("runs", n);
 
@@ -53,7 +53,7 @@ const FRAME = { compressionLevel: 3, checksumFlag: true } as const;
 const MAX_RACES = 64;
 
 /**
- * Write a run under the next free number: header line, cards, what is said besides, NDJSON in one zstd frame. Create-only.
+ * Write a run under the next free number: header line, cards, drafts of other leaves, NDJSON in one zstd frame. Create-only.
  * @param header without `n`, which the store decides. @param known number of a run that exists, to look on from.
  * @throws when the run is not of its shape: nothing is written then.
  */
@@ -62,9 +62,9 @@ export async function writeRun(
   header: Omit<RunHeader, "n">,
   lines: readonly RunLine[],
   known = -1,
-  said: RunSaid = [],
+  drafts: RunDrafts = [],
 ): Promise<number> {
-  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("") + said.map(saidLine).join("");
+  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("") + drafts.map(draftLine).join("");
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
     const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body}`;
@@ -78,7 +78,7 @@ export async function writeRun(
 export async function readRun(
   store: Store,
   n: number,
-): Promise<{ header: RunHeader; lines: RunLine[]; said: RunSaid } | null> {
+): Promise<{ header: RunHeader; lines: RunLine[]; drafts: RunDrafts } | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {
@@ -90,8 +90,8 @@ export async function readRun(
     return {
       header,
       lines: values.filter(isCard).map(checkLine),
-      said: values.flatMap((value) =>
-        isCard(value) ? [] : [SaidLine.parse(value).said as unknown as RunSaid[number]],
+      drafts: values.flatMap((value) =>
+        isCard(value) ? [] : [DraftLine.parse(value).draft as unknown as RunDrafts[number]],
       ),
     };
   } catch (error) {

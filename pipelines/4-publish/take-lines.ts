@@ -2,13 +2,12 @@ import { signTextSoon } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
+import { correctedBetween, lastCounted, type PublishedCap, type PublishedCorrection } from "../published/caps.ts";
 import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band, FLAGS, type Flag } from "../record/vocabulary.ts";
-import { correctedBetween, lastCounted } from "./cadence.ts";
 import type { Before } from "./committer.ts";
-import type { PublishedCap, PublishedCorrection } from "./fold.ts";
 import { unknownDrafts } from "./known.ts";
 import { CARD_TEXT, type Draft, type Group } from "./leaves.ts";
 import { holdOf } from "./letters.ts";
@@ -62,12 +61,12 @@ export async function takeLines(
       if (own.length) taken.groups.push(Promise.resolve(own));
       continue;
     }
-    const { cards, verdict } = judge(known, header.now, line, own);
+    const { cards, verdict } = evaluate(known, header.now, line, own);
     if (verdict.publish === "later") taken.deferred.push(line.cap);
     const now = verdict.publish === "now" ? cards : [];
     const drafts = now.map((card) => draftOf(card, header, line, positions, context));
     taken.cards += drafts.length;
-    // While other cores sign these the next lines are judged.
+    // While other cores sign these the next lines are evaluated.
     const group = Promise.all([...own, ...drafts]);
     // Whatever fails is thrown below; until then a failure is not an unhandled one.
     group.catch(() => undefined);
@@ -77,7 +76,7 @@ export async function takeLines(
 }
 
 /** The cards of a line as they would be published, and whether they are. */
-function judge(
+function evaluate(
   known: PublishedCap | undefined,
   now: string,
   line: Pick<RunLine, "cards">,
@@ -93,7 +92,7 @@ function judge(
  * out of its run. Not to be asked of an endpoint with a correction that is not published yet.
  */
 export const saysNothingNew = (known: PublishedCap | undefined, now: string, line: Pick<RunLine, "cards">): boolean =>
-  known !== undefined && now >= known.computedAt && judge(known, now, line, []).verdict.publish === "no";
+  known !== undefined && now >= known.computedAt && evaluate(known, now, line, []).verdict.publish === "no";
 
 /** Was a correction published alone after the newest cards? Their consequence is due then. */
 const correctedSinceCards = (known: PublishedCap | undefined): boolean =>

@@ -1,13 +1,13 @@
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { DueDays } from "./due.ts";
-import type { PublishedFold } from "./fold.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
 import { unknownDrafts } from "./known.ts";
-import { type Run, type RunSaid, readRun } from "./runs.ts";
+import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, saysNothingNew, type TakenLines, takeLines } from "./take-lines.ts";
 
 /** The corrections below a run's positions, from the event log. */
@@ -68,10 +68,10 @@ export class RunTaker {
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { alone, said } = sortedSaid(run.said ?? []);
+    const { alone, corrections: own } = sortedDrafts(run.drafts ?? []);
     if (alone.length > 0)
       await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, alone).map((draft) => [draft]) }));
-    const rest = new Set([...corrections, ...said]);
+    const rest = new Set([...corrections, ...own]);
     for await (const { lines, last } of slices(run.lines)) {
       const caps = new Set(lines.map((line) => line.cap));
       const own = [...rest].filter((draft) => caps.has(draft.capability_id));
@@ -180,12 +180,12 @@ const untaken = (n: number, reason: string | null): RunResult => ({
 });
 
 /** What stands alone, and what is published with the cards that follow from it. */
-function sortedSaid(all: RunSaid) {
-  const standsAlone = ({ kind }: RunSaid[number]): boolean =>
+function sortedDrafts(all: RunDrafts) {
+  const standsAlone = ({ kind }: RunDrafts[number]): boolean =>
     kind === "listing" || kind === "delisting" || kind === "commitment";
   return {
     alone: all.filter(standsAlone),
-    said: all.filter((draft) => !standsAlone(draft)) as CorrectionDraft[],
+    corrections: all.filter((draft) => !standsAlone(draft)) as CorrectionDraft[],
   };
 }
 

@@ -1,9 +1,9 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
+import { headersOf, historyKey, liveKey, VIEW } from "../published/objects.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
-import { headersOf, historyKey, liveKey, VIEW } from "./objects.ts";
 import { swapPublic } from "./writes.ts";
 
 /** How long a live table outlives its replacement: a reader may hold the view that named it. */
@@ -67,20 +67,20 @@ export function nameHistory(store: Store, history: HistoryNames): Promise<boolea
  * Delete live tables and history files that no view names and that are older than an hour of record time.
  * @param kept files that the next view names, however long ago they were written: a table is brought on, not made anew
  */
-export async function sweepLive(store: Store, clock: Clock, kept: Iterable<string> = []): Promise<number> {
+export async function collectLive(store: Store, clock: Clock, kept: Iterable<string> = []): Promise<number> {
   const view = await readView(store);
   const named = new Set([...kept, ...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
   const before = clock.now().getTime() - KEPT_MS;
-  let swept = 0;
+  let collected = 0;
   for (let startAfter: string | undefined; ; ) {
     const page = await store.list(LIVE, startAfter ? { startAfter } : {});
     for (const { key } of page) {
       const made = /^live\/(?:history\/)?\d+\.(\d+)\.arrow$/.exec(key)?.[1];
       if (made === undefined || named.has(key) || Number(made) > before) continue;
       await store.delete(key);
-      swept++;
+      collected++;
     }
     startAfter = page.at(-1)?.key;
-    if (!startAfter) return swept;
+    if (!startAfter) return collected;
   }
 }

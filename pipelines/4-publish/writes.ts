@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
-import { DecompressStream } from "zstd-napi";
+import type { Clock } from "../../infra/clock.ts";
 import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
-import { headersOf } from "./objects.ts";
+import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { MAX } from "../published/limits.ts";
+import { headersOf } from "../published/objects.ts";
 
 /** A public key that holds other bytes than the log commits to: two logs write to one store. */
 export class PublicConflict extends Error {
@@ -39,13 +39,14 @@ export const putPacked = (store: Store, key: string, packed: Uint8Array): Promis
   });
 
 /** sha256 of what a frame unpacks to, or null when it is none. */
-async function contentOf(packed: Uint8Array): Promise<string | null> {
+export async function contentOf(packed: Uint8Array): Promise<string | null> {
   const hash = createHash("sha256");
   try {
-    await pipeline(Readable.from([packed]), new DecompressStream(), hash);
+    await streamFrame(packed, MAX.unpacked, (chunk) => hash.update(chunk));
     return hash.digest("hex");
-  } catch {
-    return null;
+  } catch (error) {
+    if (error instanceof BadFrame) return null;
+    throw error;
   }
 }
 
@@ -70,4 +71,31 @@ export async function swapPublic(
     if (swap.result === "swapped") return true;
   }
   throw new Error(`${key}: lost ${MAX_SWAPS} swaps in a row`);
+}
+
+/** Promise of publication.md: a partial tile is there for 48 hours at least. */
+const KEPT_MS = 48 * 3_600_000;
+
+/**
+ * Delete partial tiles and partial entry bundles that are older than 48 hours and whose full one is there: readers of
+ * an old checkpoint cut theirs from it (C2SP tlog-tiles, Partial Tiles). One that is not full yet is always kept.
+ * @returns how many were deleted.
+ */
+export async function collectPartials(store: Store, clock: Clock): Promise<number> {
+  const before = clock.now().getTime() - KEPT_MS;
+  const full = new Map<string, boolean>();
+  let collected = 0;
+  for (let startAfter: string | undefined; ; ) {
+    const page = await store.list("tile/", startAfter ? { startAfter } : {});
+    for (const { key, modifiedAt } of page) {
+      const whole = /^(.*)\.p\/\d+$/.exec(key)?.[1];
+      if (whole === undefined || modifiedAt.getTime() > before) continue;
+      if (!full.has(whole)) full.set(whole, (await store.head(whole)) !== null);
+      if (!full.get(whole)) continue;
+      await store.delete(key);
+      collected++;
+    }
+    startAfter = page.at(-1)?.key;
+    if (!startAfter) return collected;
+  }
 }

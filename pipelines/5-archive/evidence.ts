@@ -1,85 +1,72 @@
-import { sha256hex } from "../../infra/canonical.ts";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { CompressStream, compress } from "zstd-napi";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { lakePositions, type Positions } from "../2-ingest/load.ts";
-import type { PublishedFold } from "../4-publish/fold.ts";
-import type { EvidenceDraft, Freeze } from "../4-publish/freezes.ts";
-import { evidenceKey } from "../4-publish/objects.ts";
+import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { evidenceKey } from "../published/objects.ts";
 import { addDays, dayOf } from "../record/time.ts";
-import { PackedLines } from "./file.ts";
-import { kinLines } from "./kin-tables.ts";
 import { linesOf } from "./lines.ts";
 import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
-
-export interface EvidenceParts {
-  lake: Lake;
-  privateStore: Store;
-  publisher: Publisher;
-  /** Partitions of the event log. */
-  partitions: number;
-  logger: Logger;
-}
+import { relatedLines } from "./related-tables.ts";
 
 export interface EvidenceReport {
-  /** Freezes that were published: of days closed now, and of earlier days that got records since. */
+  /** Closes of days that were published: of days that ended now, and of earlier days that got records since. */
   days: string[];
   files: number;
   rows: number;
 }
 
+/** What these closes of days come to, once they are published. */
+export function reportOf(closes: readonly DayClose[]): EvidenceReport {
+  const drafts = closes.flatMap((close) => close.drafts);
+  return {
+    days: closes.map(({ day }) => day),
+    files: drafts.filter(({ key }) => key !== null).length,
+    rows: drafts.reduce((sum, { rows }) => sum + rows, 0),
+  };
+}
+
+export function addEvidence(report: EvidenceReport, { days, files, rows }: EvidenceReport): void {
+  report.days.push(...days);
+  report.files += files;
+  report.rows += rows;
+}
+
 /** A day is closed this long after its end: what is observed has been ingested by then. */
 const CLOSED_AFTER_MS = 6 * 3_600_000;
-/** Days that go into one publication, and publications in one call: after a long pause the next call goes on. */
+/** Days that go into one publication: after a long pause the next one goes on. */
 const DAYS_AT_ONCE = 7;
-const MAX_PUBLICATIONS = 64;
 /** Files on their way to the store at once. */
 const PUTS_AT_ONCE = 8;
 
-/**
- * Publish the evidence of every closed UTC day that has none yet, and of records that came late (records.md, Evidence).
- * May be called again at any time and after any failure: what is published is read from the tree, files are named by
- * their content and created once, and the leaves of a day come in one generation or not at all.
- * @throws what lake, stores and publisher throw
- */
-export async function makeEvidence(parts: EvidenceParts, now: Date): Promise<EvidenceReport> {
-  const report: EvidenceReport = { days: [], files: 0, rows: 0 };
-  const until = closedUntil(now);
-  for (let n = 0; n < MAX_PUBLICATIONS; n++) {
-    const due = await dueDays(parts, until);
-    const freezes: Freeze[] = [];
-    for (const day of due.days) {
-      // Asked before the files are read: what another publisher freezes meanwhile is not to be said again.
-      const closing = freezesOf((await parts.publisher.current()).evidence, day);
-      const freeze = await freezeOf(parts, day, closing, await bucketFiles(parts, day, due.ends));
-      if (freeze) freezes.push(freeze);
-    }
-    if (freezes.length === 0) return report;
-    // When another publisher was quicker nothing is published, and what is still owed is seen by the next look.
-    const { leaves, refused } = await parts.publisher.publishFreezes(freezes);
-    if (refused[0]) throw refused[0];
-    const drafts = leaves > 0 ? freezes.flatMap((freeze) => freeze.drafts) : [];
-    report.days.push(...new Set(drafts.map(({ day }) => day)));
-    report.files += drafts.filter(({ key }) => key !== null).length;
-    report.rows += drafts.reduce((sum, { rows }) => sum + rows, 0);
-    if (!due.more && leaves > 0) return report;
-  }
-  return report;
+/** What an owner of partitions needs to make files: it publishes none of them. */
+export interface FileParts {
+  lake: Lake;
+  privateStore: Store;
+  publisher: Pick<Publisher, "current" | "putEvidence">;
+  /** Id of the event log, and its partitions. */
+  logId: string;
+  partitions: number;
+  logger: Logger;
 }
 
-/** What an owner of partitions needs to make files: it publishes none of them. */
-export type FileParts = Omit<EvidenceParts, "publisher" | "privateStore"> & {
+/** What the tree's maker needs to close a day: it reads no lake. */
+export interface CloseParts {
+  privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
-};
-
-/** What the tree's maker needs to freeze a day: it reads no lake. */
-export type FreezeParts = Pick<EvidenceParts, "privateStore" | "logger" | "publisher">;
+  logger: Logger;
+}
 
 /** First day that is not closed at this moment. */
 export const closedUntil = (now: Date): string => dayOf(new Date(now.getTime() - CLOSED_AFTER_MS));
 
-/** Days to freeze now: late ones all together, since the next freeze says that everything before it was read. */
+/** Days to close now: late ones all together, since the next close says that everything before it was read. */
 export async function dueDays({ lake, publisher, partitions }: FileParts, closed: string) {
   const { evidence } = await publisher.current();
   const ends = await lakePositions(lake);
@@ -87,7 +74,7 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, closed
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
   const until = closed > afterNewest ? closed : afterNewest;
   const news = await daysWithNews(lake, evidence, ends, until, partitions);
-  const named = daysOwingKin(evidence);
+  const named = daysWithoutTables(evidence);
   const late = [...new Set([...news.filter((day) => day <= evidence.newest), ...named])].sort();
   const days: string[] = [];
   const first = afterNewest || news[0];
@@ -95,32 +82,32 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, closed
   return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends, until };
 }
 
-/** Frozen days with cards that name a table which no file holds. */
-export const daysOwingKin = (evidence: PublishedFold["evidence"]): string[] =>
-  [...evidence.kin.keys()].filter((day) => day <= evidence.newest);
+/** Closed days with cards that name a table of related parties which no file holds. */
+export const daysWithoutTables = (evidence: PublishedFold["evidence"]): string[] =>
+  [...evidence.relatedParties.keys()].filter((day) => day <= evidence.newest);
 
-/** Freezes of a day that are published. The fold moves on while one waits: ask before the files are read. */
-export const freezesOf = (evidence: PublishedFold["evidence"], day: string): number =>
-  evidence.days.get(day)?.freezes ?? 0;
+/** Times that a day was closed, as published. The fold moves on while one waits: ask before the files are read. */
+export const closesOf = (evidence: PublishedFold["evidence"], day: string): number =>
+  evidence.days.get(day)?.closes ?? 0;
 
 /**
- * The closing of one day: files of its buckets and of its tables.
- * @param freeze which closing of the day the files were read for
- * @returns null when a frozen day has nothing new, or another publisher was quicker: then the files say what his say
+ * The close of one day: files of its buckets and of its tables.
+ * @param freeze which close of the day the files were read for
+ * @returns null when a closed day has nothing new, or another publisher was quicker: then the files say what his say
  */
-export async function freezeOf(
-  parts: FreezeParts,
+export async function closeOf(
+  parts: CloseParts,
   day: string,
   freeze: number,
   buckets: readonly EvidenceDraft[],
-): Promise<Freeze | null> {
+): Promise<DayClose | null> {
   const { size, evidence } = await parts.publisher.current();
-  if (freezesOf(evidence, day) !== freeze) return null;
+  if (closesOf(evidence, day) !== freeze) return null;
   const drafts: EvidenceDraft[] = [...buckets];
-  const names = [...(evidence.kin.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
+  const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
   const missing = (kin: string) =>
-    parts.logger.error({ day, kin }, "a kin table was never kept: cards cannot be proven");
-  const tables = await kinLines(parts.privateStore, names, missing);
+    parts.logger.error({ day, kin }, "a table of related parties was never kept: cards cannot be proven");
+  const tables = await relatedLines(parts.privateStore, names, missing);
   if (tables.length > 0) {
     const file = new PackedLines();
     await file.add(tables);
@@ -149,7 +136,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
     puts.push(putting);
     if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
   };
-  for await (const matter of mattersOf(parts.lake, evidence, ends, day)) {
+  for await (const matter of mattersOf(parts, evidence, ends, day)) {
     const lines = linesOf(matter.facts);
     if (lines.length === 0) continue;
     if (matter.bucket !== bucket) {
@@ -189,3 +176,68 @@ const nothingOf = (day: string): EvidenceDraft => ({
   ...{ holds: "nothing", bucket: null, rows: 0, positions: {}, below: null },
   ...{ key: null, sha256: null, bytes: 0, unpacked_sha256: null, unpacked_bytes: 0 },
 });
+
+/** A file that is ready to be put: one zstd frame, and what it unpacks to. */
+export interface Packed {
+  bytes: Buffer;
+  rows: number;
+  unpackedSha256: string;
+  unpackedBytes: number;
+}
+
+const LEVEL = { compressionLevel: 3 };
+/** Up to here a file is packed in one call; a stream costs some milliseconds however little goes through it. */
+const AT_ONCE_BYTES = 1024 * 1024;
+
+/** Lines on their way into one zstd frame: RFC 8785, each with a newline. Of a large file only packed bytes are held. */
+export class PackedLines {
+  readonly #hash = createHash("sha256");
+  readonly #held: Buffer[] = [];
+  #stream: PackingStream | null = null;
+  #rows = 0;
+  #bytes = 0;
+
+  async add(lines: readonly unknown[]): Promise<void> {
+    if (lines.length === 0) return;
+    const text = Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join(""));
+    this.#hash.update(text);
+    this.#rows += lines.length;
+    this.#bytes += text.length;
+    this.#held.push(text);
+    if (this.#bytes <= AT_ONCE_BYTES) return;
+    this.#stream ??= new PackingStream();
+    for (const held of this.#held.splice(0)) await this.#stream.write(held);
+  }
+
+  async end(): Promise<Packed> {
+    return {
+      bytes: this.#stream ? await this.#stream.end() : compress(Buffer.concat(this.#held), LEVEL),
+      rows: this.#rows,
+      unpackedSha256: this.#hash.digest("hex"),
+      unpackedBytes: this.#bytes,
+    };
+  }
+}
+
+class PackingStream {
+  readonly #frame = new CompressStream(LEVEL);
+  readonly #packed: Buffer[] = [];
+  readonly #ended: Promise<unknown>;
+
+  constructor() {
+    this.#frame.on("data", (chunk: Buffer) => this.#packed.push(chunk));
+    this.#ended = once(this.#frame, "end");
+    // Awaited in `end`; until then an error is not an unhandled one.
+    this.#ended.catch(() => undefined);
+  }
+
+  async write(text: Buffer): Promise<void> {
+    if (!this.#frame.write(text)) await once(this.#frame, "drain");
+  }
+
+  async end(): Promise<Buffer> {
+    this.#frame.end();
+    await this.#ended;
+    return Buffer.concat(this.#packed);
+  }
+}

@@ -6,34 +6,21 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { ArchiveDraft } from "../4-publish/archive-fold.ts";
-import { headersOf } from "../4-publish/objects.ts";
+import type { ArchiveDraft } from "../4-publish/filings.ts";
 import { PublicConflict, putPacked } from "../4-publish/writes.ts";
+import { headersOf } from "../published/objects.ts";
 import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { hashingOf } from "./hashing.ts";
 import { Packing } from "./pack.ts";
 import { readBack } from "./read-back.ts";
-import type { MadeFile } from "./subjects.ts";
-import { removeFiles, workPath } from "./work-files.ts";
+import { type MadeFile, workPath } from "./subjects.ts";
 
 /** Boundaries of the job, in order: a test lets it fail at each. */
-export type ArchiveStep =
-  | "settled"
-  | "made"
-  | "packed"
-  | "put"
-  | "read back"
-  | "counted"
-  | "signed"
-  | "manifest put"
-  | "published"
-  | "taken out";
+export type ArchiveStep = "made" | "packed" | "put" | "read back" | "counted" | "signed" | "manifest put" | "published";
 
 export interface FilingParts {
-  lake: Lake;
   publicStore: Store;
   /** Signs manifests. */
   cards: Signer;
@@ -62,8 +49,7 @@ export async function emptyFile(lake: Pick<Lake, "workDir">): Promise<MadeFile> 
 }
 
 /**
- * Put one made file, read it back as any reader gets it, hold it against what was made, its lines and the ids in them
- * against the rows that they were made of, and sign for it.
+ * Put one made file, read it back as any reader gets it, hold its text and lines against what was made, and sign for it.
  * @returns the leaf; the made file is the caller's to remove
  * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
  */
@@ -71,31 +57,23 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   const { publicStore, onStep = () => undefined } = parts;
   const { subject, day } = what;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
-  const { rows, told, packed: promised } = made;
+  const { rows, packed: promised } = made;
   const { contentHash, unpackedBytes } = promised;
-  // Its thread starts while the file is put.
-  const hash = hashingOf(unpackedBytes);
-  try {
-    const bytes = await readFile(made.path);
-    await step("packed");
-    const key = archiveFileKey(subject, day, contentHash);
-    await putPacked(publicStore, key, bytes);
-    await step("put");
-    const expected = { key, contentHash, unpackedBytes, rows, told };
-    const packed = await readBack(publicStore, expected, { onRead: () => step("read back"), hash });
-    await step("counted");
-    const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
-    await step("manifest put");
-    const { supersedes, reason, positions } = what;
-    return {
-      ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
-      ...{ supersedes, reason, positions },
-    };
-  } catch (error) {
-    hash.drop();
-    await removeFiles([made]);
-    throw error;
-  }
+  const bytes = await readFile(made.path);
+  await step("packed");
+  const key = archiveFileKey(subject, day, contentHash);
+  await putPacked(publicStore, key, bytes);
+  await step("put");
+  const expected = { key, contentHash, unpackedBytes, rows };
+  const packed = await readBack(publicStore, expected, { onRead: () => step("read back") });
+  await step("counted");
+  const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
+  await step("manifest put");
+  const { supersedes, reason, positions } = what;
+  return {
+    ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
+    ...{ supersedes, reason, positions },
+  };
 }
 
 /** The signed manifest: ours, or the one that a writer who died left there. @throws PublicConflict */

@@ -1,11 +1,10 @@
 import { writeFile } from "node:fs/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import type { ArchiveFold, LeafSpan } from "../4-publish/archive-fold.ts";
-import type { RecordReader } from "../4-publish/read.ts";
+import type { ArchiveFold, LeafSpan } from "../published/archive-fold.ts";
+import type { RecordReader } from "../published/reader.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { Packing } from "./pack.ts";
-import type { MadeFile } from "./subjects.ts";
-import { workPath } from "./work-files.ts";
+import { type MadeFile, workPath } from "./subjects.ts";
 
 /** Leaves of one file: they have some two kilobytes each. */
 const LEAVES_A_FILE = 100_000;

@@ -1,6 +1,6 @@
 /**
  * The thread of hashing.ts. Plain JavaScript, so that it starts without a loader. Takes pieces of one text, says how
- * much it has read and gives back the memory that was lent, and in the end what sha256 makes of all of them, and the frame
+ * much it has read, and in the end what sha256 makes of all of them, and the frame
  * that they were packed into or how many lines they are.
  */
 import { createHash } from "node:crypto";
@@ -26,5 +26,5 @@ parentPort.on("message", (message) => {
     else lines += linesIn(piece);
     read += piece.length;
   }
-  parentPort.postMessage({ read, spare: message.lent }, message.lent);
+  parentPort.postMessage({ read });
 });

@@ -22,14 +22,8 @@ export interface Hashed {
 
 /** sha256 of a text that comes in pieces, and the frame that it is packed into or the lines that it has. */
 export interface Hashing {
-  /**
-   * @param piece belongs to the hash from now on
-   * @param isLent nothing else lies in its memory, which `spare` gives back
-   * @throws when its thread died
-   */
-  update(piece: Uint8Array, isLent?: boolean): Promise<void>;
-  /** Memory of a piece that was lent and has been read, once; undefined when there is none. */
-  spare(): ArrayBuffer | undefined;
+  /** @param piece belongs to the hash from now on @throws when its thread died */
+  update(piece: Uint8Array): Promise<void>;
   /** Once, at the end. @throws when its thread died */
   end(): Promise<Hashed>;
   /** Of no use any more; after `end` there is nothing to drop. */
@@ -46,24 +40,16 @@ export const hashingOf = (bytes: number, level: number | null = null): Hashing =
 class Here implements Hashing {
   readonly #hash = createHash("sha256");
   readonly #frame: FrameParts | null;
-  #spare: ArrayBuffer | undefined;
   #lines = 0;
 
   constructor(level: number | null) {
     this.#frame = level === null ? null : new FrameParts(level);
   }
 
-  async update(piece: Uint8Array, isLent = false): Promise<void> {
+  async update(piece: Uint8Array): Promise<void> {
     this.#hash.update(piece);
     if (this.#frame) this.#frame.add(piece);
     else this.#lines += linesIn(piece);
-    if (isLent) this.#spare = piece.buffer as ArrayBuffer;
-  }
-
-  spare(): ArrayBuffer | undefined {
-    const spare = this.#spare;
-    this.#spare = undefined;
-    return spare;
   }
 
   async end(): Promise<Hashed> {
@@ -76,7 +62,6 @@ class Here implements Hashing {
 /** What the thread says. */
 interface Told {
   read?: number;
-  spare?: ArrayBuffer[];
   hashed?: Hashed;
 }
 
@@ -85,8 +70,6 @@ class Beside implements Hashing {
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #given: ArrayBuffer[] = [];
-  #lent: ArrayBuffer[] = [];
-  #spare: ArrayBuffer[] = [];
   #waiting = 0;
   #hashed: Hashed | null = null;
   #dead: Error | null = null;
@@ -95,9 +78,8 @@ class Beside implements Hashing {
   constructor(level: number | null) {
     // The flags of a test runner or loader are not for this thread: it needs none.
     this.#worker = new Worker(new URL("./hash-worker.mjs", import.meta.url), { execArgv: [], workerData: { level } });
-    this.#worker.on("message", ({ read = 0, spare = [], hashed }: Told) => {
+    this.#worker.on("message", ({ read = 0, hashed }: Told) => {
       this.#waiting -= read;
-      this.#spare.push(...spare);
       this.#hashed = hashed ?? null;
       this.#wake();
     });
@@ -109,20 +91,15 @@ class Beside implements Hashing {
     this.#worker.on("exit", () => died(new Error("the thread that hashes a file ended")));
   }
 
-  async update(piece: Uint8Array, isLent = false): Promise<void> {
+  async update(piece: Uint8Array): Promise<void> {
     this.#held.push(piece);
     this.#heldBytes += piece.length;
     const { buffer } = piece;
     // Memory that is shared with others cannot be given away, and is copied.
-    if (buffer instanceof ArrayBuffer && (isLent || piece.byteLength === buffer.byteLength)) this.#given.push(buffer);
-    if (isLent) this.#lent.push(buffer as ArrayBuffer);
+    if (buffer instanceof ArrayBuffer && piece.byteLength === buffer.byteLength) this.#given.push(buffer);
     if (this.#heldBytes < MESSAGE_BYTES) return;
     this.#send();
     await this.#until(() => this.#waiting <= MOST_WAITING_BYTES);
-  }
-
-  spare(): ArrayBuffer | undefined {
-    return this.#spare.pop();
   }
 
   async end(): Promise<Hashed> {
@@ -139,8 +116,8 @@ class Beside implements Hashing {
 
   #send(): void {
     this.#waiting += this.#heldBytes;
-    this.#worker.postMessage({ pieces: this.#held, lent: this.#lent }, this.#given);
-    [this.#held, this.#heldBytes, this.#given, this.#lent] = [[], 0, [], []];
+    this.#worker.postMessage({ pieces: this.#held }, this.#given);
+    [this.#held, this.#heldBytes, this.#given] = [[], 0, []];
   }
 
   async #until(isSo: () => boolean): Promise<void> {

@@ -18,16 +18,16 @@ const priceOf = (money: string | null): number | null => (money === null ? null 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
   rfc3339(new Date(blockStart(block).getTime() + minute * 60_000));
 
-const placeOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
+const namesOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
 
 /** A handshake is one record and never amended. */
-export function knockLine(fact: Fact): SampleLine {
+function probeSample(fact: Fact): SampleLine {
   const { slot, planned, state, live, honest, wall, fault, latency_ms, price, ...rest } =
     fact.body as BodyOf<"handshake">;
   return {
     // Members of a body that this reader does not know are facts all the same.
     ...rest,
-    ...placeOf(fact),
+    ...namesOf(fact),
     position: fact.offset,
     first: fact.offset,
     t: rfc3339(new Date(fact.t)),
@@ -95,7 +95,7 @@ function paidLine(intent: Fact, steps: readonly Step[]): SampleLine {
   const before = beforeOf(steps);
   const { state, offset } = steps.at(-1)!;
   return {
-    ...placeOf(intent),
+    ...namesOf(intent),
     ...state,
     position: offset,
     first: intent.offset,
@@ -168,7 +168,7 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
     switch (fact.type) {
       case "handshake":
       case "mcp.probe":
-        lines.push(knockLine(fact));
+        lines.push(probeSample(fact));
         break;
       case "mcp.paid":
         lines.push(amendment(fact, "mcp", fact.body));
@@ -182,7 +182,7 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
   return lines.sort(inOrder);
 }
 
-/** The sample first, then what came later, by place in the log; one record's fields by name. */
+/** The sample first, then what came later, by position in the log; one record's fields by name. */
 function inOrder(a: EvidenceLine, b: EvidenceLine): number {
   const key = (line: EvidenceLine) => [
     "obs_id" in line ? 0 : 1,

@@ -1,10 +1,8 @@
-import { createWriteStream } from "node:fs";
 import { Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { setImmediate } from "node:timers/promises";
 import binding from "zstd-napi/binding.js";
 import { type Hashing, hashingOf, THREADED_BYTES } from "./hashing.ts";
-import type { LineIds } from "./line-ids.ts";
 
 /** A file as it is put, and what it unpacks to. */
 export interface PackedFile {
@@ -38,15 +36,10 @@ export class Packing {
     this.#hashing = hashingOf(sizeHint, level);
   }
 
-  /** @param text is the packing's own from now on @param isLent see {@link Hashing} */
-  async write(text: Uint8Array, isLent?: boolean): Promise<void> {
+  /** @param text is the packing's own from now on */
+  async write(text: Uint8Array): Promise<void> {
     this.#bytes += text.length;
-    await this.#hashing.update(text, isLent);
-  }
-
-  /** See {@link Hashing}. */
-  spare(): ArrayBuffer | undefined {
-    return this.#hashing.spare();
+    await this.#hashing.update(text);
   }
 
   async end(): Promise<PackedFile> {
@@ -63,24 +56,18 @@ export class Packing {
 /**
  * Unpack what a store gave back, counting and hashing on the way.
  * @param sink takes the text: a file, say; without one the count and the hash are all that is wanted
- * @param ids reads the ids that the text tells
- * @param hash of a text of `most` bytes that was begun before: its thread takes a while to start. It is used up
  * @throws Error when it is no zstd frame, or unpacks to more than `most` bytes
  */
-export async function unpack(
-  packed: Uint8Array,
-  most: number,
-  { sink, ids, hash = hashingOf(most) }: { sink?: Writable; ids?: LineIds; hash?: Hashing } = {},
-): Promise<Unpacked> {
+export async function unpack(packed: Uint8Array, most: number, sink?: Writable): Promise<Unpacked> {
+  const hash = hashingOf(most);
   let unpackedBytes = 0;
   async function* read(): AsyncGenerator<Buffer> {
-    // What is hashed may go on to a thread, so a sink keeps memory of its own.
-    for (const piece of pieces(packed, most, () => (sink ? undefined : hash.spare()))) {
+    for (const piece of pieces(packed, most)) {
       unpackedBytes += piece.length;
       if (unpackedBytes > most) throw new Error(`unpacks to more than ${most} bytes`);
-      ids?.read(piece);
       if (sink) yield piece;
-      await hash.update(sink ? Buffer.from(piece) : piece, sink === undefined);
+      // What is hashed may go on to a thread, so a sink keeps memory of its own.
+      await hash.update(sink ? Buffer.from(piece) : piece);
       await setImmediate();
     }
   }
@@ -94,10 +81,6 @@ export async function unpack(
   }
 }
 
-/** {@link unpack} into a file. */
-export const unpackFile = (packed: Uint8Array, path: string, most: number): Promise<Unpacked> =>
-  unpack(packed, most, { sink: createWriteStream(path) });
-
 const nowhere = (): Writable => new Writable({ write: (_chunk, _encoding, done) => done() });
 
 /** Some milliseconds of work between two looks at what else waits. */
@@ -105,15 +88,14 @@ const PIECE_BYTES = 1024 * 1024;
 
 /**
  * A text that was packed, piece by piece, each in memory that holds nothing else.
- * @param spare memory of a piece that was read
  * @throws Error when it is no zstd frame or ends within one
  */
-function* pieces(packed: Uint8Array, most: number, spare: () => ArrayBuffer | undefined): Generator<Buffer> {
+function* pieces(packed: Uint8Array, most: number): Generator<Buffer> {
   const frame = new binding.DCtx();
   const size = Math.min(PIECE_BYTES, most + 1);
   let rest = packed;
   for (;;) {
-    const piece = Buffer.from(spare() ?? new ArrayBuffer(size));
+    const piece = Buffer.from(new ArrayBuffer(size));
     const [left, produced, consumed] = frame.decompressStream(piece, rest);
     rest = rest.subarray(consumed);
     if (produced > 0) yield piece.subarray(0, produced);

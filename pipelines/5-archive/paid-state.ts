@@ -46,7 +46,7 @@ type Result = BodyOf<"paid.result">;
 type Again = Seen<NonNullable<BodyOf<"paid.followup">["shown_again"]>>;
 
 const DAY_MS = 86_400_000;
-/** The same proof counts when it is shown again this soon after the first try ended (grading-method.md, section 1). */
+/** The same proof counts when it is shown again this soon after the first try ended (verification-method.md, section 1). */
 const AGAIN_MS = 600_000;
 
 const earlier = (a: Seen<unknown>, b: Seen<unknown>): number =>
@@ -96,7 +96,7 @@ const all = (values: readonly (boolean | null | undefined)[]): boolean | null =>
 };
 
 /**
- * A paid call's row from these of its records, in any order (records.md, Evidence): what sql/22 makes in the lake,
+ * A paid call's row from these of its records, in any order (records.md, Evidence): what sql/samples/paid makes in the lake,
  * written a second time and for any moment of the log, since a card may have been graded between two of the records.
  */
 export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {

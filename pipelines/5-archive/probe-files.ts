@@ -1,258 +1,221 @@
-import type { DuckDBBlobVector, DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
-import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { DuckDBBlobVector, DuckDBVector } from "@duckdb/node-api";
+import { canonicalText } from "../../infra/canonical.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import type { Positions } from "../2-ingest/load.ts";
-import { ArchiveUnproven } from "./errors.ts";
-import { xorOf } from "./id-digest.ts";
-import { LineDay } from "./line-day.ts";
-import { LineTemplates, NOBODY, PAYEE } from "./line-templates.ts";
-import { LineFiles, type PlacedFile, ROWS_A_FILE } from "./pack-lines.ts";
-import { ProbeLines } from "./probe-lines.ts";
-import { ProbeRecords, RecordRoom } from "./probe-records.ts";
-import { type Place, PROBES, type ProbeSubject } from "./subjects.ts";
-import { removeFiles } from "./work-files.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { openSegments } from "../2-ingest/day-segments.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { rfc3339 } from "../record/time.ts";
+import { Packing, probesLevel } from "./pack.ts";
+import { type MadeFile, PROBES, type ProbeSubject, removeFiles, workPath } from "./subjects.ts";
 
-/** Rows of one subject and day, filed. */
+/** The engine that prints lines, and a folder of its own: nothing of what is in it is read. */
+export type Printer = Pick<Lake, "batches" | "workDir">;
+
+/** Rows of one partition: at an offset from `first` and below `next`. */
+export interface PartRows {
+  part: number;
+  first: number;
+  next: number;
+  /** Offsets, both inclusive, of the segments that have the day, or a day beside it. */
+  spans: readonly (readonly [first: number, last: number])[];
+}
+
 export interface ProbeFiles {
-  files: PlacedFile[];
-  rows: number;
-  /** Of their ids, knowing no order: by it lakes compare what they have of a day. Null where none was asked for. */
-  digest: string | null;
-  /** A checksum of the same. */
-  look: string;
+  files: MadeFile[];
+  /** Lines of each partition. */
+  rows: Map<number, number>;
 }
+
+/** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
+const ROWS_A_FILE = 1_000_000;
+/** What a line has at least, in bytes: by it a file that will be large is known before it is made. */
+const LEAST_LINE_BYTES = 256;
+const PIECE_BYTES = 1024 * 1024;
+/** What the engine leaves to the plain printer begins with it. */
+const ODD = 0x1e;
 
 /**
- * Rows of one subject and UTC day below the frozen positions as packed files, in the order of (capability, record); none
- * when there is no row. One transaction: lines, counts and digests are of one moment.
- * @param rowsAFile see {@link LineFiles}
- * @param isDigested see {@link ProbeFiles}: it takes more CPU than all else that is counted
- * @throws ArchiveUnproven when the lines are not those of the rows
+ * Rows of one subject and UTC day as packed files, straight from the segments, in the order of (capability, record); none
+ * when there is no row.
+ * @param others texts of files whose rows are not wanted: paths of NDJSON
+ * @throws DamagedChain, and what store and engine throw
  */
-export function packedProbes(
-  lake: Lake,
-  subject: ProbeSubject,
-  day: string,
-  ends: Positions,
-  rowsAFile?: number,
-  isDigested = true,
+export async function probeFiles(
+  from: { printer: Printer; privateStore: Store; logId: string },
+  {
+    subject,
+    day,
+    parts,
+    expected = 0,
+  }: { subject: ProbeSubject; day: string; parts: readonly PartRows[]; expected?: number },
+  { rowsAFile = ROWS_A_FILE, others = [] }: { rowsAFile?: number; others?: readonly string[] } = {},
 ): Promise<ProbeFiles> {
-  return lake.transaction(async (tx) => {
-    await nameSource(tx, subject, day, ends);
-    const made = await writeFiles(tx, lake, { subject, day }, rowsAFile, isDigested);
-    try {
-      await holdRows(tx, ends, made);
-      return made;
-    } catch (error) {
-      await removeFiles(made.files);
-      throw error;
-    }
-  });
-}
-
-/** Endpoints that are read at once, and what their lines have to be. */
-interface Stretch {
-  first: string;
-  last: string;
-  rows: number;
-  digest: string | null;
-  look: string;
-}
-
-/**
- * Rows and bytes of body that are read at once. Each reading goes over all bodies of the day, but the engine cannot put
- * aside what it gathers, an endpoint's records and then a bundle's: a sixth of the memory that it may have is room enough
- * where every body is one of its own kind.
- */
-const ROWS_AT_ONCE = 1_048_576;
-const BYTES_AT_ONCE = 512 * 1024 * 1024;
-const SHARE_OF_MEMORY = 6;
-/** Characters of a capability that its bundle goes by: its kind and two of 32, a thousand bundles a day. */
-const BUNDLED_BY = 6;
-/** What is read of a record whose body was cut, in bytes. */
-const CUT_BYTES = 192;
-
-/** Files over what `archive_source` names. */
-export async function writeFiles(
-  tx: Statements,
-  lake: Pick<Lake, "workDir">,
-  { subject, day }: { subject: ProbeSubject; day: string },
-  rowsAFile = ROWS_A_FILE,
-  isDigested = false,
-): Promise<ProbeFiles> {
-  const isTool = subject === "mcp_probes";
-  await tx.run("SET VARIABLE archive_tool = $isTool", { isTool });
-  await tx.run(sql("64_archive_shapes"));
-  await tx.run("SET VARIABLE archive_cut = $cut", { cut: CUT_BYTES });
-  await tx.run("SET VARIABLE archive_bundled = $bundled", { bundled: BUNDLED_BY });
-  await tx.run("SET VARIABLE archive_digested = $isDigested", { isDigested });
-  await tx.run("SET VARIABLE archive_varying = $varying", { varying: PAYEE.source });
-  await tx.run("SET VARIABLE archive_blank = $blank", { blank: NOBODY });
-  await tx.run(sql("64_archive_alike"));
-  const bytes = Math.min(BYTES_AT_ONCE, Math.floor((await memoryOf(tx)) / SHARE_OF_MEMORY));
-  const most = Math.min(ROWS_AT_ONCE, rowsAFile);
-  const stretches = await tx.all<Stretch>(sql("64_archive_ranges"), { rows: most, bytes });
-  const rows = stretches.reduce((sum, stretch) => sum + stretch.rows, 0);
-  const into = new LineFiles(lake, rows, rowsAFile);
-  const room = new RecordRoom();
+  const { printer, privateStore, logId } = from;
+  const { topic, type } = PROBES[subject];
+  const segments = await openSegments(
+    { workDir: printer.workDir, privateStore, logId },
+    parts.map(({ part: partition, next, spans }) => ({
+      ...{ topic, partition },
+      wants: (ref) => ref.first < next && spans.some(([first, last]) => ref.first <= last && ref.last >= first),
+    })),
+  );
+  const into = new LineFiles(
+    printer,
+    type === "mcp.probe",
+    Math.min(expected, rowsAFile) * LEAST_LINE_BYTES,
+    rowsAFile,
+  );
   try {
-    for await (const [stretch, { texts, bundles }] of readingsOf(tx, stretches)) {
-      const lines = new ProbeLines(new LineTemplates(isTool, new LineDay(day), texts));
-      const seen = { count: 0, lookHigh: 0, lookLow: 0 };
-      for await (const { bytes, count, lookHigh, lookLow } of bundles) {
-        seen.count += count;
-        seen.lookHigh ^= lookHigh;
-        seen.lookLow ^= lookLow;
-        await addLines(into, new ProbeRecords(bytes, count, room), lines);
+    if (segments.files === null) return { files: [], rows: new Map() };
+    // A list of no file is none that the engine reads.
+    const none = join(segments.folder, "none.ndjson");
+    await writeFile(none, "");
+    const bounds = JSON.stringify(parts.map(({ part, first, next }) => ({ part, first, next })));
+    const params = { files: segments.files, others: JSON.stringify([none, ...others]), type, day, bounds };
+    for await (const batch of printer.batches(sql("archive/lines"), params)) {
+      const of = batch.getColumnVector(0) as DuckDBVector<number>;
+      const lines = batch.getColumnVector(1) as DuckDBBlobVector;
+      for (let row = 0; row < batch.rowCount; row++) {
+        into.add(of.getItem(row)!, lines.getItemBytes(row)!);
+        if (into.isDue) await into.flush();
       }
-      sameRows(subject, stretch, seen);
     }
-    const files = await into.end();
-    const digest = isDigested ? xorOf(stretches.map((stretch) => stretch.digest!)) : null;
-    return { files, rows, digest, look: xorOf(stretches.map(({ look }) => look)) };
+    return { files: await into.end(), rows: into.rows };
   } catch (error) {
     await into.drop();
     throw error;
-  }
-}
-
-/** Bytes that the engine may hold, as it prints them: "488.2 MiB". */
-async function memoryOf(tx: Statements): Promise<number> {
-  const [row] = await tx.all<{ limit: string }>(`SELECT current_setting('memory_limit') AS "limit"`);
-  const [amount = "", unit = ""] = row!.limit.split(" ");
-  return Number(amount) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
-}
-
-/** What rows come to. */
-interface Counted {
-  count: number;
-  /** Checksum of their ids, upper and lower 32 bits. */
-  lookHigh: number;
-  lookLow: number;
-}
-
-/** Records of some endpoints. */
-interface Bundle extends Counted {
-  /** A copy: what the engine handed out is gone when it is asked for more. */
-  bytes: Uint8Array;
-}
-
-/** What is read at once. */
-interface Reading {
-  /** Texts of cut bodies, by the number of their form. */
-  texts: Map<number, string>;
-  bundles: Iterable<Bundle> | AsyncIterable<Bundle>;
-}
-
-/** The next stretch is being read while this one is used. The last one is copied as it is used: most days have no other. */
-async function* readingsOf(tx: Statements, stretches: readonly Stretch[]): AsyncGenerator<[Stretch, Reading]> {
-  const read = async (n: number): Promise<Reading> => {
-    const stretch = stretches[n];
-    const texts = new Map<number, string>();
-    if (!stretch) return { texts, bundles: [] };
-    const { first, last } = stretch;
-    await tx.run(sql("65_archive_forms"), { first, last });
-    for await (const batch of tx.batches(sql("65_archive_texts"))) readTexts(batch, texts);
-    const bundles = bundlesIn(tx.batches(sql("65_archive_bundles"), { first, last }));
-    return { texts, bundles: n === stretches.length - 1 ? bundles : await gathered(bundles) };
-  };
-  let coming = read(0);
-  try {
-    for (const [n, stretch] of stretches.entries()) {
-      const reading = await coming;
-      coming = read(n + 1);
-      // Awaited above or below; until then its failure is not an unhandled one.
-      coming.catch(() => undefined);
-      yield [stretch, reading];
-    }
   } finally {
-    // Nothing else may run on these statements before.
-    await coming.catch(() => undefined);
+    await segments.close();
   }
 }
 
-async function gathered<T>(all: AsyncIterable<T>): Promise<T[]> {
-  const some: T[] = [];
-  for await (const one of all) some.push(one);
-  return some;
+/** Where the records of a day lie: neighbours are one span, so what is joined later is found by it as well. */
+export async function spansOf(
+  lake: Pick<Lake, "all">,
+  subject: ProbeSubject,
+  day: string,
+  part: number,
+): Promise<[number, number][]> {
+  const spans: [number, number][] = [];
+  const { topic } = PROBES[subject];
+  for (const { first, last } of await lake.all<{ first: number; last: number }>(sql("queries/loaded:day"), {
+    topic,
+    part,
+    day,
+  })) {
+    const before = spans.at(-1);
+    if (before && first <= before[1] + 1) before[1] = Math.max(before[1], last);
+    else spans.push([first, last]);
+  }
+  return spans;
 }
 
-const columnOf = <T extends string | number>(batch: DuckDBDataChunk, index: number) =>
-  batch.getColumnVector(index) as DuckDBVector<T>;
+/** Lines on their way into files, packed and hashed as they come; no text is written to a disk. */
+class LineFiles {
+  readonly rows = new Map<number, number>();
+  readonly #files: MadeFile[] = [];
+  #packing: Packing | null = null;
+  #piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
+  #used = 0;
+  #count = 0;
 
-function readTexts(batch: DuckDBDataChunk, into: Map<number, string>): void {
-  const [forms, texts] = [columnOf<number>(batch, 0), columnOf<string>(batch, 1)];
-  for (let row = 0; row < batch.rowCount; row++) into.set(forms.getItem(row)!, texts.getItem(row)!);
-}
+  constructor(
+    private readonly at: Pick<Lake, "workDir">,
+    private readonly isTool: boolean,
+    private readonly bytes: number,
+    private readonly rowsAFile: number,
+  ) {}
 
-async function* bundlesIn(batches: AsyncIterable<DuckDBDataChunk>): AsyncGenerator<Bundle> {
-  for await (const batch of batches) {
-    const [counts, highs, lows] = [columnOf<number>(batch, 0), columnOf<number>(batch, 1), columnOf<number>(batch, 2)];
-    const bundles = batch.getColumnVector(3) as DuckDBBlobVector;
-    for (let row = 0; row < batch.rowCount; row++) {
-      const [count, lookHigh, lookLow] = [counts.getItem(row)!, highs.getItem(row)!, lows.getItem(row)!];
-      yield { count, lookHigh, lookLow, bytes: bundles.getItemBytes(row)! };
+  /** When `isDue` says so, `flush` before the next. */
+  add(part: number, told: Uint8Array): void {
+    const line = told[0] === ODD ? this.#print(told) : told;
+    if (this.#used + line.length + 1 > this.#piece.length) {
+      const more = Buffer.allocUnsafeSlow(2 * this.#piece.length + line.length);
+      this.#piece.copy(more, 0, 0, this.#used);
+      this.#piece = more;
     }
+    this.#piece.set(line, this.#used);
+    this.#used += line.length;
+    this.#piece[this.#used++] = 0x0a;
+    this.#count++;
+    this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
+  }
+
+  get isDue(): boolean {
+    return this.#used > PIECE_BYTES - 4_096 || this.#count === this.rowsAFile;
+  }
+
+  async flush(): Promise<void> {
+    this.#packing ??= new Packing(this.bytes, probesLevel(this.bytes));
+    await this.#packing.write(this.#piece.subarray(0, this.#used));
+    [this.#piece, this.#used] = [Buffer.allocUnsafeSlow(PIECE_BYTES), 0];
+    if (this.#count === this.rowsAFile) await this.#close();
+  }
+
+  /** @returns the files; whoever asked for them removes them */
+  async end(): Promise<MadeFile[]> {
+    if (this.#used > 0) await this.flush();
+    if (this.#count > 0) await this.#close();
+    return this.#files;
+  }
+
+  /** What was made is not wanted: something failed. */
+  async drop(): Promise<void> {
+    this.#packing?.drop();
+    await removeFiles(this.#files);
+  }
+
+  #print(told: Uint8Array): Buffer {
+    const row = JSON.parse(Buffer.from(told.buffer, told.byteOffset + 1, told.length - 1).toString("utf8")) as ProbeRow;
+    return Buffer.from(probeLine(row, this.isTool));
+  }
+
+  async #close(): Promise<void> {
+    const path = workPath(this.at);
+    const { bytes, ...packed } = await this.#packing!.end();
+    this.#files.push({ path, packed, rows: this.#count });
+    [this.#packing, this.#count] = [null, 0];
+    await writeFile(path, bytes);
   }
 }
 
-/** @throws ArchiveUnproven when they are not those that were counted */
-function sameRows(subject: ProbeSubject, { rows, look }: Stretch, { count, lookHigh, lookLow }: Counted): void {
-  const looks = (BigInt(lookHigh >>> 0) << 32n) | BigInt(lookLow >>> 0);
-  const [want, got] = [`${rows} rows of ids ${look}`, `${count} rows of ids ${looks}`];
-  if (want !== got) throw new ArchiveUnproven(`rows of ${subject}`, want, got);
+/** One probe as the lake keeps it. */
+interface ProbeRow {
+  event_id: string;
+  cap: string;
+  /** Unix ms. */
+  t: number;
+  /** JSON. */
+  body: string;
 }
 
-/**
- * Lines of a bundle's endpoints, in their order.
- * @throws ArchiveUnproven when one is missing, there twice or of another day
- */
-async function addLines(into: LineFiles, records: ProbeRecords, lines: ProbeLines): Promise<void> {
-  for (const own of records.endpoints()) {
-    into.begin(own[0]!.cap);
-    // A million rows: neither an iterator's answer nor a function is made for each.
-    const count = records.inOrder(own);
-    for (let i = 0; i < count; i++) {
-      lines.write(records, records.order[i]!, into.piece);
-      into.wrote();
-      if (into.isDue) await into.flush();
-    }
-  }
+/** A line of the archive from a probe (records.md, Archive rows), without its newline: RFC 8785. */
+function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): string {
+  const { state, status, latency_ms, price, terms, ...seen } = JSON.parse(body) as BodyOf<"mcp.probe">;
+  const offers = terms?.offers ?? [];
+  const fault = seen.fault ?? (seen.wall ? "blocked" : null);
+  const networks = [...new Set(offers.map((offer) => offer.network))];
+  return canonicalText({
+    amount: price ?? null,
+    asset: offers.find((offer) => offer.payable)?.asset ?? offers[0]?.asset ?? null,
+    capability_id: cap,
+    counts: fault === null || fault === "blocked",
+    fault,
+    initialize_ms: isTool ? (seen.initialize_ms ?? null) : undefined,
+    latency_ms: latency_ms ?? null,
+    networks: networks.length > 1 ? networks.sort(bytewise) : networks,
+    observed_at: rfc3339(new Date(t)),
+    protocols: terms?.protocols ?? [],
+    record_id: event_id,
+    state: state ?? null,
+    status: status ?? null,
+    terms_sha256: terms?.sha256 ?? null,
+    tool: isTool ? (seen.tool ?? null) : undefined,
+    tool_present: isTool ? (seen.tool_present ?? null) : undefined,
+  });
 }
 
-/** Before and behind all places: the only file of a day has every row, and no place is compared. */
-const EVERYWHERE = { first: { cap: "", id: "" }, last: { cap: "~", id: "" } };
-
-/** Where the rows of each file stand, for the moment when they leave. @throws ArchiveUnproven */
-async function holdRows(tx: Statements, ends: Positions, made: ProbeFiles): Promise<void> {
-  const { files } = made;
-  for (const file of files) {
-    const { rows } = file;
-    const isOnly = files.length === 1;
-    const { first, last } = isOnly ? EVERYWHERE : file;
-    const there = isOnly ? made : await lookAt(tx, first, last);
-    if (there.rows !== rows) throw new ArchiveUnproven("rows of a file", `${rows}`, `${there.rows}`);
-    file.held = { ends, first, last, rows, look: there.look };
-  }
-}
-
-async function lookAt(tx: Statements, first: Place, last: Place): Promise<{ rows: number; look: string }> {
-  const [row] = await tx.all<{ rows: number; look: string }>(sql("66_archive_look"), between({ first, last }));
-  return row!;
-}
-
-/** As statements name them. */
-export const between = ({ first, last }: { first: Place; last: Place }) => ({
-  ...{ first_cap: first.cap, first_id: first.id },
-  ...{ last_cap: last.cap, last_id: last.id },
-});
-
-/** What `archive_source` reads: rows of one subject and UTC day below these positions. */
-export async function nameSource(tx: Statements, subject: ProbeSubject, day: string, ends: Positions): Promise<void> {
-  const { type, topic } = PROBES[subject];
-  const list = Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ part: Number(part), next }));
-  await tx.run("SET VARIABLE archive_type = $type", { type });
-  await tx.run("SET VARIABLE archive_day = $day", { day });
-  await tx.run("SET VARIABLE archive_ends = $ends", { ends: JSON.stringify(list) });
-  await tx.run(sql("63_archive_source"));
-}
+const bytewise = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));

@@ -2,16 +2,13 @@ import { createWriteStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import type { Writable } from "node:stream";
 import { sha256hex } from "../../infra/canonical.ts";
-import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveUnproven } from "./errors.ts";
-import type { Hashing } from "./hashing.ts";
-import { LineIds } from "./line-ids.ts";
 import { type Unpacked, unpack } from "./pack.ts";
-import { workPath } from "./work-files.ts";
+import { workPath } from "./subjects.ts";
 
 /** What a file has to be. */
 export interface Expected {
@@ -19,37 +16,32 @@ export interface Expected {
   contentHash: string;
   unpackedBytes: number;
   rows: number;
-  /** Of the ids that its lines tell (line-ids.ts), where they are the names of rows that will leave. */
-  told?: string;
 }
 
 /**
- * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length, lines
- * and the ids that they tell.
+ * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length and
+ * lines.
  * @param sink takes the text while it is not proven yet
  * @param onRead when it is here and nothing is known of it
- * @param hash see unpack
  * @returns the packed bytes
  * @throws ArchiveUnproven, and what the store throws
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
-  { key, contentHash, unpackedBytes, rows, told }: Expected,
-  { sink, onRead, hash }: { sink?: Writable; onRead?: () => void | Promise<void>; hash?: Hashing } = {},
+  { key, contentHash, unpackedBytes, rows }: Expected,
+  { sink, onRead }: { sink?: Writable; onRead?: () => void | Promise<void> } = {},
 ): Promise<Uint8Array> {
-  const ids = told === undefined ? undefined : new LineIds();
-  const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}${told ? `, ids of ${told}` : ""}`;
+  const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}`;
   const object = await publicStore.get(key);
   if (!object) throw new ArchiveUnproven(key, want, "no object");
   await onRead?.();
   let got: Unpacked;
   try {
-    got = await unpack(object.bytes, unpackedBytes, { sink, ids, hash });
+    got = await unpack(object.bytes, unpackedBytes, sink);
   } catch (error) {
     throw new ArchiveUnproven(key, want, (error as Error).message);
   }
-  const read = ids ? `, ids of ${ids.digest()}` : "";
-  const found = `${got.lines} lines in ${got.unpackedBytes} bytes of ${got.contentHash}${read}`;
+  const found = `${got.lines} lines in ${got.unpackedBytes} bytes of ${got.contentHash}`;
   if (found !== want) throw new ArchiveUnproven(key, want, found);
   return object.bytes;
 }
@@ -72,10 +64,4 @@ export async function readNamed(
     await rm(path, { force: true });
     throw error;
   }
-}
-
-/** Ids of a file of probes into `archive_ids`. */
-export async function loadIds(tx: Statements, path: string): Promise<void> {
-  await tx.run("SET VARIABLE archive_path = $path", { path });
-  await tx.run(sql("66_archive_read"));
 }

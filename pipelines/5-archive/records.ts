@@ -1,12 +1,13 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { type DaySegmentsParts, openDaySegments } from "../2-ingest/day-segments.ts";
 import type { Positions } from "../2-ingest/load.ts";
-import type { EvidenceFold } from "../4-publish/evidence-fold.ts";
+import type { EvidenceFold } from "../published/evidence-fold.ts";
 import { partitionOfBucket } from "../record/ids.ts";
 import type { Fact } from "./lines.ts";
 
 /** Topics whose records are evidence. */
-export const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
+const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
 interface Row {
   bucket: number;
@@ -45,7 +46,7 @@ export function positionsOfBucket(ends: Positions, bucket: number, partitions: n
   );
 }
 
-/** How far the freezes have read each partition. */
+/** How far the closes of days have read each partition. */
 function readOf(fold: EvidenceFold, partitions: number): Positions {
   const read: Positions = {};
   for (const { buckets } of fold.days.values()) {
@@ -61,7 +62,7 @@ function readOf(fold: EvidenceFold, partitions: number): Positions {
 }
 
 /**
- * Frozen days that got records since, and the days before `until` that have any and are not frozen. Ascending.
+ * Closed days that got records since, and the days before `until` that have any and are not closed. Ascending.
  * @param ends how far the lake is loaded
  */
 export async function daysWithNews(
@@ -71,7 +72,7 @@ export async function daysWithNews(
   until: string,
   partitions: number,
 ): Promise<string[]> {
-  const rows = await lake.all<{ day: string }>(sql("52_evidence_days"), {
+  const rows = await lake.all<{ day: string }>(sql("evidence/days"), {
     until,
     newest: fold.newest || "0001-01-01",
     read: endsText(readOf(fold, partitions)),
@@ -80,19 +81,47 @@ export async function daysWithNews(
   return rows.map(({ day }) => day);
 }
 
-/** What a freeze of this day has to read, bucket by bucket, things ascending by id; one thing in memory at a time. */
+/**
+ * What a close of this day has to read, bucket by bucket, things ascending by id; one thing in memory at a time. Which
+ * records it is made of the lake says; what they say is read from the segments of their day, partition by partition.
+ */
 export async function* mattersOf(
-  lake: Pick<Lake, "stream">,
+  parts: DaySegmentsParts & { lake: Pick<Lake, "stream"> },
   fold: EvidenceFold,
   ends: Positions,
   day: string,
 ): AsyncGenerator<Matter> {
+  const held = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
+  for (const partition of [...held].sort((a, b) => a - b)) {
+    const below = Object.fromEntries(
+      EVIDENCE_TOPICS.flatMap((topic): [string, number][] => {
+        const next = ends[topic]?.[String(partition)];
+        return next === undefined ? [] : [[topic, next]];
+      }),
+    );
+    const segments = await openDaySegments(parts, { partition, day, below });
+    try {
+      // A day without a segment is one without a record.
+      if (segments.files !== null) yield* mattersIn(parts.lake, fold, below, { partition, day, files: segments.files });
+    } finally {
+      await segments.close();
+    }
+  }
+}
+
+async function* mattersIn(
+  lake: Pick<Lake, "stream">,
+  fold: EvidenceFold,
+  below: Readonly<Record<string, number>>,
+  { partition: part, day, files }: { partition: number; day: string; files: string },
+): AsyncGenerator<Matter> {
   const known = [...(fold.days.get(day)?.buckets ?? [])].flatMap(([bucket, positions]) =>
     Object.entries(positions).map(([topic, next]) => ({ bucket, topic, next })),
   );
-  const params = { day, ends: endsText(ends), known: JSON.stringify(known) };
+  const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
+  const params = { day, files, ends, known: JSON.stringify(known) };
   let held: (Matter & { about: string; cap: string }) | null = null;
-  for await (const rows of lake.stream<Row>(sql("50_evidence"), params)) {
+  for await (const rows of lake.stream<Row>(sql("evidence/records"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
       if (held && held.bucket === bucket && held.about === about && held.cap === fact.cap) {

@@ -1,6 +1,9 @@
-import type { Topic } from "../../infra/log/log.ts";
-import type { Positions } from "../2-ingest/load.ts";
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { RecordType } from "../record/bodies.ts";
+import type { Topic } from "../record/topics.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 
 /** Subjects whose rows are records of the event log, and leave the lake for good. */
@@ -22,24 +25,13 @@ export interface MadeFile {
   path: string;
   packed: { contentHash: string; unpackedBytes: number };
   rows: number;
-  /** Of the ids that its lines have to tell (line-ids.ts); leaves, which never leave a lake, have none. */
-  told?: string;
-  /** Where its rows stand in the lake, for taking them out. */
-  held?: HeldRows;
 }
 
-/** Where a line stands: capability, then record. Both are ASCII: their order as strings is that of their bytes. */
-export interface Place {
-  cap: string;
-  id: string;
-}
+/** A file in the lake's work folder, under a name that nobody had before; it is emptied at every start. */
+export const workPath = (lake: Pick<Lake, "workDir">): string =>
+  join(lake.workDir, `archive-${randomBytes(8).toString("hex")}`);
 
-/** Rows of a file as they stood when it was made: all of one subject and day between two places, below these positions. */
-export interface HeldRows {
-  ends: Positions;
-  first: Place;
-  last: Place;
-  rows: number;
-  /** Checksum of their ids, knowing no order. */
-  look: string;
+/** Made files that are put, or will not be. */
+export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Promise<void> {
+  for (const { path } of files) await rm(path, { force: true });
 }

@@ -1,23 +1,27 @@
-import { rm, writeFile } from "node:fs/promises";
-import { openChain } from "../../infra/chain/commits.ts";
-import type { Statements } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
-import type { ArchiveFold } from "../4-publish/archive-fold.ts";
-import { RecordReader, readCheckpoint } from "../4-publish/read.ts";
+import { rm } from "node:fs/promises";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import type { ArchiveFold } from "../published/archive-fold.ts";
+import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { type ArchiveManifest, dayOfManifest } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import type { ArchiveParts } from "./archive.ts";
 import { CannotSupersede } from "./errors.ts";
-import { emptyFile, fileOne } from "./filing.ts";
+import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
+import { followArchive } from "./follow.ts";
 import { gradeFiles } from "./grade-files.ts";
-import { writeFiles } from "./probe-files.ts";
-import { loadIds, readNamed } from "./read-back.ts";
-import { settle } from "./settle.ts";
-import { isProbes, type MadeFile, PROBES, type ProbeSubject } from "./subjects.ts";
-import { removeFiles, workPath } from "./work-files.ts";
+import type { ArchivePlace } from "./place.ts";
+import { probeFiles, spansOf } from "./probe-files.ts";
+import { readNamed } from "./read-back.ts";
+import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "./subjects.ts";
 
-export interface SupersedeParts extends ArchiveParts {
+export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
+  /** Of every partition, with everything that the log holds. */
+  lake: Lake;
+  privateStore: Store;
+  publisher: Publisher;
+  /** Id of the event log. */
   logId: string;
 }
 
@@ -39,8 +43,6 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   if (!wrong) throw new CannotSupersede(`${id} is not in the archive`);
   const by = fold.superseded.get(id);
   if (by) throw new CannotSupersede(`${id} was replaced by ${by} already`);
-  // What was filed has left the lake before anything is compared with it.
-  await settle(parts, fold);
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
@@ -51,13 +53,13 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
     throw new CannotSupersede(`nothing is wrong with ${id}: the same bytes come out (${contentHash})`);
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
-  const draft = await fileOne(parts, made, what);
   try {
+    const draft = await fileOne(parts, made, what);
     const { manifest } = draft;
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
     if (leaves === 0) throw new CannotSupersede(`somebody else filed ${subject} of ${day} meanwhile: look again`);
-    await settle(parts, (await parts.publisher.current()).archive);
+    await followArchive(parts.lake, (await parts.publisher.current()).archive);
     return manifest;
   } finally {
     await removeFiles([made]);
@@ -81,45 +83,26 @@ async function madeAgain(parts: SupersedeParts, fold: ArchiveFold, wrong: Archiv
   return made[0] ?? emptyFile(lake);
 }
 
-/** The rows from the segments. Reads every segment of the topic: an operator's command, not a job. */
+/** The rows from the segments, below the positions that the wrong file was made at, but for those of other standing files. */
 async function probesAgain(
-  parts: SupersedeParts,
+  { lake, publicStore, privateStore, logId }: SupersedeParts,
   subject: ProbeSubject,
   day: string,
   wrong: ArchiveLeaf,
   others: readonly ArchiveLeaf[],
 ): Promise<MadeFile[]> {
-  const { lake, publicStore } = parts;
-  const { type, topic } = PROBES[subject];
-  return lake.transaction(async (tx) => {
-    await tx.run(sql("63_archive_chain"));
-    for (const [part, next] of Object.entries(wrong.positions[topic] ?? {})) {
-      await readSegments(tx, parts, { topic, partition: Number(part) }, { type, day, next });
-    }
-    for (const other of others) {
-      const path = await readNamed(publicStore, lake, other);
-      await loadIds(tx, path);
-      await tx.run(sql("63_archive_other"));
-      await rm(path, { force: true });
-    }
-    await tx.run("SET VARIABLE archive_day = $day", { day });
-    await tx.run(sql("63_archive_again"));
-    return (await writeFiles(tx, lake, { subject, day }, ALL_ROWS)).files;
-  });
-}
-
-async function readSegments(
-  tx: Statements,
-  { lake, privateStore, logId }: SupersedeParts,
-  place: { topic: string; partition: number },
-  wanted: { type: string; day: string; next: number },
-): Promise<void> {
-  const chain = openChain(privateStore, { logId, ...place });
-  for (const ref of (await chain.head()).live) {
-    if (ref.first >= wanted.next) continue;
-    const segment = workPath(lake);
-    await writeFile(segment, await chain.readSegment(ref));
-    await tx.run(sql("63_archive_segment"), { segment, part: place.partition, ...wanted });
-    await rm(segment, { force: true });
+  const parts = await Promise.all(
+    Object.entries(wrong.positions[PROBES[subject].topic] ?? {}).map(async ([name, next]) => {
+      const part = Number(name);
+      return { part, first: 0, next, spans: await spansOf(lake, subject, day, part) };
+    }),
+  );
+  const texts: string[] = [];
+  try {
+    for (const other of others) texts.push(await readNamed(publicStore, lake, other));
+    const from = { printer: lake, privateStore, logId };
+    return (await probeFiles(from, { subject, day, parts }, { rowsAFile: ALL_ROWS, others: texts })).files;
+  } finally {
+    for (const text of texts) await rm(text, { force: true });
   }
 }

@@ -1,23 +1,21 @@
-import { canonicalText } from "../../infra/canonical.ts";
+import { canonicalText, sha256 } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import type { ArchiveFold } from "../4-publish/archive-fold.ts";
-import type { PublishedFold } from "../4-publish/fold.ts";
-import { archiveFileOf } from "../mirror/archive.ts";
-import { Unproven } from "../mirror/errors.ts";
-import { fetchEvidence, readEvidence } from "../mirror/evidence.ts";
-import { MAX } from "../mirror/limits.ts";
-import { refuseUnsigned } from "../mirror/objects.ts";
-import type { Source } from "../mirror/source.ts";
-import { parseJson } from "../mirror/state.ts";
+import type { ArchiveFold } from "../published/archive-fold.ts";
+import { Unproven } from "../published/errors.ts";
+import { archiveFileOf, fetchFile, readFile } from "../published/files.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { refuseUnsigned } from "../published/keys.ts";
+import { MAX } from "../published/limits.ts";
+import { parseJson } from "../published/parse.ts";
+import type { Source } from "../published/source.ts";
 import { archiveManifestKey, dayOfManifest, reproduceOf } from "../record/archive.ts";
-import type { EvidenceLine } from "../record/evidence.ts";
+import type { EvidenceLine, SampleLine } from "../record/evidence.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf, EvidenceLeaf, GradeLeaf, Leaf } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { Check, type Finding } from "./findings.ts";
-import { Multiset } from "./multiset.ts";
 
 const SUBJECT_OF: Record<string, ArchiveSubject> = {
   "observations.free": "liveness_probes",
@@ -25,9 +23,9 @@ const SUBJECT_OF: Record<string, ArchiveSubject> = {
 };
 
 /** What other parts of the record say that a subject and day must hold. */
-interface Owed {
+interface Wanted {
   things: Multiset;
-  /** Last place of the log that speaks of it. */
+  /** Last position of the log that speaks of it. */
   last: number;
 }
 
@@ -36,34 +34,34 @@ const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${d
 /**
  * Is the archive what its leaves say, whole, and the same as what was published before it moved? Files against leaves and
  * manifests; each subject and day there, from the first day of the evidence on; what replaces a file is later than it; the
- * rows of the standing files are the samples of the evidence, the grades are the log's own leaves.
+ * rows of the standing files say what the samples of the evidence say, the grades are the log's own leaves.
  */
 export class ArchiveAudit {
   readonly files = new Check("archive files");
   readonly days = new Check("archive, every subject and day");
   readonly rows = new Check("archive rows against evidence and log");
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
-  readonly #owed = new Map<string, Owed>();
+  readonly #wanted = new Map<string, Wanted>();
   readonly #held = new Map<string, Multiset>();
 
-  /** @param fold of the leaves so far, the next one in it already @param jwks keys that vouch at this place */
+  /** @param fold of the leaves so far, the next one in it already @param jwks keys that vouch at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
-    if (leaf.kind === "grade") this.#owe(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
+    if (leaf.kind === "grade") this.#want(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
   /** A line of the evidence that this leaf names. */
   line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
-    if (subject) this.#owe(subject, day, index, String(line.obs_id));
+    if (subject) this.#want(subject, day, index, observedRow(line as SampleLine, subject === "mcp_probes"));
   }
 
-  #owe(subject: ArchiveSubject, day: string, place: number, thing: Buffer | string): void {
+  #want(subject: ArchiveSubject, day: string, order: number, thing: Buffer | string): void {
     const name = nameOf(subject, day);
-    const owed = this.#owed.get(name) ?? { things: new Multiset(), last: -1 };
-    owed.things.add(thing);
-    owed.last = Math.max(owed.last, place);
-    this.#owed.set(name, owed);
+    const wanted = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
+    wanted.things.add(thing);
+    wanted.last = Math.max(wanted.last, order);
+    this.#wanted.set(name, wanted);
   }
 
   /** Read every file. @throws SourceDown, and faults of our own */
@@ -92,12 +90,12 @@ export class ArchiveAudit {
     const things = new Multiset();
     let wrong: string | null = null;
     let before = "";
-    await readEvidence(await fetchEvidence(source, file), file, (line) => {
+    await readFile(await fetchFile(source, file), file, (line) => {
       const read = lineOf(subject, day, line, fold);
-      if (!read || read.place <= before) wrong ??= line.toString("utf8", 0, 120);
+      if (!read || read.order <= before) wrong ??= line.toString("utf8", 0, 120);
       else {
         things.add(read.thing);
-        before = read.place;
+        before = read.order;
       }
     });
     if (wrong !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrong);
@@ -128,7 +126,7 @@ export class ArchiveAudit {
       for (const [name, held] of this.#held) {
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
-        const { things, last } = this.#owed.get(name) ?? { things: new Multiset(), last: -1 };
+        const { things, last } = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
         const newest = Math.max(...fold.standing(subject, day).map(({ index }) => index));
         if (`${things}` === `${held}`) this.rows.ok();
         else if (last > newest) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
@@ -142,21 +140,22 @@ export class ArchiveAudit {
   }
 }
 
-/** What a line stands for, and its place in the order of the file; null when it is no line of this file. */
+/** What a line stands for, and its order in the file; null when it is no line of this file. */
 function lineOf(
   subject: ArchiveSubject,
   day: string,
   line: Buffer,
   fold: ArchiveFold,
-): { thing: Buffer | string; place: string } | null {
+): { thing: Buffer | string; order: string } | null {
   const value = parseJson(line) as Record<string, unknown> | undefined;
   if (subject === "liveness_probes" || subject === "mcp_probes") {
     if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
-    return { thing: String(value.record_id), place: `${value.capability_id} ${value.record_id}` };
+    const thing = archivedRow(value);
+    return thing === null ? null : { thing, order: `${value.capability_id} ${value.record_id}` };
   }
   const leaf = value as GradeLeaf | undefined;
   if (leaf?.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) return null;
-  return { thing: line, place: String(leaf.index).padStart(16, "0") };
+  return { thing: line, order: String(leaf.index).padStart(16, "0") };
 }
 
 /** @throws Unproven */
@@ -191,4 +190,65 @@ async function sameManifest(source: Source, { manifest }: ArchiveLeaf): Promise<
   if (!bytes) throw new MissingObject(key);
   const [want, got] = [canonicalText(manifest), Buffer.from(bytes).toString("utf8")];
   if (want !== got) throw new Unproven(key, want.slice(0, 200), got.slice(0, 200));
+}
+
+/** A body's terms, as far as a row of the archive tells them. */
+interface Terms {
+  sha256?: string;
+  protocols?: string[];
+  offers?: { network: string; asset: string | null; payable: boolean }[];
+}
+
+/**
+ * All that a line of the archive says of a probe, as one text. Its amount is a number here, as evidence has it.
+ * @returns null when it is no such line
+ */
+export function archivedRow({ amount, ...row }: Record<string, unknown>): string | null {
+  try {
+    return canonicalText({ ...row, amount: amount === null ? null : Number(String(amount).replace(".", "")) / 1e6 });
+  } catch {
+    return null;
+  }
+}
+
+/** The same as the evidence says it, from a line of a probe (records.md, Archive rows). */
+export function observedRow(line: SampleLine, isTool: boolean): string {
+  const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
+  const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
+  const signable = offers.find(({ payable }) => payable);
+  const bytes = new Map(offers.map(({ network }) => [network, Buffer.from(network)]));
+  return canonicalText({
+    ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: line.t, state: line.state ?? null },
+    ...{ counts: line.fault === null || line.fault === "blocked", fault: line.fault, status: status ?? null },
+    ...{ latency_ms: line.latency_ms ?? null, amount: line.price ?? null },
+    ...{ asset: signable?.asset ?? offers[0]?.asset ?? null, protocols, terms_sha256: sha256 },
+    networks: [...bytes].sort(([, a], [, b]) => Buffer.compare(a, b)).map(([network]) => network),
+    ...(isTool ? { initialize_ms: initialize_ms ?? null, tool: tool ?? null, tool_present: tool_present ?? null } : {}),
+  });
+}
+
+const MODULUS = 1n << 256n;
+
+/**
+ * Counts things and adds up their hashes: two with the same count and sum hold the same things, in whatever order they
+ * came. Takes no room for them; to make two others come out alike is as hard as finding hashes that add up to a given sum.
+ */
+export class Multiset {
+  n = 0;
+  #sum = 0n;
+
+  add(thing: Uint8Array | string): void {
+    this.n++;
+    this.#sum = (this.#sum + BigInt(`0x${sha256(thing).toString("hex")}`)) % MODULUS;
+  }
+
+  /** All of another one. */
+  join(other: Multiset): void {
+    this.n += other.n;
+    this.#sum = (this.#sum + other.#sum) % MODULUS;
+  }
+
+  toString(): string {
+    return `${this.n} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
+  }
 }

@@ -1,12 +1,11 @@
 import type { Endpoint } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
-import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
-import { CORRECTION_FIELDS } from "../record/evidence.ts";
+import { type AmendmentLine, CORRECTION_FIELDS, type EvidenceLine, type SampleLine } from "../record/evidence.ts";
 
 /** What the evidence says of one endpoint, in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Later facts by sample, and what was said against the record or taken back. */
+  /** Later facts by sample, and the records of corrections against it or taken back. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -29,9 +28,9 @@ export class EndpointEvidence {
       const row = this.#rowAsOf(line, positions[line.topic] ?? 0);
       return row ? [row] : [];
     });
-    const said = this.#corrections.filter((line) => line.position < (positions[line.topic] ?? 0));
+    const records = this.#corrections.filter((line) => line.position < (positions[line.topic] ?? 0));
     const { pay_to } = newestTerms(rows);
-    return { cap, pay_to, domain, disputed: isDisputed(said), rows, withdrawn: withdrawnOf(rows, said) };
+    return { cap, pay_to, domain, disputed: isDisputed(records), rows, withdrawn: withdrawnOf(rows, records) };
   }
 
   #rowAsOf(line: SampleLine, next: number): Row | null {
@@ -61,35 +60,35 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
 
 const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
 
-/** A time that has the form and is none is taken as the time of the record (sql/16). */
+/** A time that has the form and is none is taken as the time of the record (sql/staging/corrections). */
 function issuedAt(line: AmendmentLine): number {
   const issued = Date.parse(String(bodyOf(line).issued_at));
   return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
 }
 
 /** Corrections that nothing took back. */
-function inForce(said: readonly AmendmentLine[]): AmendmentLine[] {
-  const back = new Set(said.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
-  return said.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
+function inForce(records: readonly AmendmentLine[]): AmendmentLine[] {
+  const back = new Set(records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
+  return records.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
 }
 
 const recordOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
 
 /** Rows that corrections in force withdraw; one without a record id takes every record observed before it was issued. */
-function withdrawnOf(rows: readonly Row[], said: readonly AmendmentLine[]): Set<string> {
-  const corrections = inForce(said).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
+function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
+  const corrections = inForce(records).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
   const taken = ({ obs_id, t }: Row) =>
     corrections.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
   return new Set(rows.filter(taken).map(({ obs_id }) => obs_id));
 }
 
-/** A dispute is open until a correction of the same record, or of all before it, follows and is not taken back (sql/25). */
-function isDisputed(said: readonly AmendmentLine[]): boolean {
-  const corrections = inForce(said);
+/** A dispute is open until a correction of the same record, or of all before it, follows and is not taken back (sql/samples/site). */
+function isDisputed(records: readonly AmendmentLine[]): boolean {
+  const corrections = inForce(records);
   const settled = (dispute: AmendmentLine) =>
     corrections.some((line) => {
       const record = recordOf(line);
       return line.observed_at >= dispute.observed_at && (record === null || record === recordOf(dispute));
     });
-  return said.some((line) => line.field === "dispute" && !settled(line));
+  return records.some((line) => line.field === "dispute" && !settled(line));
 }

@@ -1,9 +1,9 @@
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
-import { Rollback } from "../mirror/errors.ts";
-import { evidenceFileOf, fetchEvidence, readEvidence } from "../mirror/evidence.ts";
-import type { Source } from "../mirror/source.ts";
-import { parseJson } from "../mirror/state.ts";
+import { Rollback } from "../published/errors.ts";
+import { evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
+import { parseJson } from "../published/parse.ts";
+import type { Source } from "../published/source.ts";
 import { SampleLine } from "../record/evidence.ts";
 import { auditCopies, type Copy, type ForkSeen } from "./copies.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
@@ -126,7 +126,7 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
       const file = evidenceFileOf(leaf);
       if (!file) return;
       const samples: SampleLine[] = [];
-      await readEvidence(await fetchEvidence(source, file), file, (line) => {
+      await readFile(await fetchFile(source, file), file, (line) => {
         const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
         if (sample) samples.push(sample);
       });

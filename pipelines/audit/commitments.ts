@@ -1,9 +1,9 @@
-import { CommitmentFold } from "../4-publish/commitment-fold.ts";
-import type { Source } from "../mirror/source.ts";
+import { CommitmentFold } from "../published/fold.ts";
+import { provenLeaves } from "../published/leaves.ts";
+import type { Source } from "../published/source.ts";
 import { commitTo, publishableAt } from "../record/commitment.ts";
 import type { CommitmentLeaf } from "../record/leaf.ts";
 import { Check, type Finding } from "./findings.ts";
-import { provenLeaves } from "./leaves.ts";
 
 /**
  * The commitments of a log: none stands in it twice, and none was published before its hour was over, when its own time

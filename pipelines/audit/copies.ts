@@ -2,8 +2,7 @@ import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import { TileReader } from "../../infra/tree/tiles.ts";
-import { tilesFrom } from "../mirror/copy.ts";
-import type { Source } from "../mirror/source.ts";
+import { objectsOf, type Source } from "../published/source.ts";
 import { Check, type Finding } from "./findings.ts";
 
 /** Another copy of the record, and its checkpoint, verified under the same keys. */
@@ -44,7 +43,7 @@ export async function auditCopies(
 async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
   if (small.size === 0) return true;
-  const tiles = await TileReader.open(head.size, head.root, tilesFrom(source));
+  const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
   const proof = await consistencyProof(small.size, head.size, tiles.node);
   return verifyConsistency(small.size, head.size, small.root, head.root, proof);
 }

@@ -1,14 +1,15 @@
-import { EvidenceFold } from "../4-publish/evidence-fold.ts";
-import type { PublishedCap } from "../4-publish/fold.ts";
-import { Unproven } from "../mirror/errors.ts";
-import { type EvidenceFile, evidenceFileOf } from "../mirror/evidence.ts";
-import { chainOf, fetchNamed, type KeyChain, refuseUnsigned } from "../mirror/objects.ts";
-import type { Source } from "../mirror/source.ts";
+import type { PublishedCap } from "../published/caps.ts";
+import { Unproven } from "../published/errors.ts";
+import { EvidenceFold } from "../published/evidence-fold.ts";
+import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
+import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
+import { provenLeaves } from "../published/leaves.ts";
+import { parsedLeaf } from "../published/parse.ts";
+import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
 import { EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
-import { provenLeaves } from "./leaves.ts";
 
 /** Which endpoints are looked at: one by its id, those at one url, or all. */
 export type Wanted = { cap: string } | { url: string } | "all";
@@ -27,7 +28,7 @@ export interface Gathered {
   evidence: EvidenceFold;
   /** Files by bucket, oldest first, and those with payee and domain tables. */
   rows: Map<number, EvidenceFile[]>;
-  kin: EvidenceFile[];
+  relatedParties: EvidenceFile[];
   size: number;
 }
 
@@ -44,7 +45,7 @@ function capsAt(url: string): Set<string> {
 
 /**
  * One pass over the log: the cards of the wanted endpoints with every signature verified, the history that their hold
- * follows from, and the evidence that is named. Days must close in order and each freeze be there whole.
+ * follows from, and the evidence that is named. Days must close in order and each close be there whole.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: Wanted): Promise<Gathered> {
@@ -60,7 +61,7 @@ export class Gathering {
   readonly #caps: Set<string>;
   readonly #url: string | null;
   #chain: KeyChain | null = null;
-  /** Leaf of the open freeze that was read last, until its last part came. */
+  /** Leaf of the day close that was read last, until its last part came. */
   #open: EvidenceLeaf | null = null;
 
   constructor(
@@ -70,7 +71,14 @@ export class Gathering {
     /** False where the caller verifies every signature and every key document itself. */
     private readonly verifies = true,
   ) {
-    this.#found = { groups: new Map(), urls: new Map(), evidence: new EvidenceFold(), rows: new Map(), kin: [], size };
+    this.#found = {
+      groups: new Map(),
+      urls: new Map(),
+      evidence: new EvidenceFold(),
+      rows: new Map(),
+      relatedParties: [],
+      size,
+    };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
     // An endpoint that nobody lists lives where its id says: whoever names the url knows its domain.
     if (this.#url) for (const cap of capsAt(this.#url)) this.#found.urls.set(cap, this.#url);
@@ -101,10 +109,10 @@ export class Gathering {
         return;
       }
       case "grade":
-        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsed(GradeLeaf, leaf));
+        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsedLeaf(GradeLeaf, leaf));
         return;
       case "evidence":
-        this.#evidence(parsed(EvidenceLeaf, leaf));
+        this.#evidence(parsedLeaf(EvidenceLeaf, leaf));
     }
   }
 
@@ -137,29 +145,23 @@ export class Gathering {
   }
 
   #evidence(leaf: EvidenceLeaf): void {
-    const { evidence, rows, kin } = this.#found;
+    const { evidence, rows, relatedParties } = this.#found;
     const { index, day, freeze, part, parts } = leaf;
     const before = this.#open;
     const follows = before
       ? before.index === index - 1 && before.day === day && before.freeze === freeze && before.parts === parts
-      : (evidence.days.get(day)?.freezes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
+      : (evidence.days.get(day)?.closes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
     if (!follows || part !== (before?.part ?? 0) + 1 || part > parts) {
       throw new Unproven(
         `leaf ${index}`,
-        "the next part of a freeze of the next day",
+        "the next part of a day close of the next day",
         `${day} ${freeze} ${part}/${parts}`,
       );
     }
     this.#open = part < parts ? leaf : null;
     evidence.evidence(leaf);
     const file = evidenceFileOf(leaf);
-    if (file?.holds === "kin") kin.push(file);
+    if (file?.holds === "kin") relatedParties.push(file);
     else if (file) rows.set(file.bucket!, [...(rows.get(file.bucket!) ?? []), file]);
   }
-}
-
-function parsed<T>(schema: { safeParse(value: unknown): { data?: T; error?: Error } }, leaf: Leaf): T {
-  const { data, error } = schema.safeParse(leaf);
-  if (!data) throw new Unproven(`leaf ${leaf.index}`, `a ${leaf.kind} leaf`, error?.message.slice(0, 200) ?? "none");
-  return data;
 }

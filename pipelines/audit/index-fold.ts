@@ -1,32 +1,18 @@
 import { canonicalText, sha256, sha256hex } from "../../infra/canonical.ts";
-import { type ListingFacts, listingFacts, type PublishedCap } from "../4-publish/fold.ts";
-import { indexLineOf, shardBits } from "../4-publish/index-lines.ts";
-import type { ShardLine } from "../mirror/objects.ts";
+import { type ListingFacts, listingFacts } from "../published/caps.ts";
+import { type IndexEntry, lineText, shardBits, sortEntries } from "../published/index-lines.ts";
+import type { ShardLine } from "../published/shards.ts";
 import type { GradeLeaf, Leaf } from "../record/leaf.ts";
-import type { Band } from "../record/vocabulary.ts";
-
-/** The card that an index line shows. */
-interface Headline {
-  leaf: number;
-  band: Band;
-  tier: string | null;
-  sample_count: number;
-  why: string;
-  /** RFC 8785. */
-  text: string;
-}
 
 interface Entry {
   listing: ListingFacts | null;
   /** First four bytes of sha256(url): the leading bits name the shard. */
-  place: number;
+  prefix: number;
   /** Of the newest group of cards, whose last leaf and moment these are. */
-  headline: Headline | null;
+  headline: IndexEntry["headline"];
   lastLeaf: number;
   computedAt: string;
 }
-
-const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /**
  * The market index as the log makes it, kept while the leaves go by: one entry an endpoint, and by shard the hash of its
@@ -54,7 +40,7 @@ export class IndexFold {
   #of(cap: string): Entry {
     let entry = this.#caps.get(cap);
     if (!entry) {
-      entry = { listing: null, place: 0, headline: null, lastLeaf: -1, computedAt: "" };
+      entry = { listing: null, prefix: 0, headline: null, lastLeaf: -1, computedAt: "" };
       this.#caps.set(cap, entry);
     }
     return entry;
@@ -65,20 +51,20 @@ export class IndexFold {
     if (entry.listing) this.#leave(cap, entry);
     entry.listing = listing;
     if (!listing) return;
-    entry.place = sha256(listing.url).readUInt32BE(0);
+    entry.prefix = sha256(listing.url).readUInt32BE(0);
     this.#listed++;
     this.#join(cap, entry);
   }
 
-  #leave(cap: string, { place }: Entry): void {
-    const shard = shardAt(place, this.#bits);
+  #leave(cap: string, { prefix }: Entry): void {
+    const shard = shardAt(prefix, this.#bits);
     this.#members[shard]!.delete(cap);
     this.#dirty.add(shard);
     this.#listed--;
   }
 
-  #join(cap: string, { place }: Entry): void {
-    const shard = shardAt(place, this.#bits);
+  #join(cap: string, { prefix }: Entry): void {
+    const shard = shardAt(prefix, this.#bits);
     this.#members[shard]!.add(cap);
     this.#dirty.add(shard);
   }
@@ -90,11 +76,11 @@ export class IndexFold {
     entry.lastLeaf = index;
     entry.computedAt = card.computed_at;
     if (headline && !entry.headline) {
-      const { band, sample_count } = card;
-      const tier = card.components ? card.tier : null;
-      entry.headline = { leaf: index, band, tier, sample_count, why, text: cardText ?? canonicalText(card) };
+      const { band, tier, sample_count } = card;
+      const text = cardText ?? canonicalText(card);
+      entry.headline = { leaf: index, band, tier, sample_count, measured: card.components !== null, why, text };
     }
-    if (entry.listing) this.#dirty.add(shardAt(entry.place, this.#bits));
+    if (entry.listing) this.#dirty.add(shardAt(entry.prefix, this.#bits));
   }
 
   /** The index of the leaves so far: what its list says, and which of its shards are new since the last call. */
@@ -117,25 +103,21 @@ export class IndexFold {
     this.#shards = [];
     for (let shard = 0; shard < 2 ** bits; shard++) this.#dirty.add(shard);
     for (const shard of this.#dirty) if (shard >= 2 ** bits) this.#dirty.delete(shard);
-    for (const [cap, entry] of this.#caps) if (entry.listing) this.#members[shardAt(entry.place, bits)]!.add(cap);
+    for (const [cap, entry] of this.#caps) if (entry.listing) this.#members[shardAt(entry.prefix, bits)]!.add(cap);
   }
 
   #shard(shard: number): ShardLine {
-    const members = [...this.#members[shard]!].map((cap) => ({ cap, entry: this.#caps.get(cap)! }));
-    members.sort((a, b) => byText(a.entry.listing!.url, b.entry.listing!.url) || byText(a.cap, b.cap));
-    const text = Buffer.from(members.map(({ cap, entry }) => `${lineOf(cap, entry)}\n`).join(""));
-    return { sha256: sha256hex(text), lines: members.length, bytes: text.length };
+    const entries = [...this.#members[shard]!].map((cap) => {
+      const { listing, headline } = this.#caps.get(cap)!;
+      return { listing: listing!, headline };
+    });
+    const text = Buffer.from(
+      sortEntries(entries)
+        .map((entry) => `${lineText(entry)}\n`)
+        .join(""),
+    );
+    return { sha256: sha256hex(text), lines: entries.length, bytes: text.length };
   }
 }
 
-const shardAt = (place: number, bits: number): number => (bits === 0 ? 0 : place >>> (32 - bits));
-
-/** RFC 8785 text of one line; the card's own text is set in as it stands, since its members are in order already. */
-function lineOf(cap: string, { listing, headline }: Entry): string {
-  if (!headline) return canonicalText(indexLineOf({ cap, listing, cards: [] } as unknown as PublishedCap));
-  const { band, text, leaf, sample_count, tier, why } = headline;
-  const { url, method, tool, defects, class: of, description, capability_id } = listing!;
-  const rest = { class: of, defects, description, leaf, method, sample_count, tier, tool, url, why };
-  const before = `{"band":${JSON.stringify(band)},"capability_id":${JSON.stringify(capability_id)},"card":${text},`;
-  return before + canonicalText(rest).slice(1);
-}
+const shardAt = (prefix: number, bits: number): number => (bits === 0 ? 0 : prefix >>> (32 - bits));

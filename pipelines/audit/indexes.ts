@@ -1,20 +1,20 @@
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { MissingObject } from "../../infra/tree/tiles.ts";
-import { shardKey } from "../4-publish/objects.ts";
-import { Unproven } from "../mirror/errors.ts";
-import { inLanes } from "../mirror/lanes.ts";
-import { packedBound } from "../mirror/limits.ts";
-import { fetchNamed, type IndexLeaf, IndexList, refuseUnsigned, type ShardLine, shardOf } from "../mirror/objects.ts";
-import type { Source } from "../mirror/source.ts";
-import { parseJson } from "../mirror/state.ts";
-import type { Leaf } from "../record/leaf.ts";
+import { Unproven } from "../published/errors.ts";
+import { fetchNamed } from "../published/files.ts";
+import { refuseUnsigned } from "../published/keys.ts";
+import { shardKey } from "../published/objects.ts";
+import { parseJson } from "../published/parse.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
+import type { Source } from "../published/source.ts";
+import type { IndexLeaf, Leaf } from "../record/leaf.ts";
 import { Check, type Finding } from "./findings.ts";
 import { IndexFold } from "./index-fold.ts";
 import type { Packing } from "./packing.ts";
 
-/** An index leaf and the keys that vouch at its place. */
+/** An index leaf and the keys that vouch at its position. */
 export interface NamedIndex {
   leaf: IndexLeaf;
   jwks: Jwks | null;
@@ -50,7 +50,7 @@ export class IndexAudit {
     this.shards = first?.shards ?? new Check("index shards");
   }
 
-  /** The next leaf, proven and parsed before. @param jwks keys that vouch at its place */
+  /** The next leaf, proven and parsed before. @param jwks keys that vouch at its position */
   async add(leaf: Leaf, jwks: Jwks | null, cardText?: string): Promise<void> {
     if (leaf.kind === "index") await this.named({ leaf, jwks });
     this.hold(leaf, cardText);
@@ -88,10 +88,10 @@ export class IndexAudit {
     const list = parseJson(bytes) as Record<string, unknown> | undefined;
     const read = IndexList.safeParse(list).data;
     if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
-    const { signature: _, signing_key_id: __, canonicalization: ___, ...said } = list;
+    const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list;
     const { size, newest } = this.#fold;
     const want = { schema: "svc.index.v1", tree_size: size, computed_at: newest, lines, bits, shards };
-    const [expected, got] = [canonicalText(want), canonicalText(said)];
+    const [expected, got] = [canonicalText(want), canonicalText(unsigned)];
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
@@ -102,15 +102,12 @@ export class IndexAudit {
 
   async #readShards(named: readonly ShardLine[]): Promise<void> {
     const fresh = new Map(named.map((line) => [line.sha256, line]));
-    await inLanes(SHARDS_AT_ONCE, fresh.values(), (line) =>
+    await eachAtOnce(fresh.values(), SHARDS_AT_ONCE, (line) =>
       this.shards.look(async () => {
-        const key = shardKey(line.sha256);
-        const packed = await this.source.get(key, packedBound(line.bytes));
-        if (!packed) throw new MissingObject(key);
-        const shard = await shardOf(packed, line);
-        const { bytes, lines, sha256 } = line;
-        if ("got" in shard) throw new Unproven(key, `${bytes} bytes in ${lines} lines of ${sha256}`, shard.got);
-        this.packing.add("index shards", key, packed, compress(shard.text, { compressionLevel: 3 }));
+        const packed = await fetchShard(this.source, line);
+        const text = await unpackShard(packed, line);
+        const ours = compress(text, { compressionLevel: 3 });
+        this.packing.add("index shards", shardKey(line.sha256), packed, ours);
       }),
     );
   }

@@ -1,6 +1,7 @@
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
-import { headlineOf, type PublishedFold } from "../4-publish/fold.ts";
+import { headlineOf } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import { Check, type Finding } from "./findings.ts";
 
 /** Asks the live service for a path; null when it answers with an error. */

@@ -1,10 +1,10 @@
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
-import type { Source } from "../mirror/source.ts";
+import { provenLeaves } from "../published/leaves.ts";
+import type { Source } from "../published/source.ts";
 import { cardTextOf } from "../record/card-cut.mjs";
 import type { Finding } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { IndexAudit } from "./indexes.ts";
-import { provenLeaves } from "./leaves.ts";
 import { LogAudit } from "./log.ts";
 import type { Packing } from "./packing.ts";
 

@@ -2,22 +2,23 @@ import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { PublishedFold } from "../4-publish/fold.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../4-publish/objects.ts";
-import { CardSignatures } from "../mirror/card-signatures.ts";
-import { Unproven } from "../mirror/errors.ts";
-import { MAX } from "../mirror/limits.ts";
-import { chainOf, fetchNamed, type KeyChain } from "../mirror/objects.ts";
-import type { Source } from "../mirror/source.ts";
-import { parseJson } from "../mirror/state.ts";
+import { CardSignatures } from "../published/card-signatures.ts";
+import { Unproven } from "../published/errors.ts";
+import { fetchNamed } from "../published/files.ts";
+import { PublishedFold } from "../published/fold.ts";
+import { chainOf, type KeyChain } from "../published/keys.ts";
+import { MAX } from "../published/limits.ts";
+import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
+import { parseJson } from "../published/parse.ts";
+import type { Source } from "../published/source.ts";
 import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
 import { CommitmentAudit } from "./commitments.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
 /**
- * Reads the leaves in order and holds each to the rules of the log: dense places, times that never go back, RFC 8785
- * bytes, the chain of keys documents, and a card's signature under the keys that were valid at its place.
+ * Reads the leaves in order and holds each to the rules of the log: dense positions, times that never go back, RFC 8785
+ * bytes, the chain of keys documents, and a card's signature under the keys that were valid at its position.
  */
 export class LogAudit {
   readonly leaves = new Check("leaves");

@@ -3,7 +3,7 @@ import { Check } from "./findings.ts";
 /** Objects whose packed bytes no leaf names: only what they unpack to stands under the root. */
 export type PackedKind = "entry bundles" | "segments" | "index shards";
 
-/** `content`: only what objects unpack to is judged, for an auditor whose zlib or zstd is not the publisher's. */
+/** `content`: only what objects unpack to is compared, for an auditor whose zlib or zstd is not the publisher's. */
 export type PackingMode = "strict" | "content";
 
 /** So many objects in a row that we pack otherwise were packed by another build; fewer were changed since. */
@@ -24,7 +24,7 @@ export class Packing {
   add(kind: PackedKind, key: string, theirs: Uint8Array, ours: Uint8Array): void {
     if (this.mode === "content") return;
     if (Buffer.compare(theirs, ours) === 0) {
-      this.#judge(kind);
+      this.#endRow(kind);
       this.#check.ok();
       return;
     }
@@ -35,12 +35,12 @@ export class Packing {
   }
 
   get finding() {
-    for (const kind of this.#rows.keys()) this.#judge(kind);
+    for (const kind of this.#rows.keys()) this.#endRow(kind);
     return this.#check.finding;
   }
 
   /** The row of this kind has ended. */
-  #judge(kind: PackedKind): void {
+  #endRow(kind: PackedKind): void {
     const row = this.#rows.get(kind) ?? [];
     this.#rows.delete(kind);
     for (const key of row) {

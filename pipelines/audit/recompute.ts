@@ -1,18 +1,18 @@
-import type { Kin } from "../3-grade/kin.ts";
+import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
-import type { PublishedCap } from "../4-publish/fold.ts";
+import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import { cardsOf } from "../4-publish/take-lines.ts";
-import { Unproven } from "../mirror/errors.ts";
-import { fetchEvidence, readEvidence } from "../mirror/evidence.ts";
-import type { Source } from "../mirror/source.ts";
-import { AmendmentLine, type EvidenceLine, SampleLine } from "../record/evidence.ts";
+import type { PublishedCap } from "../published/caps.ts";
+import { Unproven } from "../published/errors.ts";
+import { NO_RELATED_PARTIES } from "../published/evidence-fold.ts";
+import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
+import type { Source } from "../published/source.ts";
+import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { EndpointEvidence } from "./as-of.ts";
-import { type Difference, firstDifference } from "./compare.ts";
 import { type CardGroup, type Gathered, gather, type Wanted } from "./gather.ts";
-import { kinTables } from "./kin-tables.ts";
 
 /**
  * What came of one published card. `ok`: every byte but the signature came out again, and so did the digest of its
@@ -43,8 +43,8 @@ export interface Recomputed {
 }
 
 /**
- * Recompute the cards of some endpoints from public objects alone, without a database: signatures and places in the log,
- * rows as of each card's positions, kin table, letter, hold and sentence (publication.md, Auditor).
+ * Recompute the cards of some endpoints from public objects alone, without a database: signatures and positions in the log,
+ * rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
  * @param head a checkpoint that was verified @param told of every card, in order of capability and log
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
@@ -63,7 +63,7 @@ export async function recomputeGathered(
   gathered: Gathered,
   told: (verdict: CardVerdict) => void,
 ): Promise<Recomputed> {
-  const kin = await kinTables(source, gathered.kin);
+  const tables = await relatedPartyTables(source, gathered.relatedParties);
   const counts = { ok: 0, pending: 0, differs: 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {
@@ -73,7 +73,7 @@ export async function recomputeGathered(
     const caps = byBucket.slice(at, end);
     const evidence = await evidenceOf(source, gathered, bucket, new Set(caps));
     for (const cap of caps) {
-      for (const verdict of verdictsOf(cap, gathered, evidence.get(cap)!, kin)) {
+      for (const verdict of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
         counts[verdict.verdict]++;
         told(verdict);
       }
@@ -93,7 +93,7 @@ async function evidenceOf(
   const found = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
   for (const file of rows.get(bucket) ?? []) {
     const lines: EvidenceLine[] = [];
-    await readEvidence(await fetchEvidence(source, file), file, (bytes) => {
+    await readFile(await fetchFile(source, file), file, (bytes) => {
       const line = lineOf(bytes);
       if (line && caps.has(line.capability_id)) lines.push(line);
       else if (!line) lines.push(BAD);
@@ -122,11 +122,11 @@ function* verdictsOf(
   cap: string,
   gathered: Gathered,
   evidence: EndpointEvidence,
-  kin: ReadonlyMap<string, Kin>,
+  tables: ReadonlyMap<string, RelatedParties>,
 ): Generator<CardVerdict> {
   const url = gathered.urls.get(cap) ?? null;
   for (const group of gathered.groups.get(cap) ?? []) {
-    const found = judge(cap, group, gathered, evidence, kin);
+    const found = evaluate(cap, group, gathered, evidence, tables);
     for (const [i, { index, card }] of group.leaves.entries()) {
       const { tier, band, computed_at } = card;
       yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...found[i]! };
@@ -146,12 +146,12 @@ function domainOf(url: string | undefined): string | null {
 }
 
 /** The cards of one group, each held against what comes out of the evidence. */
-function judge(
+function evaluate(
   cap: string,
   { leaves, before }: CardGroup,
   { evidence: closed, urls }: Gathered,
   evidence: EndpointEvidence,
-  tables: ReadonlyMap<string, Kin>,
+  tables: ReadonlyMap<string, RelatedParties>,
 ): Found[] {
   const { day, inputs, card: first } = leaves[0]!;
   const now = new Date(first.computed_at);
@@ -160,8 +160,9 @@ function judge(
     return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const kin = tables.get(inputs.kin);
   if (!kin) {
-    const owed = closed.kin.get(day)?.has(inputs.kin);
-    if (owed) return all({ verdict: "pending", says: `the kin table ${inputs.kin} is not published yet` });
+    const isMissing = closed.relatedParties.get(day)?.has(inputs.kin);
+    if (isMissing)
+      return all({ verdict: "pending", says: `the table of related parties ${inputs.kin} is not published yet` });
     return all({
       verdict: "differs",
       difference: { field: "inputs.kin", expected: "a published table", got: inputs.kin },
@@ -196,7 +197,7 @@ function judge(
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
-    // A card may know records of the day after its own, when the past is lapsed: until that day is closed it is open.
+    // A card may know records of the day after its own, when the past is simulated: until that day is closed it is open.
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
@@ -206,3 +207,54 @@ const EMPTY: PublishedCap = {
   ...{ cap: "", listing: null, cards: [], before: [], beforeLeaf: -1, countedBefore: "", computedAt: "", day: "" },
   ...{ positions: {}, raw: [], corrections: [] },
 };
+
+/** The first place where two values differ, as a path from the top; members in the order of RFC 8785. */
+export interface Difference {
+  field: string;
+  expected: string;
+  got: string;
+}
+
+const MAX_SHOWN = 200;
+const shown = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN));
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
+
+/** @param expected what was recomputed @param got what is published @returns null when their RFC 8785 bytes are equal */
+export function firstDifference(expected: unknown, got: unknown, field = ""): Difference | null {
+  if (expected !== undefined && got !== undefined && canonicalText(expected) === canonicalText(got)) return null;
+  const inside = isObject(expected) && isObject(got) && Array.isArray(expected) === Array.isArray(got);
+  if (!inside) return { field, expected: shown(expected), got: shown(got) };
+  for (const name of [...new Set([...Object.keys(expected), ...Object.keys(got)])].sort()) {
+    const same = expected[name] === got[name];
+    const difference = same ? null : firstDifference(expected[name], got[name], field ? `${field}.${name}` : name);
+    if (difference) return difference;
+  }
+  return { field, expected: shown(expected), got: shown(got) };
+}
+
+/**
+ * The payee and domain tables that cards name, by hash. Each line of a file says what changed since the line before it,
+ * and must lead to the table whose hash it names.
+ * @throws Unproven, MissingObject, Oversized, SourceDown
+ */
+export async function relatedPartyTables(
+  source: Source,
+  files: readonly EvidenceFile[],
+): Promise<Map<string, RelatedParties>> {
+  const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES, new RelatedParties([])]]);
+  for (const file of files) {
+    let table = new Map<string, Thief>();
+    const lines: string[] = [];
+    await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
+    for (const line of lines) {
+      const { kin: name, add, remove } = KinLine.parse(JSON.parse(line));
+      table = new Map(table);
+      for (const cap of remove) table.delete(cap);
+      for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
+      const kin = new RelatedParties([...table.values()]);
+      if (kin.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, kin.sha256);
+      tables.set(name, kin);
+    }
+  }
+  return tables;
+}

@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
 import { sha256hex } from "../../infra/canonical.ts";
-import type { PublishedFold } from "../4-publish/fold.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import type { SampleLine } from "../record/evidence.ts";
 import { blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
 import { Check, type Finding } from "./findings.ts";
@@ -11,7 +11,7 @@ const BLIND_BELOW = 64;
 
 /**
  * Were the calls made when the salted plan of their day said, and from the wallets that it said? The plan was committed
- * to before the day; its salt is in the first leaf after it (grading-method.md, section 5). Nothing of the planner's code
+ * to before the day; its salt is in the first leaf after it (verification-method.md, section 5). Nothing of the planner's code
  * is used here.
  */
 export class ScheduleAudit {

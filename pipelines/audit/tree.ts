@@ -1,19 +1,18 @@
 import { createHash } from "node:crypto";
-import { BadBundle, packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
+import { ahead, range } from "../../infra/concurrency.ts";
+import { packBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
-import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { type FetchObject, fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
-import { segmentKey } from "../4-publish/objects.ts";
-import { RecordReader } from "../4-publish/read.ts";
-import { ahead, range } from "../mirror/lanes.ts";
-import { MAX } from "../mirror/limits.ts";
-import type { Source } from "../mirror/source.ts";
-import { BadFrame, streamFrame } from "../mirror/unpack.ts";
+import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { MAX } from "../published/limits.ts";
+import { segmentKey } from "../published/objects.ts";
+import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
+import { linesOf, SegmentPacking } from "../published/segment.ts";
+import { objectsOf, type Source } from "../published/source.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
-import { fetchFrom } from "./leaves.ts";
 import type { Packing } from "./packing.ts";
-import { SegmentInMaking } from "./segment-in-making.ts";
 
 /** Bundles that are fetched and unpacked ahead of the one that is looked at. */
 const BUNDLES_AHEAD = 8;
@@ -41,7 +40,7 @@ export async function auditTree(
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
     // Some entry is not what was signed. The tiles say which, as far as they hold themselves.
-    const reader = await RecordReader.over(fetchFrom(source), head);
+    const reader = await RecordReader.over(objectsOf(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
   } catch (error) {
@@ -62,7 +61,7 @@ async function rebuild(
   packing: Packing,
   onEntries: OnEntries,
 ): Promise<Buffer> {
-  const fetch = fetchFrom(source);
+  const fetch = objectsOf(source);
   const edge = new Map<number, Tile>();
   let segment = new SegmentInMaking();
   let tree = TreeState.empty;
@@ -96,22 +95,33 @@ async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObj
   if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
 }
 
-/** Entries of a bundle, and its bytes beside ours. A partial one may have gone once the full one is there. */
+/** Entries of a bundle, and its bytes beside ours. */
 async function bundleOf(fetch: FetchObject, n: number, width: number) {
-  const key = entriesPath(n, width);
-  const own = await fetch(key);
-  const packed = own ?? (width < TILE_WIDTH ? await fetch(entriesPath(n)) : null);
-  if (!packed) throw new MissingObject(key);
-  try {
-    const all = await unpackBundle(packed, own ? width : TILE_WIDTH);
-    return { key: own ? key : entriesPath(n), entries: all.slice(0, width), packed, ours: await packBundle(all) };
-  } catch (error) {
-    if (error instanceof BadBundle) throw new Tampered(key, `${width} entries`, error.message);
-    throw error;
-  }
+  const bundle = await fetchBundle(fetch, n, width);
+  const all = await unpackedOf(bundle);
+  return { ...bundle, entries: all.slice(0, width), ours: await packBundle(all) };
 }
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
+
+/** The segment that is being read: what its lines come to, and one frame of them as ours is packed. */
+class SegmentInMaking {
+  readonly #hash = createHash("sha256");
+  #packing: SegmentPacking | null = null;
+  #bytes = 0;
+
+  async add(entries: readonly Buffer[]): Promise<void> {
+    const lines = linesOf(entries);
+    this.#hash.update(lines);
+    this.#bytes += lines.length;
+    this.#packing ??= new SegmentPacking();
+    await this.#packing.add(lines);
+  }
+
+  async end(): Promise<{ sha256: string; bytes: number; packed: Buffer }> {
+    return { sha256: this.#hash.digest("hex"), bytes: this.#bytes, packed: await this.#packing!.end() };
+  }
+}
 
 async function sameSegment(source: Source, n: number, made: SegmentInMaking, packing: Packing): Promise<void> {
   const key = segmentKey(n);

@@ -1,5 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
-import { callsOf, coveredRoot, dayBytes } from "../1-observe/plan.ts";
+import { callsOf, coveredRoot, dayBytes } from "../1-observe/plan/plan.ts";
 import type { DayPlan, PlannedCall } from "../record/plan.ts";
 import { blockOf, dayStart } from "../record/time.ts";
 

@@ -1,5 +1,5 @@
-import { FAST_UNTIL } from "../1-observe/plan.ts";
-import { BLOCKS_PER_DAY } from "../1-observe/retest.ts";
+import { FAST_UNTIL } from "../1-observe/plan/plan.ts";
+import { BLOCKS_PER_DAY } from "../1-observe/plan/steps.ts";
 import { figuresOf } from "../3-grade/components.ts";
 import { type DayLetter, publishedBand } from "../3-grade/hold.ts";
 import { gradeTier, headlineOf } from "../3-grade/letter.ts";
@@ -54,12 +54,12 @@ const median = (values: readonly number[]): number | null =>
   values.length === 0 ? null : [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
 
 /** What a perfect exchange of this endpoint looks like, by what it showed so far. */
-function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): { knock: Sample; paid: Sample } {
+function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): { probe: Sample; paid: Sample } {
   const bought = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
   const delivered = bought.filter((row) => row.delivered);
   const latency = (of: readonly Sample[]) => median(of.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
   const told = rows.length === 0 || rows.some(({ honest }) => honest !== null);
-  const knock: Sample = {
+  const probe: Sample = {
     ...{ obs_id: "", t: new Date(0), kind: 0, payer: null, w: 1, fault: null, live: true, honest: told ? true : null },
     ...{ settled: false, delivered: null, refunded: false, delivery: null, outcome: null, schema_ok: null },
     latency_ms: latency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? LATENCY_MS,
@@ -68,11 +68,11 @@ function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): {
   const checked = bought.length === 0 ? truth : bought.some(({ outcome }) => outcome !== null);
   const advertised = delivered.length === 0 ? schema : delivered.some(({ schema_ok: ok }) => ok !== null);
   const paid: Sample = {
-    ...knock,
+    ...probe,
     ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: checked ? 1 : null },
     ...{ schema_ok: advertised ? true : null, latency_ms: latency(delivered) ?? LATENCY_MS, input: "example" },
   };
-  return { knock, paid };
+  return { probe, paid };
 }
 
 /** A future block, and how many calls were paid by its end. */
@@ -83,14 +83,14 @@ interface Ahead {
 
 /** The base schedule from the next block on: every block until 30 paid ones, then one a day; every exchange good. */
 function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[] } {
-  const { knock, paid } = perfect(prospect);
+  const { probe, paid } = perfect(prospect);
   const rows: Sample[] = [];
   const blocks: Ahead[] = [];
   let calls = 0;
   const first = blockOf(now) + 1;
   for (let block = first; block < first + AHEAD_DAYS * BLOCKS_PER_DAY; block++) {
     const t = new Date(block * BLOCK_MS + BLOCK_MS / 2);
-    rows.push({ ...knock, obs_id: `ahead ${block} knock`, t });
+    rows.push({ ...probe, obs_id: `ahead ${block} free`, t });
     const every = prospect.paidBlocks + calls < FAST_UNTIL;
     if (every || block % BLOCKS_PER_DAY === 0) {
       rows.push({ ...paid, obs_id: `ahead ${block} paid`, t });

@@ -1,15 +1,15 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { reservedFor } from "../1-observe/plan.ts";
-import type { Caps } from "../1-observe/spend.ts";
+import { demandBefore } from "../1-observe/ask-line.ts";
+import { reservedFor } from "../1-observe/plan/plan.ts";
+import type { Caps } from "../1-observe/plan/spend.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
-import { DAY_MS } from "../3-grade/params.ts";
+import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
-import { windowStart } from "../3-grade/window.ts";
-import { headlineOf, type PublishedFold } from "../4-publish/fold.ts";
 import { lettersOf } from "../4-publish/letters.ts";
-import { demandBefore } from "../asks.ts";
+import { headlineOf } from "../published/caps.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { DayPlan, type PlanLine } from "../record/plan.ts";
@@ -46,10 +46,12 @@ export interface BudgetLine {
 }
 
 export interface BudgetReport {
-  v: 1;
+  v: 2;
   at: string;
   day: string;
-  caps: { per_call: string; per_host_day: string; per_day: string; total: string };
+  caps: Record<"per_call" | "per_host_day" | "per_domain_day" | "per_payee_day" | "per_day" | "total", string>;
+  /** Part of a day's caps that is kept for endpoints never paid. */
+  new_share: string;
   spent: Spending & { ever: string };
   coverage: {
     planned: boolean;
@@ -89,7 +91,7 @@ async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Prom
   const { lake, published, now } = parts;
   // A week more than the window: it moves once a week, and never back.
   const since = windowStart(now).getTime() - 7 * DAY_MS;
-  const rows = await lake.all<Sample>(sql("49_budget_rows"), { cap: one.cap, since });
+  const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: one.cap, since });
   const { band, raw } = letterOf(published, one.cap);
   const next = nextLetter(
     {
@@ -125,7 +127,7 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
   const listed = await memory.listed();
   const demand = await demandBefore(lake, day);
-  const [ever] = await lake.all<{ micro: bigint }>(sql("43_spent"));
+  const [ever] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   const covered = (one: ListedCap): boolean => lines.get(one.cap)?.covered === true;
   const endpoints: BudgetLine[] = [];
   for (const one of [...listed].sort((a, b) => Number(covered(b)) - Number(covered(a)))) {
@@ -146,12 +148,17 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
   for (const { covered: is, why } of endpoints) {
     if (!is) not_covered[why ?? "not_planned"] = (not_covered[why ?? "not_planned"] ?? 0) + 1;
   }
-  const money = { per_call: caps.perCall, per_host_day: caps.perHostDay, per_day: caps.perDay, total: caps.total };
   return {
-    ...{ v: 1, at: rfc3339(now), day },
-    caps: Object.fromEntries(
-      Object.entries(money).map(([name, of]) => [name, formatMoney(of)]),
-    ) as BudgetReport["caps"],
+    ...{ v: 2, at: rfc3339(now), day },
+    caps: {
+      per_call: formatMoney(caps.perCall),
+      per_host_day: formatMoney(caps.perHostDay),
+      per_domain_day: formatMoney(caps.perDomainDay),
+      per_payee_day: formatMoney(caps.perPayeeDay),
+      per_day: formatMoney(caps.perDay),
+      total: formatMoney(caps.total),
+    },
+    new_share: formatMoney(caps.newShare),
     spent: { ...(await spendingOn(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
     coverage: {
       ...{ planned: plan !== null, listed: listed.length, covered: endpoints.filter((one) => one.covered).length },
@@ -172,10 +179,12 @@ export async function keepReport(store: Store, report: BudgetReport): Promise<vo
   await store.swap(KEPT, bytes, known?.etag ?? null);
 }
 
-/** The newest kept report, or null before the first. */
+/** The newest kept report, or null before the first one of this version. */
 export async function keptReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
   const known = await store.get(KEPT);
-  return known && (JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport);
+  if (!known) return null;
+  const report = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport;
+  return report.v === 2 ? report : null;
 }
 
 /** How old a kept report may be while somebody keeps it: two of its rounds, and what one takes. */

@@ -1,12 +1,13 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { placeOf } from "../2-ingest/endpoints.ts";
+import { toWhom } from "../1-observe/plan/spend.ts";
+import { hostOf } from "../1-observe/urls.ts";
 import { formatMoney } from "../record/money.ts";
 
 /** Payments that were signed, as money. */
 export interface Spent {
   calls: number;
-  /** What left our hands, settled or not: this is what the caps count. */
+  /** What we signed, settled or not: this is what the caps count. */
   signed: string;
   settled: string;
   /** Booked losses: intents whose end nobody watched, or that our own fault spoilt. */
@@ -20,6 +21,7 @@ type Sum = { calls: number } & Record<(typeof KINDS)[number], bigint>;
 interface Row extends Sum {
   day: string;
   url: string;
+  pay_to: string;
 }
 
 const none = (): Sum => ({ calls: 0, signed: 0n, settled: 0n, lost: 0n, refunded: 0n });
@@ -42,27 +44,37 @@ const told = (sum: Sum): Spent => ({
 export interface Spending {
   /** On the day itself. */
   day: Spent;
-  /** The day's hosts, most money first. */
+  /** The day's hosts, registrable domains and payees, most money first: each has a cap of its own. */
   by_host: ({ host: string } & Spent)[];
+  by_domain: ({ domain: string } & Spent)[];
+  by_payee: ({ payee: string } & Spent)[];
   /** Thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];
 }
 
+const byMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
+  Number(y.signed > x.signed) - Number(y.signed < x.signed) || (a < b ? -1 : 1);
+
 /** What was spent on the thirty UTC days that end with `day`. */
 export async function spendingOn(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
-  const rows = await lake.all<Row>(sql("49_budget_spend"), { day });
+  const rows = await lake.all<Row>(sql("queries/spending:month"), { day });
   const hosts = new Map<string, Sum>();
+  const domains = new Map<string, Sum>();
+  const payees = new Map<string, Sum>();
   const days = new Map<string, Sum>();
   for (const row of rows) {
     add(days, row.day, row);
-    if (row.day === day) add(hosts, placeOf(row.url).host ?? row.url, row);
+    if (row.day !== day) continue;
+    const { host, domain, payee } = toWhom(hostOf(row.url), row.pay_to);
+    add(hosts, host, row);
+    add(domains, domain, row);
+    add(payees, payee, row);
   }
-  const byMoney = [...hosts].sort(
-    ([a, x], [b, y]) => Number(y.signed > x.signed) - Number(y.signed < x.signed) || (a < b ? -1 : 1),
-  );
   return {
     day: told(days.get(day) ?? none()),
-    by_host: byMoney.map(([host, sum]) => ({ host, ...told(sum) })),
+    by_host: [...hosts].sort(byMoney).map(([host, sum]) => ({ host, ...told(sum) })),
+    by_domain: [...domains].sort(byMoney).map(([domain, sum]) => ({ domain, ...told(sum) })),
+    by_payee: [...payees].sort(byMoney).map(([payee, sum]) => ({ payee, ...told(sum) })),
     by_day: [...days].sort(([a], [b]) => (a < b ? 1 : -1)).map(([of, sum]) => ({ day: of, ...told(sum) })),
   };
 }

@@ -5,7 +5,7 @@ import { idOf } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
 import { OUR_FAULTS } from "../record/vocabulary.ts";
 import type { EndpointRecord } from "./endpoint-record.ts";
-import { AlreadySaid, BadCorrection, NotInRecord } from "./errors.ts";
+import { AlreadyRecorded, BadCorrection, NotInRecord } from "./errors.ts";
 
 export interface CorrectionOrder {
   /** Ids of records, or every record observed before this moment. */
@@ -46,7 +46,7 @@ function checkTime(text: string | null, now: Date): string | null {
 
 /**
  * The corrections of one order, checked against what the record holds; nothing is written here.
- * @throws BadCorrection, NotInRecord, AlreadySaid: then none of them may be written
+ * @throws BadCorrection, NotInRecord, AlreadyRecorded: then none of them may be written
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
   if (!Object.hasOwn(OUR_FAULTS, order.fault)) {
@@ -79,13 +79,13 @@ function named(record: EndpointRecord, ids: readonly string[], gradeAt: string |
   return unique.map((id) => target(record, id, gradeAt));
 }
 
-function target({ cap, records, said }: EndpointRecord, id: string, gradeAt: string | null): Target {
+function target({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
   const held = records.get(id);
   if (!held) throw new NotInRecord(`${id} is not in the record of ${cap}`);
   if (held.of !== null) throw new BadCorrection(`${id} is a ${held.type}: name its paid.intent, ${held.of}`);
   const { observedAt } = held;
-  const by = said.withdrawing(id, observedAt);
-  if (by) throw new AlreadySaid(`${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
+  const by = correctionRecords.withdrawing(id, observedAt);
+  if (by) throw new AlreadyRecorded(`${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
   if (gradeAt !== null && gradeAt <= observedAt) {
     throw new BadCorrection(`--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
   }
@@ -93,25 +93,26 @@ function target({ cap, records, said }: EndpointRecord, id: string, gradeAt: str
 }
 
 function everything(record: EndpointRecord, now: string): Target {
-  if (standing(record, now) === 0) throw new AlreadySaid(`${record.cap} has no record left that counts before ${now}`);
+  if (standing(record, now) === 0)
+    throw new AlreadyRecorded(`${record.cap} has no record left that counts before ${now}`);
   return { record_id: null, observed_at: null };
 }
 
 /** Samples observed before `before` that no correction withdraws. */
-export const standing = ({ records, said }: EndpointRecord, before: string): number =>
+export const standing = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
-    ([id, { of, observedAt }]) => of === null && observedAt < before && !said.withdrawing(id, observedAt),
+    ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
   ).length;
 
-/** The correction that a reinstatement takes back. @throws AlreadySaid */
+/** The correction that a reinstatement takes back. @throws AlreadyRecorded */
 export function planReinstatement(
-  { corrections, reinstated }: EndpointRecord["said"],
+  { corrections, reinstated }: EndpointRecord["correctionRecords"],
   id: string,
   says: string,
 ): { cap: string; body: BodyOf<"reinstated"> } {
   const known = corrections.get(id);
   if (!known) throw new NotInRecord(`no correction ${id} is in the record`);
-  if (reinstated.has(id)) throw new AlreadySaid(`${id} was taken back already`);
+  if (reinstated.has(id)) throw new AlreadyRecorded(`${id} was taken back already`);
   return { cap: known.cap, body: { correction: id, says: checkSays(says) } };
 }
 

@@ -1,9 +1,9 @@
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import type { PublishedFold } from "../4-publish/fold.ts";
 import { unknownDrafts } from "../4-publish/known.ts";
 import type { CorrectionDraft } from "../4-publish/take-lines.ts";
-import type { Saying } from "../record/volatile.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import type { CorrectionRecord } from "../record/volatile.ts";
 
 interface Row {
   type: CorrectionDraft["kind"];
@@ -30,7 +30,7 @@ export async function correctionsBelow(
   lake: Reader,
   positions: Record<string, Record<string, number>>,
 ): Promise<CorrectionDraft[]> {
-  const rows = await lake.all<Row>(sql("42_corrections"));
+  const rows = await lake.all<Row>(sql("queries/record:corrections"));
   const next = positions.corrections ?? {};
   return rows.filter(({ part, log_offset }) => Number(log_offset) < (next[String(part)] ?? 0)).map(draftOf);
 }
@@ -43,10 +43,10 @@ export async function unpublished(
   lake: Reader,
   fold: PublishedFold,
   caps?: ReadonlySet<string>,
-): Promise<Map<string, Saying[]>> {
-  const rows = await lake.all<Row>(sql("42_corrections"));
+): Promise<Map<string, CorrectionRecord[]>> {
+  const rows = await lake.all<Row>(sql("queries/record:corrections"));
   const drafts = rows.filter(({ cap }) => caps?.has(cap) ?? true).map(draftOf);
-  const byCap = new Map<string, Saying[]>();
+  const byCap = new Map<string, CorrectionRecord[]>();
   for (const draft of unknownDrafts(fold, drafts) as CorrectionDraft[]) {
     const { kind, capability_id: cap, body } = draft;
     byCap.set(cap, [...(byCap.get(cap) ?? []), { kind, body }]);

@@ -3,7 +3,42 @@ import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import { BadCorrection, NotInRecord } from "./errors.ts";
 import type { Fact, Reading } from "./reading.ts";
-import { Said } from "./said.ts";
+
+/** A correction as the log holds it. */
+export interface HeldCorrection {
+  id: string;
+  cap: string;
+  /** null: every record observed before it was issued. */
+  recordId: string | null;
+  issuedAt: string;
+}
+
+/** Records of corrections, disputes and reinstatements: the topic `corrections`, in log order. */
+export class CorrectionRecords {
+  readonly corrections = new Map<string, HeldCorrection>();
+  /** Ids of corrections that were taken back. */
+  readonly reinstated = new Set<string>();
+  /** Ids of disputes. */
+  readonly disputes = new Set<string>();
+
+  add({ type, key, body, observedAt }: Fact): void {
+    if (type === "reinstated") this.reinstated.add(String(body.correction));
+    if (type === "dispute") this.disputes.add(String(body.id));
+    if (type !== "correction") return;
+    const recordId = typeof body.record_id === "string" ? body.record_id : null;
+    const issuedAt = typeof body.issued_at === "string" ? body.issued_at : observedAt;
+    this.corrections.set(String(body.id), { id: String(body.id), cap: key, recordId, issuedAt });
+  }
+
+  /** The first correction in force that withdraws this record, or null when it counts. */
+  withdrawing(recordId: string, observedAt: string): HeldCorrection | null {
+    for (const one of this.corrections.values()) {
+      if (this.reinstated.has(one.id)) continue;
+      if (one.recordId === null ? observedAt < one.issuedAt : one.recordId === recordId) return one;
+    }
+    return null;
+  }
+}
 
 /** Records that are samples by themselves; a paid one is identified by its intent (records.md, Evidence). */
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
@@ -25,7 +60,7 @@ export interface EndpointRecord {
   samples: number;
   /** Lower-case addresses that a 402 of this endpoint named to us. A listing's are not believed: anybody may write one. */
   payTos: ReadonlySet<string>;
-  said: Said;
+  correctionRecords: CorrectionRecords;
 }
 
 const textOf = (value: unknown): string | null => (typeof value === "string" ? value : null);
@@ -50,7 +85,7 @@ async function lookFor(reading: Reading, cap: string): Promise<EndpointRecord | 
   const partition = partitionOf(cap, reading.partitions);
   const records = new Map<string, HeldRecord>();
   const payTos = new Set<string>();
-  const said = new Said();
+  const correctionRecords = new CorrectionRecords();
   let samples = 0;
   for (const topic of OBSERVED) {
     for await (const fact of reading.facts(topic, partition, cap)) {
@@ -62,8 +97,8 @@ async function lookFor(reading: Reading, cap: string): Promise<EndpointRecord | 
     }
   }
   if (records.size === 0 && !(await isListed(reading, partition, cap))) return null;
-  for await (const fact of reading.facts("corrections", partition, cap)) said.add(fact);
-  return { cap, records, samples, payTos, said };
+  for await (const fact of reading.facts("corrections", partition, cap)) correctionRecords.add(fact);
+  return { cap, records, samples, payTos, correctionRecords };
 }
 
 async function isListed(reading: Reading, partition: number, cap: string): Promise<boolean> {

@@ -6,11 +6,11 @@ export class NotInRecord extends Error {
   }
 }
 
-/** It was said before: the record is withdrawn, the correction taken back, the dispute there. Nothing was written. */
-export class AlreadySaid extends Error {
+/** It is recorded already: the record is withdrawn, the correction taken back, the dispute there. Nothing was written. */
+export class AlreadyRecorded extends Error {
   constructor(says: string) {
     super(says);
-    this.name = "AlreadySaid";
+    this.name = "AlreadyRecorded";
   }
 }
 

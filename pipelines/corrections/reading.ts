@@ -54,7 +54,7 @@ export class Reading {
       const engine = await openLake(join(folder, "engine"), {
         memoryLimit,
         threads,
-        init: [sql("01_bodies")],
+        init: [],
         readers: 1,
       });
       return new Reading(parts, folder, engine);
@@ -91,7 +91,7 @@ export class Reading {
       const segment = join(this.engine.workDir, `${randomBytes(8).toString("hex")}.parquet`);
       try {
         await writeFile(segment, await chain.readSegment(ref));
-        const rows = this.engine.stream<Row>(sql("45_endpoint_record"), { segment, key });
+        const rows = this.engine.stream<Row>(sql("queries/record:segment"), { segment, key });
         for await (const batch of rows) for (const row of batch) yield factOf(row);
       } finally {
         await rm(segment, { force: true });

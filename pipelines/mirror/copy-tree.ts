@@ -1,14 +1,13 @@
+import { ahead, range, UnderWay } from "../../infra/concurrency.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
-import { segmentKey } from "../4-publish/objects.ts";
-import { packSegment } from "../4-publish/segment.ts";
+import { segmentKey } from "../published/objects.ts";
+import { packSegment } from "../published/segment.ts";
+import type { PartFolder } from "../published/sink.ts";
 import { BundleCopier, type Exposed, type Tally } from "./copy.ts";
-import { bundleWish, wishEarly } from "./early.ts";
-import { ahead, range } from "./lanes.ts";
-import type { Prefetch } from "./prefetch.ts";
+import { bundleToFetch, type Prefetch, prefetchBehind } from "./prefetch.ts";
 import type { SegmentThreads } from "./segment-threads.ts";
-import { type Placed, type Segment, SegmentCopier } from "./segments.ts";
-import type { PartFolder } from "./sink.ts";
+import { SegmentCopier } from "./segments.ts";
 import type { Walk } from "./walk.ts";
 
 /** Segments under way at once: one more than threads read, and no fewer than so many. Each is some 20 MB packed. */
@@ -45,14 +44,17 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
   threads.begin(end - first);
-  const lanes = Math.min(width, Math.max(SEGMENTS_AHEAD, threads.width + 1));
-  if (end > first) void wishEarly(source, end * SEGMENT_LEAVES, head.size);
-  const fetched = ahead(lanes, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
-  const exposing = new Exposing(segments, walk, lanes);
+  const atOnce = Math.min(width, Math.max(SEGMENTS_AHEAD, threads.width + 1));
+  if (end > first) void prefetchBehind(source, end * SEGMENT_LEAVES, head.size);
+  const fetched = ahead(atOnce, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
+  // Segments that the walk has taken are written a few at once, since their cards take longest.
+  const exposing = new UnderWay(atOnce);
   try {
     for await (const { n, segment } of fetched) {
-      if (segment) await exposing.add(segment, await walk.segment(n, segment.root, segment.proof));
-      else {
+      if (segment) {
+        const taken = await walk.segment(n, segment.root, segment.proof);
+        await exposing.add(() => segments.expose(segment, taken, walk));
+      } else {
         unpacked.push(n);
         await byBundles(copy, walk, (n + 1) * SEGMENT_LEAVES);
       }
@@ -61,55 +63,16 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   } finally {
     await exposing.settled();
   }
-  exposing.throwFault();
+  await exposing.drained();
   await byBundles(copy, walk, head.size);
   await walk.end(head);
   if (first > packHere && end > packHere) unpacked.push(packHere);
   await packSegments(exposed, unpacked);
 }
 
-/** Segments that came as bundles, made from these once they are in sight. */
+/** Segments that came as bundles, made from these. One that is there may be torn, as an earlier run left it. */
 async function packSegments(exposed: Exposed, numbers: readonly number[]): Promise<void> {
-  if (numbers.length > 0) await exposed.settle();
-  for (const n of numbers) {
-    const key = segmentKey(n);
-    if (await exposed.store.head(key)) exposed.adopt(key);
-    else await exposed.put(key, await packSegment(exposed.store, n));
-  }
-}
-
-/** Segments that were placed in the tree and are being written: a few at once, since their cards take longest. */
-class Exposing {
-  readonly #running = new Set<Promise<void>>();
-  #fault: { error: unknown } | null = null;
-
-  constructor(
-    private readonly segments: SegmentCopier,
-    private readonly walk: Walk,
-    private readonly width: number,
-  ) {}
-
-  /** Slow while `width` others are under way. @throws what one before it failed with */
-  async add(segment: Segment, placed: Placed): Promise<void> {
-    const running = this.segments
-      .expose(segment, placed, this.walk)
-      .catch((error: unknown) => {
-        this.#fault ??= { error };
-      })
-      .finally(() => this.#running.delete(running));
-    this.#running.add(running);
-    while (this.#running.size >= this.width) await Promise.race(this.#running);
-    this.throwFault();
-  }
-
-  /** Nothing is being written any more. */
-  async settled(): Promise<void> {
-    await Promise.all(this.#running);
-  }
-
-  throwFault(): void {
-    if (this.#fault) throw this.#fault.error;
-  }
+  for (const n of numbers) await exposed.put(segmentKey(n), await packSegment(exposed.store, n));
 }
 
 /** The next leaves up to `size`, bundles fetched and proven ahead of the walk. */
@@ -117,7 +80,7 @@ async function byBundles({ source, exposed, tiles, tally, width, onProgress }: T
   const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let done = 0;
-  const numbers = source.announced(range(first, end), bundleWish(tiles.size));
+  const numbers = source.announced(range(first, end), bundleToFetch(tiles.size));
   for await (const bundle of ahead(width, numbers, (n) => copier.copy(n))) {
     await walk.bundle(bundle);
     onProgress(++done, end - first, "bundles");

@@ -2,10 +2,10 @@ import type { Bulk, Store } from "../../infra/store/store.ts";
 import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
-import { type FetchObject, MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles.ts";
-import { headersOf } from "../4-publish/objects.ts";
-import { MAX } from "./limits.ts";
-import type { Source } from "./source.ts";
+import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
+import { headersOf } from "../published/objects.ts";
+import { fetchBundle } from "../published/reader.ts";
+import { objectsOf, type Source } from "../published/source.ts";
 
 /** What a run did, for its summary. */
 export interface Tally {
@@ -16,10 +16,10 @@ export interface Tally {
 
 /**
  * Where the objects of one run go: found in the store, put by way of its bulk, so that all of them are durable together
- * before the commit. What was put may not be in sight before that.
+ * before the commit. What an earlier run left was durable only if that run committed: it is proven before it is adopted.
  */
 export class Exposed {
-  /** @param empty there was no object when the run began: none is looked for; what comes there meanwhile is judged by `put` */
+  /** @param empty there was no object when the run began: none is looked for; what comes there meanwhile is compared by `put` */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
@@ -41,7 +41,7 @@ export class Exposed {
     return this.bulk.put(key, bytes, { contentType, cacheControl });
   }
 
-  /** Rely on an object of an earlier run. */
+  /** Rely on an object of an earlier run, whose bytes were proven. */
   adopt(key: string): void {
     this.bulk.adopt(key);
   }
@@ -85,21 +85,12 @@ export class BundleCopier {
       this.tally.adopted++;
       return { n, ...own };
     }
-    const { bytes, of } = await this.#fetch(n, width, key);
-    const proven = await this.#proven(bytes, of, width, want);
+    const { packed, holds } = await fetchBundle(objectsOf(this.source), n, width);
+    const proven = await this.#proven(packed, holds, width, want);
     if (!proven.ok) throw new Tampered(key, want.toString("hex"), proven.got);
     await this.exposed.put(key, await packBundle(proven.entries));
     this.tally.fetched++;
     return { n, ...proven };
-  }
-
-  /** A partial bundle may have gone once the full one is there: its first entries are the same. */
-  async #fetch(n: number, width: number, key: string): Promise<{ bytes: Uint8Array; of: number }> {
-    const bytes = await this.source.get(key, MAX.bundle);
-    if (bytes) return { bytes, of: width };
-    const full = width < TILE_WIDTH ? await this.source.get(entriesPath(n), MAX.bundle) : null;
-    if (!full) throw new MissingObject(key);
-    return { bytes: full, of: TILE_WIDTH };
   }
 
   async #proven(
@@ -119,9 +110,3 @@ export class BundleCopier {
     return sameHash(got, want) ? { ok: true, entries, hashes } : { ok: false, got: got.toString("hex") };
   }
 }
-
-/** Tiles of the source by path, for the tree's readers, which prove them. */
-export const tilesFrom =
-  (source: Source): FetchObject =>
-  (path) =>
-    source.get(path, MAX.tile);

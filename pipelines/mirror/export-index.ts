@@ -1,9 +1,62 @@
 import { rename, rm } from "node:fs/promises";
 import parquet from "parquetjs-lite";
+import type { Store } from "../../infra/store/store.ts";
+import { TILE_WIDTH } from "../../infra/tree/path.ts";
+import { MirrorUsage, Unproven } from "../published/errors.ts";
+import { fetchNamed } from "../published/files.ts";
+import { parseJson } from "../published/parse.ts";
+import { RecordReader } from "../published/reader.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { SignedCard } from "../record/card.ts";
-import type { IndexLine } from "../record/leaf.ts";
+import { IndexLine, Leaf } from "../record/leaf.ts";
 import { COMPONENTS } from "../record/vocabulary.ts";
-import type { ProvenIndex } from "./read-index.ts";
+import { MirrorState } from "./state.ts";
+
+/** The newest index of a mirror: what it was made of, and its lines shard by shard. */
+export interface ProvenIndex {
+  origin: string;
+  /** Leaves below which the index was made, and when (record time). */
+  treeSize: number;
+  computedAt: string;
+  lines: number;
+  read(): AsyncGenerator<IndexLine>;
+}
+
+/**
+ * The newest index in a mirror's folder. The disk is not believed again: the leaf that names the list is proven under
+ * the mirror's own head, the list by the leaf, each shard by the list.
+ * @throws MirrorUsage when the folder holds no proven index; MissingObject, Tampered, Unproven
+ */
+export async function openIndex(publicStore: Store, stateStore: Store): Promise<ProvenIndex> {
+  const trusted = await new MirrorState(stateStore).trusted();
+  if (!trusted?.index) throw new MirrorUsage("the folder holds no proven index: run touchstone mirror first");
+  const { head, index } = trusted;
+  const reader = await RecordReader.open(publicStore, { size: head.size, root: Buffer.from(head.root, "hex") });
+  const entry = (await reader.entries(Math.floor(index.leaf / TILE_WIDTH)))[index.leaf % TILE_WIDTH];
+  const leaf = entry && Leaf.parse(parseJson(entry));
+  if (leaf?.kind !== "index")
+    throw new Unproven(`leaf ${index.leaf}`, "a leaf that names an index", leaf?.kind ?? "none");
+  const list = IndexList.parse(parseJson(await fetchNamed(sourceOf(publicStore), leaf, "indexList")));
+  return {
+    origin: head.note.split("\n", 1)[0]!,
+    treeSize: list.tree_size,
+    computedAt: list.computed_at,
+    lines: list.shards.reduce((sum, { lines }) => sum + lines, 0),
+    async *read() {
+      for (const shard of list.shards) yield* linesOf(publicStore, shard);
+    },
+  };
+}
+
+/** The folder as it is read like any other source. */
+const sourceOf = (store: Store) => ({
+  get: async (key: string, maxBytes: number) => (await store.get(key, { maxBytes }))?.bytes ?? null,
+});
+
+async function* linesOf(store: Store, shard: ShardLine): AsyncGenerator<IndexLine> {
+  const text = await unpackShard(await fetchShard(sourceOf(store), shard), shard);
+  for (const line of text.toString("utf8").split("\n")) if (line) yield IndexLine.parse(JSON.parse(line));
+}
 
 const { ParquetSchema, ParquetWriter } = parquet;
 

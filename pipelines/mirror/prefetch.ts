@@ -1,18 +1,25 @@
-import { Oversized } from "./errors.ts";
-import type { Sink } from "./sink.ts";
-import { fetchInto, type Source } from "./source.ts";
+import { range } from "../../infra/concurrency.ts";
+import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
+import { Oversized } from "../published/errors.ts";
+import { MAX, packedBound } from "../published/limits.ts";
+import { HINT_INDEX, kindOfKey, shardKey } from "../published/objects.ts";
+import { parseJson } from "../published/parse.ts";
+import { IndexList, type ShardLine } from "../published/shards.ts";
+import type { Sink } from "../published/sink.ts";
+import { fetchInto, type Source } from "../published/source.ts";
+import { NewestIndex } from "./state.ts";
 
 /** Objects on their way at once: each waits for a round trip and for hardly anything else. */
-export const PREFETCH_LANES = 32;
+export const PREFETCH_AT_ONCE = 32;
 /** Longest object that is fetched before it is asked for: shards and bundles have some ten kilobytes. */
 export const PREFETCH_OBJECT_BYTES = 1024 * 1024;
 /** All that is here or on its way, each at its longest; what was looked at may be above it. */
 export const PREFETCH_BYTES = 96 * 1024 * 1024;
-/** Items that are wished for before their turn. */
-const AHEAD = 2 * PREFETCH_LANES;
+/** Items that are prefetched before their turn. */
+const AHEAD = 2 * PREFETCH_AT_ONCE;
 
 /** An object that will be asked for soon. */
-export interface Wish {
+export interface ToFetch {
   key: string;
   maxBytes: number;
 }
@@ -27,12 +34,12 @@ interface Begun {
 /**
  * A source of which small objects are fetched before they are asked for, many at once, while whoever asks is busy with
  * others: a source that is far away costs a round trip for each. It changes when an object is fetched and nothing else:
- * what did not come early, for whatever reason, is asked for in its turn as if nobody had tried. Nothing here is proven.
+ * what did not come ahead, for whatever reason, is asked for in its turn as if nobody had tried. Nothing here is proven.
  * A source that is not `distant` is only handed on.
  */
 export class Prefetch implements Source {
   readonly name: string;
-  readonly #wishes = new Map<string, number>();
+  readonly #queued = new Map<string, number>();
   readonly #begun = new Map<string, Begun>();
   readonly #running = new Set<Promise<unknown>>();
   #bytes = 0;
@@ -46,40 +53,40 @@ export class Prefetch implements Source {
     this.name = source.name;
   }
 
-  /** Is anything fetched early? */
+  /** Is anything prefetched? */
   get distant(): boolean {
     return this.source.distant === true && !this.#stopped;
   }
 
   /** Fetch these as soon as there is room, in this order. */
-  want<T>(items: Iterable<T>, wishOf: (item: T) => Wish | null): void {
+  want<T>(items: Iterable<T>, toFetchOf: (item: T) => ToFetch | null): void {
     if (!this.distant) return;
     for (const item of items) {
-      const wish = wishOf(item);
-      if (wish && !this.#begun.has(wish.key)) this.#wishes.set(wish.key, wish.maxBytes);
+      const next = toFetchOf(item);
+      if (next && !this.#begun.has(next.key)) this.#queued.set(next.key, next.maxBytes);
     }
     this.#fill();
   }
 
-  /** The items in their order, each wished for before its turn. */
-  *announced<T>(items: Iterable<T>, wishOf: (item: T) => Wish | null): Generator<T> {
+  /** The items in their order, each prefetched before its turn. */
+  *announced<T>(items: Iterable<T>, toFetchOf: (item: T) => ToFetch | null): Generator<T> {
     const next: T[] = [];
     for (const item of items) {
       next.push(item);
-      this.want([item], wishOf);
+      this.want([item], toFetchOf);
       if (next.length > AHEAD) yield next.shift()!;
     }
     yield* next;
   }
 
   /** The object now, which stays here for whoever asks for it later; null where it did not come. Never rejects. */
-  async look({ key, maxBytes }: Wish): Promise<Uint8Array | null> {
+  async look({ key, maxBytes }: ToFetch): Promise<Uint8Array | null> {
     if (this.distant && !this.#begun.has(key)) this.#begin(key, maxBytes);
     return (await this.#begun.get(key)?.bytes) ?? null;
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
-    this.#wishes.delete(key);
+    this.#queued.delete(key);
     const begun = this.#begun.get(key);
     if (begun) {
       this.#begun.delete(key);
@@ -95,10 +102,10 @@ export class Prefetch implements Source {
     return fetchInto(this.source, key, maxBytes, sink);
   }
 
-  /** Nothing is fetched early any more, and nothing is on its way when this resolves. */
+  /** Nothing is prefetched any more, and nothing is on its way when this resolves. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    this.#wishes.clear();
+    this.#queued.clear();
     await Promise.all(this.#running);
     this.#begun.clear();
   }
@@ -109,15 +116,15 @@ export class Prefetch implements Source {
   }
 
   #fill(): void {
-    for (const [key, maxBytes] of this.#wishes) {
+    for (const [key, maxBytes] of this.#queued) {
       const size = Math.min(maxBytes, PREFETCH_OBJECT_BYTES);
-      if (this.#running.size >= PREFETCH_LANES || this.#bytes + size > PREFETCH_BYTES) return;
+      if (this.#running.size >= PREFETCH_AT_ONCE || this.#bytes + size > PREFETCH_BYTES) return;
       this.#begin(key, size);
     }
   }
 
   #begin(key: string, size: number): void {
-    this.#wishes.delete(key);
+    this.#queued.delete(key);
     this.#bytes += size;
     const begun: Begun = { size, bytes: this.#fetched(key, size) };
     this.#begun.set(key, begun);
@@ -141,9 +148,41 @@ export class Prefetch implements Source {
       // A source that does not answer is not pressed any further.
       if (!(error instanceof Oversized)) {
         this.#stopped = true;
-        this.#wishes.clear();
+        this.#queued.clear();
       }
       return undefined;
     }
   }
+}
+
+/** Longest list of shards that is prefetched: ten million endpoints have some six megabytes. */
+const MAX_LIST_BYTES = 16 * 1024 * 1024;
+
+/** Bundle n of a tree of `size` leaves, as far as the tree goes. */
+export const bundleToFetch =
+  (size: number) =>
+  (n: number): ToFetch => {
+    const { full, width } = edgeOf(size, 0);
+    return { key: entriesPath(n, n < full ? TILE_WIDTH : width), maxBytes: MAX.bundle };
+  };
+
+export const shardToFetch = (line: ShardLine): ToFetch => ({
+  key: shardKey(line.sha256),
+  maxBytes: packedBound(line.bytes),
+});
+
+/**
+ * While segments come, what will be asked for behind them: the bundles from leaf `from` on, and the index that the source
+ * hints at, with its shards. The hint is believed for nothing else: the leaf that names the index decides later.
+ * Never rejects: what goes wrong here goes wrong again in its turn, and is told of there.
+ */
+export async function prefetchBehind(prefetch: Prefetch, from: number, size: number): Promise<void> {
+  if (!prefetch.distant) return;
+  prefetch.want(range(Math.floor(from / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)), bundleToFetch(size));
+  const hint = await prefetch.look({ key: HINT_INDEX, maxBytes: MAX.hint });
+  const { data: newest } = NewestIndex.safeParse(hint && parseJson(hint));
+  if (!newest || kindOfKey(newest.key) !== "indexList") return;
+  const bytes = await prefetch.look({ key: newest.key, maxBytes: MAX_LIST_BYTES });
+  const { data: list } = IndexList.safeParse(bytes && parseJson(bytes));
+  if (list) prefetch.want(list.shards, shardToFetch);
 }

@@ -4,23 +4,20 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
-import { KeysDocument } from "../4-publish/keys.ts";
-import { keysKey } from "../4-publish/objects.ts";
-import { Unproven } from "./errors.ts";
-import { MAX } from "./limits.ts";
-import { refuseUnsigned } from "./objects.ts";
-import type { Source } from "./source.ts";
-import { type MirrorState, type Newest, type Pins, parseJson } from "./state.ts";
+import { chainOf, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
+import { MAX } from "../published/limits.ts";
+import { keysKey } from "../published/objects.ts";
+import type { Source } from "../published/source.ts";
+import type { Pins } from "../published/trust.ts";
+import type { MirrorState, Newest } from "./state.ts";
 
 /** Keys documents that are followed ahead of the tree in one run. */
 const MAX_AHEAD = 256;
 
-const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
-
 /** The log's and the witness's keys that a document names as valid at `now`, as vkeys. */
-function namedBy(document: KeysDocument, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
+function namedBy(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
   const valid = (purpose: string) =>
-    jwksOf(document).keys.flatMap((key) => {
+    jwks.keys.flatMap((key) => {
       const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
       const publicKey = key.purpose === purpose && !retired ? fromBase64url(key.x) : null;
       return publicKey ? [publicKey] : [];
@@ -29,13 +26,6 @@ function namedBy(document: KeysDocument, origin: string, now: Date): { logs: str
     logs: valid("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
     witnesses: valid("witness").map((publicKey) => formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE)),
   };
-}
-
-/** Our own copy of a document that was proven. */
-async function ownDocument(store: Store, keys: NonNullable<Newest["keys"]>): Promise<KeysDocument | null> {
-  const object = await store.get(keys.key);
-  if (!object || sha256hex(object.bytes) !== keys.sha256) return null;
-  return KeysDocument.safeParse(parseJson(object.bytes)).data ?? null;
 }
 
 const samePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
@@ -49,9 +39,9 @@ export async function followKeys(
   clock: Clock,
 ): Promise<void> {
   const pins = await state.pins();
-  const document = keys && (await ownDocument(store, keys));
+  const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
-  const named = namedBy(document, origin, clock.now());
+  const named = namedBy(jwksOf(document), origin, clock.now());
   // A document without a log key would lock the mirror out: what was believed stays.
   if (named.logs.length === 0) return;
   const next = { log: pins.log, witness: pins.witness, ...named };
@@ -73,20 +63,16 @@ export async function keysAhead(
   origin: string,
   clock: Clock,
 ): Promise<Pins | null> {
-  const own = await ownDocument(store, known);
+  const own = await readKeys(store, known);
   if (!own) return null;
-  let [before, hash, ahead] = [own, known.sha256, 0];
+  let chain: KeyChain = { jwks: jwksOf(own), sha256: known.sha256 };
+  let ahead = 0;
   for (; ahead < MAX_AHEAD; ahead++) {
-    const key = keysKey(before.n + 1);
-    const bytes = await source.get(key, MAX.keys);
+    const n = own.n + ahead + 1;
+    const bytes = await source.get(keysKey(n), MAX.keys);
     if (!bytes) break;
-    const document = KeysDocument.safeParse(parseJson(bytes)).data;
-    if (document?.n !== before.n + 1 || document.previous !== hash) {
-      throw new Unproven(key, `document ${before.n + 1} after ${hash}`, "something else");
-    }
-    refuseUnsigned(key, jwksOf(before), document, document.computed_at);
-    [before, hash] = [document, sha256hex(bytes)];
+    chain = chainOf({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
   }
-  const named = namedBy(before, origin, clock.now());
+  const named = namedBy(chain.jwks, origin, clock.now());
   return ahead > 0 && named.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...named } : null;
 }

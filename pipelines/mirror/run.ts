@@ -1,23 +1,68 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { bulkOf } from "../../infra/store/bulk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../4-publish/objects.ts";
 import { swapPublic } from "../4-publish/writes.ts";
-import { CardSignatures } from "./card-signatures.ts";
+import { CardSignatures } from "../published/card-signatures.ts";
+import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
+import { PartFolder } from "../published/sink.ts";
+import type { Source } from "../published/source.ts";
+import type { GivenKeys } from "../published/trust.ts";
 import { Exposed, type Tally } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
-import type { MirrorOptions, MirrorSummary } from "./mirror.ts";
+import { Objects, type WantedObject } from "./missing.ts";
 import { NamedObjects } from "./objects.ts";
-import { Objects, type WantedObject } from "./owed.ts";
 import { Prefetch } from "./prefetch.ts";
 import { followKeys } from "./rotation.ts";
 import { SegmentThreads } from "./segment-threads.ts";
-import { PartFolder } from "./sink.ts";
-import { type Head, headOf, type MirrorState, type Newest, type OwedList, type Trusted } from "./state.ts";
+import {
+  type MirrorState,
+  type Missing,
+  type MissingList,
+  type Newest,
+  type SavedTreeHead,
+  savedTreeHead,
+  type Trusted,
+} from "./state.ts";
 import { Walk } from "./walk.ts";
+
+export interface MirrorOptions {
+  source: Source;
+  /** What the mirror exposes, and what it remembers: two folders, the second never served. */
+  publicStore: Store;
+  stateStore: Store;
+  clock: Clock;
+  keys?: GivenKeys;
+  /** Oldest acceptable cosignature in seconds; 0 asks nothing. Default: a day, where a witness is trusted. */
+  maxAgeSeconds?: number;
+  /** Objects fetched at once (default 8). */
+  width?: number;
+  /** Folder where large objects wait for their rest when a run is cut off; without it they are fetched again. */
+  partsDir?: string;
+  /** Verify the signature of every card (default). Without it cards stand under the log's signature alone. */
+  cardSignatures?: boolean;
+  /** What the operator has to know. */
+  say?: (text: string) => void;
+  onProgress?: (progress: { done: number; of: number; what: "bundles" | "leaves" | "objects" }) => void;
+}
+
+export interface MirrorSummary {
+  /** `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. */
+  result: "idle" | "refreshed" | "synced";
+  origin: string;
+  from: number;
+  size: number;
+  root: string;
+  cosigned_at: string | null;
+  /** Bundles, keys documents, index lists, shards and evidence files: from the source, and found here from an earlier run. */
+  fetched: number;
+  adopted: number;
+  /** Objects beside the tree that are not here, with the reason; asked for again by every run. */
+  missing: Omit<Missing, "object">[];
+}
 
 /** One run, once its head is believed. */
 export class Run {
@@ -30,7 +75,7 @@ export class Run {
   readonly #objects: Objects;
 
   /**
-   * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is owed
+   * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is missing
    * @param empty the public folder has no object yet
    */
   constructor(
@@ -38,28 +83,33 @@ export class Run {
     private readonly state: MirrorState,
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
-    owed: OwedList,
+    missing: MissingList,
     empty: boolean,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty);
     this.#source = new Prefetch(options.source, (key) => this.#exposed.has(key));
     this.#named = new NamedObjects(this.#source, this.#exposed, this.#tally, this.#parts, this.#threads);
-    // A mirror that begins again from nothing finds in the tree all that it owes.
-    this.#objects = new Objects(this.#named, this.#source, trusted ? owed : { items: [], index: null }, options.clock);
+    // A mirror that begins again from nothing finds in the tree all that it lacks.
+    this.#objects = new Objects(
+      this.#named,
+      this.#source,
+      trusted ? missing : { items: [], index: null },
+      options.clock,
+    );
   }
 
-  /** Nothing new in the tree: what was owed is asked for again, and a fresher cosignature is handed on. */
+  /** Nothing new in the tree: what was missing is asked for again, and a fresher cosignature is handed on. */
   async same(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let next = trusted;
-    if (this.#objects.owed.length > 0) {
+    if (this.#objects.missing.length > 0) {
       await this.#settling(() => this.#collect(this.#objects.before));
-      await this.state.saveOwed(this.#objects.list(this.newestIndex));
+      await this.state.saveMissing(this.#objects.list(this.newestIndex));
       if (this.#objects.indexWhole) next = { ...next, index: this.newestIndex };
     }
     const fresher = isFresher(head, trusted.head);
-    if (fresher) next = { ...next, head: headOf(head) };
+    if (fresher) next = { ...next, head: savedTreeHead(head) };
     if (next !== trusted) {
       await this.state.saveTrusted(next);
       await present(publicStore, next);
@@ -73,17 +123,17 @@ export class Run {
     const newest = await this.#settling(() => this.#copy(head, tiles));
     const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
     // Before the commit: what is missing below it must not be forgotten.
-    await this.state.saveOwed(this.#objects.list(newest.index));
-    const proven = { head: headOf(head), keys: newest.keys, index };
+    await this.state.saveMissing(this.#objects.list(newest.index));
+    const proven = { head: savedTreeHead(head), keys: newest.keys, index };
     await this.state.saveTrusted(proven);
     await present(publicStore, proven);
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.state.clearPending();
-    await this.#parts?.sweep();
+    await this.#parts?.collectGarbage();
     return this.#summary("synced", head, proven.head);
   }
 
-  /** Every object is durable when this returns, or owed. After a fault too all that came before it is kept. */
+  /** Every object is durable when this returns, or missing. After a fault too all that came before it is kept. */
   async #settling<T>(work: () => Promise<T>): Promise<T> {
     try {
       const done = await work();
@@ -122,10 +172,10 @@ export class Run {
     return this.#objects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
   }
 
-  #summary(result: MirrorSummary["result"], { origin }: Checkpoint, held: Head): MirrorSummary {
+  #summary(result: MirrorSummary["result"], { origin }: Checkpoint, held: SavedTreeHead): MirrorSummary {
     const { size, root, cosigned_at } = held;
-    const owed = this.#objects.owed.map(({ object: _, ...one }) => one);
-    return { result, origin, from: this.trusted?.head.size ?? 0, size, root, cosigned_at, ...this.#tally, owed };
+    const missing = this.#objects.missing.map(({ object: _, ...one }) => one);
+    return { result, origin, from: this.trusted?.head.size ?? 0, size, root, cosigned_at, ...this.#tally, missing };
   }
 }
 
@@ -139,5 +189,5 @@ export async function present(store: Store, { head, keys, index }: Trusted): Pro
 }
 
 /** An older cosignature of the same tree says nothing new, and a mirror never goes back. */
-const isFresher = (head: Checkpoint, held: Head): boolean =>
+const isFresher = (head: Checkpoint, held: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));

@@ -1,7 +1,7 @@
-import { availableParallelism } from "node:os";
-import { AskedThread } from "../../infra/asked-thread.ts";
+import { ThreadPool } from "../../infra/thread-pool.ts";
 import { bundleLevel } from "../../infra/tree/bundle.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
+import type { TextOfLines } from "../published/lines.mjs";
 import type { Vouching } from "../record/card-cut.mjs";
 import { MAX_LEAF_BYTES } from "../record/leaf.ts";
 
@@ -29,15 +29,6 @@ export interface SegmentProof {
 
 type Answered = Omit<SegmentProof, "bundles"> & { bundles: Uint8Array; lengths: number[] };
 
-/** Lines that a zstd frame holds. */
-export interface Frame {
-  size: number;
-  lines: number;
-  /** Of the longest line, without its newline. */
-  longest: number;
-  sha256: string;
-}
-
 /** A card that no thread found signed, and under which of the epochs it stands. */
 export type Doubtful = SegmentLeaf & { epoch: number };
 
@@ -52,15 +43,20 @@ export interface Epoch {
  * thread's while it reads them, and come back with its answer. Begins no thread before it is asked.
  */
 export class SegmentThreads {
-  readonly #threads: AskedThread[] = [];
-  #closed = false;
+  readonly #threads: ThreadPool;
 
   /** @param width threads at most (default: one a core) */
-  constructor(readonly width: number = availableParallelism()) {}
+  constructor(width?: number) {
+    this.#threads = new ThreadPool(new URL("./segment-worker.mjs", import.meta.url), "reads segments", width);
+  }
+
+  get width(): number {
+    return this.#threads.width;
+  }
 
   /** Begin threads for so many segments, so that they are ready when the first has come. */
   begin(segments: number): void {
-    while (this.#threads.length < Math.min(segments, this.width)) this.#begin();
+    this.#threads.begin(segments);
   }
 
   /**
@@ -80,7 +76,7 @@ export class SegmentThreads {
   }
 
   /** What a frame of lines unpacks to, or why it is none of at most `maxBytes`. */
-  frame(packed: Uint8Array, maxBytes: number): Promise<Frame | { got: string }> {
+  frame(packed: Uint8Array, maxBytes: number): Promise<TextOfLines | { got: string }> {
     return this.#ask({ what: "frame", packed, maxBytes });
   }
 
@@ -89,25 +85,13 @@ export class SegmentThreads {
     return this.#ask({ what: "cards", packed, from, epochs }, packed);
   }
 
-  async close(): Promise<void> {
-    this.#closed = true;
-    await Promise.all(this.#threads.map((thread) => thread.close()));
+  close(): Promise<void> {
+    return this.#threads.close();
   }
 
-  /** Of the thread with the fewest questions; a new one while there are cores without. */
   #ask<T extends object>(question: object, lent?: Uint8Array): Promise<T> {
-    if (this.#closed) throw new Error("the threads are closed");
-    let least = this.#threads[0];
-    for (const one of this.#threads) if (one.waiting < least!.waiting) least = one;
-    if (!least || (least.waiting > 0 && this.#threads.length < this.width)) least = this.#begin();
     // Nothing else lies in memory that goes away.
     const moved = lent && lent.byteLength === lent.buffer.byteLength ? [lent.buffer as ArrayBuffer] : [];
-    return least.ask<T>({ maxLine: MAX_LEAF_BYTES, ...question }, moved);
-  }
-
-  #begin(): AskedThread {
-    const thread = new AskedThread(new URL("./segment-worker.mjs", import.meta.url), "reads segments");
-    this.#threads.push(thread);
-    return thread;
+    return this.#threads.ask<T>({ maxLine: MAX_LEAF_BYTES, ...question }, moved);
   }
 }

@@ -9,13 +9,15 @@ import { hash, verify } from "node:crypto";
 import { parentPort } from "node:worker_threads";
 import { gzipSync } from "node:zlib";
 import { keyFrom } from "../../infra/keys/raw-key.mjs";
-import { cardSpan, signedBytesOf } from "../record/card-cut.mjs";
-import { Bad, BLOCK, eachBlock, frameOf } from "./frame.mjs";
-import { parsed, placeOf } from "./leaf-place.mjs";
+import { BadFrame, unpackBlocks } from "../../infra/zstd-blocks.mjs";
+import { TextFacts } from "../published/lines.mjs";
+import { signedBytesOf } from "../record/card-cut.mjs";
 
 const WIDTH = 256;
 const LEAVES = WIDTH * WIDTH;
 const HASH = 32;
+/** Unpacked at once. */
+const BLOCK = 1024 * 1024;
 const LF = 0x0a;
 /** Room for a packed bundle in one piece, and so little that it is not fetched from the system and given back for each. */
 const PACKED_BYTES = 96 * 1024;
@@ -25,24 +27,24 @@ function eachLine(packed, maxLine, onLine) {
   const window = Buffer.allocUnsafeSlow(1 + maxLine + BLOCK);
   window[0] = 0;
   let [filled, count] = [1, 0];
-  const take = (produced) => {
+  const room = () => window.subarray(filled, filled + BLOCK);
+  for (const produced of unpackBlocks(packed, Number.POSITIVE_INFINITY, room)) {
     filled += produced;
     const view = window.subarray(0, filled);
     let start = 1;
     for (let at = view.indexOf(LF, start); at >= 0; at = view.indexOf(LF, start)) {
-      if (++count > LEAVES) throw new Bad(`more than ${LEAVES} lines`);
-      if (at - start > maxLine) throw new Bad(`a line of more than ${maxLine} bytes`);
+      if (++count > LEAVES) throw new BadFrame(`more than ${LEAVES} lines`);
+      if (at - start > maxLine) throw new BadFrame(`a line of more than ${maxLine} bytes`);
       onLine(window, start, at);
       window[at] = 0;
       start = at + 1;
     }
-    if (filled - start > maxLine) throw new Bad(`a line of more than ${maxLine} bytes`);
+    if (filled - start > maxLine) throw new BadFrame(`a line of more than ${maxLine} bytes`);
     window.copy(window, 1, start, filled);
     filled = 1 + filled - start;
-  };
-  eachBlock(packed, window, () => filled, take);
-  if (filled > 1) throw new Bad("it ends within a line");
-  if (count !== LEAVES) throw new Bad(`${count} lines`);
+  }
+  if (filled > 1) throw new BadFrame("it ends within a line");
+  if (count !== LEAVES) throw new BadFrame(`${count} lines`);
 }
 
 /** A hash by way of its latin1 text: a buffer for each costs more than the hash. */
@@ -85,6 +87,15 @@ class Bundle {
   }
 }
 
+/** The value, or null when the text is no JSON. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
 /** Kinds of leaves that name what the walk has to follow. */
 const FOLLOWED = new Set(["keys", "index", "evidence", "archive"]);
 
@@ -99,7 +110,7 @@ function prove({ packed, want, first, maxLine, level }) {
   eachLine(bytes, maxLine, (window, start, end) => {
     hashInto(window.subarray(start - 1, end), hashes, i * HASH);
     bundle.add(window, start, end);
-    const { kind, index } = placeOf(window, start, end);
+    const { kind, index } = parsed(window.toString("utf8", start, end)) ?? {};
     if (index !== first + i) bad ??= { i, text: window.toString("utf8", start, Math.min(end, start + 80)) };
     else if (FOLLOWED.has(kind)) followed.push({ i, entry: new Uint8Array(window.subarray(start, end)) });
     i++;
@@ -109,14 +120,14 @@ function prove({ packed, want, first, maxLine, level }) {
   });
   const root = Buffer.alloc(HASH);
   rootInto(tops, 0, root, 0);
-  if (!root.equals(want)) throw new Bad(root.toString("hex"));
+  if (!root.equals(want)) throw new BadFrame(root.toString("hex"));
   const lengths = bundles.map((one) => one.length);
   const together = Buffer.concat(bundles);
   const answer = { packed, hashes, tops, bundles: together, lengths, followed, bad };
   return { answer, moved: [packed.buffer, hashes.buffer, tops.buffer, together.buffer] };
 }
 
-/** Cards from leaf `from` of the segment on that no key of their place signed, or that only the long way tells of. */
+/** Cards from leaf `from` of the segment on that no key of their position signed, or that only the long way tells of. */
 function cards({ packed, maxLine, from, epochs }) {
   const doubtful = [];
   const byKid = epochs.map(({ vouching }) => new Map(vouching));
@@ -126,17 +137,25 @@ function cards({ packed, maxLine, from, epochs }) {
     const at = i++;
     if (at < from) return;
     const entry = window.subarray(start, end);
-    if (placeOf(window, start, end).kind !== "grade") return;
-    const span = cardSpan(entry);
-    const card = span && parsed(entry.toString("utf8", span.start, span.end));
-    const job = card && signedBytesOf(entry, card, (kid) => byKid[epoch]?.get(kid) ?? null);
+    const { kind, card } = parsed(entry.toString("utf8")) ?? {};
+    if (kind !== "grade") return;
+    const job = signedBytesOf(entry, card, (kid) => byKid[epoch]?.get(kid) ?? null);
     if (job && verify(null, job.bytes, keyFrom(job.publicKey), job.signature)) return;
     doubtful.push({ i: at, epoch, entry: new Uint8Array(entry) });
   });
   return { answer: { packed, doubtful }, moved: [packed.buffer] };
 }
 
-const frame = (ask) => ({ answer: frameOf(ask) });
+let block = null;
+
+/** What a frame of lines unpacks to. Its lines are only counted, so none is held, however long. */
+function frame({ packed, maxBytes }) {
+  block ??= Buffer.allocUnsafeSlow(BLOCK);
+  const facts = new TextFacts(0);
+  const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
+  for (const produced of unpackBlocks(bytes, maxBytes, () => block)) facts.add(block.subarray(0, produced));
+  return { answer: facts.end() };
+}
 
 const WORK = { prove, cards, frame };
 
@@ -145,7 +164,7 @@ parentPort.on("message", (ask) => {
     const { answer, moved = [] } = WORK[ask.what](ask);
     parentPort.postMessage({ ask: ask.ask, ...answer }, moved);
   } catch (error) {
-    if (!(error instanceof Bad)) throw error;
+    if (!(error instanceof BadFrame)) throw error;
     parentPort.postMessage({ ask: ask.ask, got: error.message });
   }
 });

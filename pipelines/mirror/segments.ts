@@ -1,15 +1,14 @@
-import type { Jwks } from "../../infra/keys/jwk.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
-import { segmentKey } from "../4-publish/objects.ts";
-import { vouchingIn } from "./card-signatures.ts";
+import { vouchingIn } from "../published/card-signatures.ts";
+import { MAX } from "../published/limits.ts";
+import { segmentKey } from "../published/objects.ts";
+import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
+import { fetchInto, type Source } from "../published/source.ts";
 import type { Exposed, Tally } from "./copy.ts";
-import { inLanes } from "./lanes.ts";
-import { MAX } from "./limits.ts";
 import type { SegmentProof, SegmentThreads } from "./segment-threads.ts";
-import { MemorySink, type PartFile, type PartFolder } from "./sink.ts";
-import { fetchInto, type Source } from "./source.ts";
-import type { Walk } from "./walk.ts";
+import type { TakenSegment, Walk } from "./walk.ts";
 
 /** A segment whose leaves hash to the tree's. */
 export interface Segment {
@@ -17,18 +16,6 @@ export interface Segment {
   /** Its hash in level 2. */
   root: Buffer;
   proof: SegmentProof;
-}
-
-/** From this leaf of a segment on these keys vouch. */
-export interface KeyEpoch {
-  from: number;
-  jwks: Jwks | null;
-}
-
-/** A segment that the walk has taken, and what its cards are to be held against. */
-export interface Placed {
-  from: number;
-  epochs: KeyEpoch[];
 }
 
 /** Bundles on their way to the store at once. */
@@ -76,16 +63,16 @@ export class SegmentCopier {
   }
 
   /**
-   * Put a segment that the walk has placed, and before it the entry bundles below it, while its cards are verified.
-   * @throws Unproven for a card that no key of its place signed; what the store throws
+   * Put a segment that the walk has taken, and before it the entry bundles below it, while its cards are verified.
+   * @throws Unproven for a card that no key of its position signed; what the store throws
    */
-  async expose({ n, proof }: Segment, placed: Placed, walk: Walk): Promise<void> {
+  async expose({ n, proof }: Segment, taken: TakenSegment, walk: Walk): Promise<void> {
     const first = n * TILE_WIDTH;
-    const bundles = inLanes(WRITES_AT_ONCE, proof.bundles.entries(), ([i, bytes]) =>
+    const bundles = eachAtOnce(proof.bundles.entries(), WRITES_AT_ONCE, ([i, bytes]) =>
       this.exposed.put(entriesPath(first + i), bytes),
     );
     // Whoever catches a fault of one knows that the other is not under way any more.
-    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, proof.packed, placed, walk)]);
+    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, proof.packed, taken, walk)]);
     if (signed.status === "rejected") throw signed.reason;
     if (written.status === "rejected") throw written.reason;
     await this.exposed.put(segmentKey(n), signed.value);
@@ -93,11 +80,11 @@ export class SegmentCopier {
   }
 
   /** @returns the segment, which was lent */
-  async #signed(n: number, lent: Uint8Array, placed: Placed, walk: Walk): Promise<Uint8Array> {
+  async #signed(n: number, lent: Uint8Array, taken: TakenSegment, walk: Walk): Promise<Uint8Array> {
     if (!this.cardSignatures) return lent;
-    const epochs = placed.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
-    const { packed, doubtful } = await this.threads.cards(lent, placed.from, epochs);
-    for (const one of doubtful) walk.doubted(n, one, placed);
+    const epochs = taken.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
+    const { packed, doubtful } = await this.threads.cards(lent, taken.from, epochs);
+    for (const one of doubtful) walk.doubted(n, one, taken);
     return packed;
   }
 

@@ -3,20 +3,9 @@ import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
-import { MirrorBusy } from "./errors.ts";
-
-/**
- * The verifier keys that a mirror was given or saw first, as signed-note vkeys, and those that the newest proven keys
- * document names as valid: once there is one, these are believed, so that a rotation is followed without an operator and
- * a retired key opens nothing any more.
- */
-export const Pins = z.strictObject({
-  log: z.string(),
-  witness: z.string().nullable(),
-  logs: z.array(z.string()).max(64).optional(),
-  witnesses: z.array(z.string()).max(64).optional(),
-});
-export type Pins = z.infer<typeof Pins>;
+import { MirrorBusy } from "../published/errors.ts";
+import { parseJson } from "../published/parse.ts";
+import { Pins } from "../published/trust.ts";
 
 /** The newest leaves that name keys and an index, in the form of the hints. */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
@@ -27,40 +16,40 @@ export interface Newest {
 }
 
 /** A checkpoint that was proven, with its note as text. */
-const Head = z.strictObject({
+const SavedTreeHead = z.strictObject({
   size: z.int().min(0),
   root: Sha256Hex,
   cosigned_at: z.string().nullable(),
   note: z.string(),
 });
-export type Head = z.infer<typeof Head>;
+export type SavedTreeHead = z.infer<typeof SavedTreeHead>;
 
 /** Everything below `head` is in the mirror's public folder, proven. */
-const Trusted = z.strictObject({ head: Head, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
+const Trusted = z.strictObject({ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
 export type Trusted = z.infer<typeof Trusted>;
 
 /** An object that leaves name and that is not here: the source lacks it, or what it gave did not hold. */
-const Owed = z.strictObject({
+const Missing = z.strictObject({
   key: z.string(),
   expected: z.string(),
   got: z.string(),
   since: z.string(),
   tries: z.int().min(1),
-  /** What it has to be, enough to prove it later (owed.ts). */
+  /** What it has to be, enough to prove it later (missing.ts). */
   object: z.looseObject({ what: z.string() }),
 });
-export type Owed = z.infer<typeof Owed>;
+export type Missing = z.infer<typeof Missing>;
 
-/** Everything owed, and the newest index of the tree, which is hinted at once all of it is here. */
-const OwedList = z.strictObject({ items: z.array(Owed), index: NewestIndex.nullable() });
-export type OwedList = z.infer<typeof OwedList>;
+/** Everything missing, and the newest index of the tree, which is hinted at once all of it is here. */
+const MissingList = z.strictObject({ items: z.array(Missing), index: NewestIndex.nullable() });
+export type MissingList = z.infer<typeof MissingList>;
 
 const PINS = "pins.json";
 const TRUSTED = "trusted.json";
 const PENDING = "pending.json";
-const OWED = "owed.json";
+const MISSING = "missing.json";
 
-export const headOf = (checkpoint: Checkpoint): Head => ({
+export const savedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
   size: checkpoint.size,
   root: checkpoint.root.toString("hex"),
   cosigned_at: checkpoint.cosignedAt?.toISOString() ?? null,
@@ -79,15 +68,15 @@ export class MirrorState {
   pins = (): Promise<Pins | null> => this.#read(PINS, Pins);
   trusted = (): Promise<Trusted | null> => this.#read(TRUSTED, Trusted);
   /** The checkpoint that an unfinished run was fetching: seen and signed, its tree not copied yet. */
-  pending = (): Promise<Head | null> => this.#read(PENDING, Head);
+  pending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
   /** The commit of a run: from here on this is the snapshot, whatever happens to the process. */
   saveTrusted = (trusted: Trusted): Promise<void> => this.#write(TRUSTED, trusted);
-  owed = async (): Promise<OwedList> => (await this.#read(OWED, OwedList)) ?? { items: [], index: null };
+  missing = async (): Promise<MissingList> => (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
   /** Written before the commit: an object that is missing is never forgotten. */
-  saveOwed = (list: OwedList): Promise<void> => this.#write(OWED, list);
-  savePending = (head: Head): Promise<void> => this.#write(PENDING, head);
+  saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
+  savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
 
   async clearPending(): Promise<void> {
     await this.store.delete(PENDING);
@@ -114,14 +103,5 @@ export class MirrorState {
     const swap = await this.store.swap(key, canonicalBytes(value), this.#etags.get(key) ?? null);
     if (swap.result === "lost") throw new MirrorBusy();
     this.#etags.set(key, swap.etag);
-  }
-}
-
-/** The value, or undefined when the bytes are no JSON. */
-export function parseJson(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8"));
-  } catch {
-    return undefined;
   }
 }

@@ -1,22 +1,33 @@
-import { sha256hex } from "../../infra/canonical.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { Store } from "../../infra/store/store.ts";
 import { HASH_BYTES, sameHash } from "../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
-import { KeysDocument } from "../4-publish/keys.ts";
-import { fetchFrom } from "../4-publish/read.ts";
+import type { CardSignatures } from "../published/card-signatures.ts";
+import { Unproven } from "../published/errors.ts";
+import { jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
+import { parsedLeaf, parseJson } from "../published/parse.ts";
+import { fetchFrom } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
-import type { CardSignatures } from "./card-signatures.ts";
 import type { Exposed, ProvenBundle } from "./copy.ts";
-import { Unproven } from "./errors.ts";
-import { inLanes } from "./lanes.ts";
-import type { KeyChain, NamedObjects } from "./objects.ts";
-import type { WantedObject } from "./owed.ts";
+import type { WantedObject } from "./missing.ts";
+import type { NamedObjects } from "./objects.ts";
 import type { SegmentLeaf, SegmentProof } from "./segment-threads.ts";
-import type { KeyEpoch, Placed } from "./segments.ts";
-import { type Newest, parseJson, type Trusted } from "./state.ts";
+
+import type { Newest, Trusted } from "./state.ts";
+
+/** From this leaf of a segment on these keys vouch. */
+export interface KeyEpoch {
+  from: number;
+  jwks: Jwks | null;
+}
+
+/** A segment that the walk has taken, and what its cards are to be held against. */
+export interface TakenSegment {
+  from: number;
+  epochs: KeyEpoch[];
+}
 
 const TILE_BYTES = TILE_WIDTH * HASH_BYTES;
 /** Tiles of a segment on their way at once. */
@@ -24,7 +35,7 @@ const WRITES_AT_ONCE = 8;
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, hands every card to the
- * signature checks under the keys of its place, and gathers what leaves name beside the tree. Memory is one bundle, the
+ * signature checks under the keys of its position, and gathers what leaves name beside the tree. Memory is one bundle, the
  * right edge of the tree and the leaves that name objects.
  */
 export class Walk {
@@ -56,7 +67,10 @@ export class Walk {
     try {
       const { head, keys, newestIndex: index } = trusted;
       const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), fetchFrom(exposed.store));
-      return new Walk(exposed, objects, cards, tree, keys && (await ownChain(exposed.store, keys)), { keys, index });
+      const document = keys && (await readKeys(exposed.store, keys));
+      if (keys && !document) return nothing();
+      const chain = keys && document && { jwks: jwksOf(document), sha256: keys.sha256 };
+      return new Walk(exposed, objects, cards, tree, chain, { keys, index });
     } catch (error) {
       if (error instanceof MissingObject || error instanceof Tampered) return nothing();
       throw error;
@@ -78,7 +92,7 @@ export class Walk {
    * A proven segment, of which the first leaves may have been read before. Its cards are left to {@link doubted}.
    * @returns from which of its leaves on, and which keys vouch from where @throws Unproven, what objects throw
    */
-  async segment(n: number, root: Buffer, { hashes, tops, followed, bad }: SegmentProof): Promise<Placed> {
+  async segment(n: number, root: Buffer, { hashes, tops, followed, bad }: SegmentProof): Promise<TakenSegment> {
     const first = n * SEGMENT_LEAVES;
     const from = this.tree.size - first;
     const epochs: KeyEpoch[] = [{ from, jwks: this.chain?.jwks ?? null }];
@@ -94,8 +108,8 @@ export class Walk {
     return { from, epochs };
   }
 
-  /** Verify the cards of a segment that was placed, all but those that a thread found signed. */
-  doubted(n: number, { i, entry, epoch }: SegmentLeaf & { epoch: number }, { epochs }: Placed): void {
+  /** Verify the cards of a segment that was taken, all but those that a thread found signed. */
+  doubted(n: number, { i, entry, epoch }: SegmentLeaf & { epoch: number }, { epochs }: TakenSegment): void {
     const leaf = parseJson(entry) as GradeLeaf;
     this.cards?.doubted(n * SEGMENT_LEAVES + i, leaf?.card, epochs[epoch]!.jwks);
   }
@@ -141,7 +155,7 @@ export class Walk {
       return { level: 0, n: n * TILE_WIDTH + i, width: TILE_WIDTH, bytes };
     });
     const top = { level: 1, n, width: TILE_WIDTH, bytes: Buffer.from(tops) };
-    await inLanes(WRITES_AT_ONCE, [...below, top], (tile) => this.#write(tile));
+    await eachAtOnce([...below, top], WRITES_AT_ONCE, (tile) => this.#write(tile));
     await this.#tiles(tiles);
     this.tree = state;
   }
@@ -165,10 +179,10 @@ export class Walk {
         this.newest.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: index };
         return;
       case "evidence":
-        this.wanted.push({ what: "evidence", leaf: parsed(EvidenceLeaf, leaf) });
+        this.wanted.push({ what: "evidence", leaf: parsedLeaf(EvidenceLeaf, leaf) });
         return;
       case "archive":
-        this.wanted.push({ what: "archive", leaf: parsed(ArchiveLeaf, leaf) });
+        this.wanted.push({ what: "archive", leaf: parsedLeaf(ArchiveLeaf, leaf) });
     }
   }
 }
@@ -177,20 +191,3 @@ const notALeaf = (index: number, text: string) => new Unproven(`leaf ${index}`, 
 
 const hashAt = (hashes: Uint8Array, i: number): Buffer =>
   Buffer.from(hashes.buffer, hashes.byteOffset + i * HASH_BYTES, HASH_BYTES);
-
-/** @throws Unproven */
-function parsed<T>(schema: { safeParse(value: unknown): { data?: T; error?: Error } }, leaf: Leaf): T {
-  const { data, error } = schema.safeParse(leaf);
-  if (data) return data;
-  throw new Unproven(`leaf ${leaf.index}`, `a leaf of kind ${leaf.kind}`, String(error?.message).slice(0, 200));
-}
-
-/** Our own copy of the newest keys document. @throws MissingObject, Tampered */
-async function ownChain(store: Store, { key, sha256 }: { key: string; sha256: string }): Promise<KeyChain> {
-  const object = await store.get(key);
-  if (!object) throw new MissingObject(key);
-  const got = sha256hex(object.bytes);
-  if (got !== sha256) throw new Tampered(key, sha256, got);
-  const { keys } = KeysDocument.parse(parseJson(object.bytes));
-  return { jwks: { keys: keys as unknown as Jwks["keys"] }, sha256 };
-}

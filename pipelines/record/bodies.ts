@@ -1,6 +1,6 @@
 import { z } from "zod";
-import type { Topic } from "../../infra/log/log.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import type { Topic } from "./topics.ts";
 import { FAULTS, METHODS, PROTOCOLS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
@@ -59,10 +59,10 @@ export const HANDSHAKE_STATES = [
 
 const Handshake = z.looseObject({
   slot: Slot,
-  /** Which plan it stood in: a free knock, or the first leg of a paid call that met no 402 to pay. */
+  /** Which plan it stood in: a free probe, or the first leg of a paid call that met no 402 to pay. */
   planned: z.enum(["free", "paid", "asked"]),
   state: z.enum(HANDSHAKE_STATES),
-  /** Of one that was asked for: where it was knocked, and with which verb. */
+  /** Of one that was asked for: where it was probed, and with which verb. */
   url: z.string().max(4096).optional(),
   method: z.enum(METHODS).optional(),
   live: z.boolean(),
@@ -88,7 +88,7 @@ export const Claims = z.looseObject({
   method: z.enum(METHODS).nullable(),
   tool: z.string().max(200).nullable(),
   description: z.string().max(2000).nullable(),
-  /** Class of the checker (`record/classes`), `any` when none fits. */
+  /** Class of the checker (`record/classes.ts`), `any` when none fits. */
   class: z.string().max(60),
   offers: z.array(Offer).max(64),
   /** True when the listing names a fixed price: only then can a quote differ from it. */
@@ -145,7 +145,8 @@ const PaidIntent = z.looseObject({
   /** First leg of this call: the 402 that is being paid. */
   first_leg: z.looseObject({
     honest: z.boolean().nullable(),
-    latency_ms: z.number().min(0),
+    /** null: our own event loop stood still meanwhile. */
+    latency_ms: z.number().min(0).nullable(),
     terms: Terms,
     differs: z.array(DefectSeen).max(32),
   }),
@@ -162,7 +163,7 @@ const PaidIntent = z.looseObject({
 
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
-/** What came back on a paid connection, judged. Shared by the first try and the re-presentation of the same proof. */
+/** What came back on a paid connection, evaluated. Shared by the first try and the re-presentation of the same proof. */
 const Delivered = {
   status: z.int().nullable(),
   delivered: z.boolean(),

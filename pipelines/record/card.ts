@@ -54,7 +54,7 @@ export const VERIFIER_VERSION = "touchstone-verifier-1";
 
 /**
  * The parts of `why` that a run knows. The sentence is put together when the card is published, since the hold belongs
- * to the record of published raw letters (grading-method.md section 8).
+ * to the record of published raw letters (verification-method.md section 8).
  */
 export const WhyParts = z.strictObject({
   /** "at least 92.8 % correct with 95 % confidence at any time you look (41 of 43 blocks since 2026-08-17)" or null. */

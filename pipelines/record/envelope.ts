@@ -1,8 +1,9 @@
 import { z } from "zod";
 import { canonicalBytes } from "../../infra/canonical.ts";
-import type { LogRecord, NewRecord, Topic } from "../../infra/log/log.ts";
+import type { LogRecord, NewRecord } from "../../infra/log/log.ts";
 import { BODIES, type BodyOf, type RecordType, TOPIC_OF } from "./bodies.ts";
 import { isId, partitionOf } from "./ids.ts";
+import type { Topic } from "./topics.ts";
 
 /** The version that we write. Readers accept every version ever written. */
 export const ENVELOPE_VERSION = 1;

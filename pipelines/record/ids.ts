@@ -37,7 +37,7 @@ export const recordId = (type: string, key: string, slot: string, attempt = 0): 
 export const archiveId = (subject: string, day: string, contentHash: string): string =>
   `arc_${idOf([subject, day, contentHash])}`;
 
-/** Slot of a knock or a paid call: block number and planned minute. */
+/** Slot of a probe or a paid call: block number and planned minute. */
 export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
 
 const SHAPE = /^(?:cap|rec|arc)_[0-9A-HJKMNP-TV-Z]{26}$/;

@@ -94,6 +94,7 @@ export const KeysLeaf = z.looseObject({
   sha256: z.string(),
   bytes: z.int(),
 });
+export type KeysLeaf = z.infer<typeof KeysLeaf>;
 export const IndexLeaf = z.looseObject({
   kind: z.literal("index"),
   ...base,
@@ -102,6 +103,7 @@ export const IndexLeaf = z.looseObject({
   bytes: z.int(),
   tree_size: z.int(),
 });
+export type IndexLeaf = z.infer<typeof IndexLeaf>;
 
 /**
  * One file of the evidence (records.md, Evidence), or the word that a day has none. The leaves of one freeze of a day are

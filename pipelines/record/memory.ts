@@ -19,8 +19,17 @@ export interface Memory {
   awaitingSettlement(): Promise<AwaitedIntent[]>;
   /** Payments of the last 90 days that settled, brought nothing and were not paid back; and what was paid back. */
   debts(): Promise<DebtsKnown>;
-  /** Micro-units of every intent of that UTC day, whether it settled or not: by cap, by host and in total. */
-  spentOn(day: string): Promise<{ byCap: Map<string, bigint>; byHost: Map<string, bigint>; total: bigint }>;
+  /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
+  spentOn(day: string): Promise<Spent[]>;
+}
+
+/** What one endpoint was paid to one address. */
+export interface Spent {
+  cap: string;
+  /** With port. */
+  host: string;
+  payTo: string;
+  micro: bigint;
 }
 
 export interface ListedCap {
@@ -44,6 +53,8 @@ export interface ListedCap {
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
+  /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
+  lastTried: string | null;
 }
 
 export interface OpenIntent {

@@ -1,11 +1,19 @@
 import { z } from "zod";
 
 /** Why an endpoint is not paid today: nothing that we can pay, or which cap its whole day does not fit into. */
-export const UNCOVERED = ["nothing_to_pay", "per_call", "per_host_day", "per_day", "total"] as const;
+export const UNCOVERED = [
+  "nothing_to_pay",
+  "per_call",
+  "per_host_day",
+  "per_domain_day",
+  "per_payee_day",
+  "per_day",
+  "total",
+] as const;
 export type Uncovered = (typeof UNCOVERED)[number];
 
 /**
- * The plan of one UTC day (grading-method.md section 5), a create-only private object `plans/<day>.json`. It is a pure
+ * The plan of one UTC day (verification-method.md section 5), a create-only private object `plans/<day>.json`. It is a pure
  * function of the day's salt and of what was known when the day began; re-tests follow from the rows of the day.
  */
 export const PlannedCall = z.strictObject({
@@ -21,10 +29,12 @@ export type PlannedCall = z.infer<typeof PlannedCall>;
 export const PlanLine = z.strictObject({
   cap: z.string(),
   host: z.string(),
+  /** To whom it asked the money to go when the day began, lower-case where it is an address; null when it said nothing. */
+  payee: z.string().nullable().optional(),
   calls: z.array(PlannedCall),
   /** Base paid calls a day when the day began: 4 until 30 paid blocks, then 1. A re-test weighs base/actual. */
   base_per_day: z.int(),
-  /** May it be paid today (a whole day, re-tests included, fits the caps)? Knocks happen either way. */
+  /** May it be paid today (a whole day, re-tests included, fits the caps)? Probes happen either way. */
   covered: z.boolean(),
   /** What one call was expected to cost when the day began, micro-units as text; null when nothing can be paid. */
   price_micro: z

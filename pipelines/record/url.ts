@@ -56,60 +56,6 @@ export function pathKey(normalised: string): string {
   return bare.endsWith("/") ? bare.slice(0, -1) : bare;
 }
 
-const PLACEHOLDER = /^(?::[A-Za-z_]\w*\*?|\*|\*\*)$/;
-const BRACES = /%7B[^/]*?%7D|\{[^/]*?\}/;
-
-const isTemplateSegment = (segment: string): boolean => PLACEHOLDER.test(segment) || BRACES.test(segment);
-
-/**
- * Is this normalised url a template: `/:name`, `{name}` in path or query, `*`? A colon inside a segment
- * (`/videos:lookup`) is none, and an escaped one (`%3A`) stays as it is.
- */
-export function isTemplate(normalised: string): boolean {
-  const { pathname, search } = new URL(normalised);
-  return pathname.split("/").some(isTemplateSegment) || BRACES.test(search);
-}
-
-/**
- * Does a concrete normalised url fall under this template (query aside)? A `*` or `:rest*` takes the rest of the path.
- * Both are split by segment; a segment with braces matches its literal head and tail.
- */
-export function matchesTemplate(template: string, concrete: string): boolean {
-  const left = new URL(template);
-  const right = new URL(concrete);
-  if (left.origin !== right.origin) return false;
-  const want = left.pathname.replace(/\/$/, "").split("/");
-  const have = right.pathname.replace(/\/$/, "").split("/");
-  for (let i = 0; i < want.length; i++) {
-    const segment = want[i]!;
-    if (segment === "*" || segment === "**" || /^:\w+\*$/.test(segment)) return have.length > i;
-    const value = have[i];
-    if (value === undefined) return false;
-    if (!segmentMatches(segment, value)) return false;
-  }
-  return want.length === have.length;
-}
-
-function segmentMatches(segment: string, value: string): boolean {
-  if (PLACEHOLDER.test(segment)) return value.length > 0;
-  const braces = BRACES.exec(segment);
-  if (!braces) return segment === value;
-  const head = segment.slice(0, braces.index);
-  const tail = segment.slice(braces.index + braces[0].length);
-  return value.length > head.length + tail.length && value.startsWith(head) && value.endsWith(tail);
-}
-
-/** Length of the literal text before the first placeholder: the longest prefix wins among templates. */
-export function literalPrefix(template: string): number {
-  const { origin, pathname } = new URL(template);
-  let length = origin.length;
-  for (const segment of pathname.split("/").slice(1)) {
-    if (isTemplateSegment(segment)) break;
-    length += 1 + segment.length;
-  }
-  return length;
-}
-
 /**
  * Registrable domain by the public suffix list with its private part. Where there is none (an IP, a single label) the
  * host with its port: two services on one address are two.

@@ -29,7 +29,7 @@ export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
 export type Method = (typeof METHODS)[number];
 
-/** Conditions on a grade (grading-method.md section 7), in the order they are published. */
+/** Conditions on a grade (verification-method.md section 7), in the order they are published. */
 export const FLAGS = [
   "took_the_money",
   "money_pending",
@@ -61,7 +61,7 @@ export const FLAGS = [
 ] as const;
 export type Flag = (typeof FLAGS)[number];
 
-/** Why a row may be left out of the samples (grading-method.md section 1). */
+/** Why a row may be left out of the samples (verification-method.md section 1). */
 export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
 export type Fault = (typeof FAULTS)[number];
 

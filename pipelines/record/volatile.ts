@@ -32,12 +32,12 @@ export interface VolatileRow {
   withdrawn_since: number;
   /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
   defects: string;
-  /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link Saying}. */
+  /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
   said: string;
 }
 
-/** What was said against the record or taken back: the kind and the body of its record. */
-export interface Saying {
+/** A record of the topic `corrections`: what was withdrawn, disputed or taken back. */
+export interface CorrectionRecord {
   kind: "correction" | "dispute" | "reinstated";
   body: Record<string, unknown>;
 }

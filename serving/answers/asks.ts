@@ -13,7 +13,7 @@ import { AskLine } from "../tables/ask-line.ts";
 export interface AskLimits {
   /** New urls one client may put in line in an hour. */
   perClientHour: number;
-  /** New urls of one registrable domain that are knocked at in an hour: more only wait longer. */
+  /** New urls of one registrable domain that are probed in an hour: more only wait longer. */
   perDomainHour: number;
   /** New urls in an hour from all clients together. */
   totalHour: number;

@@ -13,7 +13,6 @@ import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 import type { Demand } from "./demand.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
-import { signedText } from "./sign.ts";
 
 /** Characters of a host name in the DNS (RFC 1035 section 2.3.4). */
 const MAX_HOST = 253;
@@ -25,7 +24,7 @@ export interface CheckDeps {
   /** Who is asked for most; not counted when absent. */
   demand?: Pick<Demand, "count"> | undefined;
   /** Would this url be fetched at all? */
-  judge: Egress["judge"];
+  judge: Egress["validate"];
   /** The answers key. */
   signer: Signer;
   clock: Clock;
@@ -83,8 +82,7 @@ export class Checks {
       return again ? this.#askAgain(known, query, normalised, client) : known;
     }
     const refused = this.#refused(normalised);
-    if (refused)
-      return unknownFacts(view, query, { queued: false, next: `We never knock at this address: ${refused}.` });
+    if (refused) return unknownFacts(view, query, { queued: false, next: `We never probe this address: ${refused}.` });
     return this.#ask(view, query, normalised, client);
   }
 
@@ -127,7 +125,7 @@ export class Checks {
   }
 }
 
-/** Was it knocked at because somebody asked, with nothing to pay for and in no listing, a day ago or longer? */
+/** Was it probed because somebody asked, with nothing to pay for and in no listing, a day ago or longer? */
 function foundWanting(view: View, cap: string, now: Date): boolean {
   const row = view.row(cap);
   if (!row || row.last_seen === null || view.entry(cap)?.listed) return false;
@@ -151,4 +149,29 @@ function withoutSecrets(text: string): string {
   url.password = "";
   url.hash = "";
   return url.href;
+}
+
+/**
+ * The same value with the members of every object in the order of RFC 8785 (UTF-16 code units). No name of ours looks
+ * like an array index, which JavaScript would move to the front.
+ */
+function inOrder(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(inOrder);
+  if (typeof value !== "object" || value === null) return value;
+  const members = value as Record<string, unknown>;
+  const ordered: Record<string, unknown> = {};
+  for (const name of Object.keys(members).sort()) ordered[name] = inOrder(members[name]);
+  return ordered;
+}
+
+/**
+ * JSON text of an answer, signed as `signObject` signs. Once members are in order, JSON.stringify prints exactly the
+ * RFC 8785 text, and that text is sent too, with the signature behind it: 100 us less a check than canonicalizing
+ * apart. The answer must hold JSON values only, and no lone surrogate: those JSON.stringify would print as escapes,
+ * and no verifier would take them.
+ */
+export function signedText(signer: Signer, answer: object): string {
+  const signed = JSON.stringify(inOrder({ ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" }));
+  const signature = Buffer.from(signer.sign(Buffer.from(signed))).toString("base64url");
+  return `${signed.slice(0, -1)},"signature":"${signature}"}`;
 }

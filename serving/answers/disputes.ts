@@ -16,7 +16,7 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import type { View } from "../tables/view.ts";
-import { saidOf } from "./said.ts";
+import { correctionsOf } from "./corrections.ts";
 
 export interface DisputeDeps {
   log: Pick<Log, "append" | "read" | "partitions">;
@@ -41,7 +41,7 @@ export interface Receipt {
   offset: number;
 }
 
-/** Sellers' disputes: judged by what the public record says of their payTo, appended, and read back. */
+/** Sellers' disputes: held against what the public record says of their payTo, appended, and read back. */
 export class Disputes {
   /** id -> capability, oldest first. */
   readonly #recent = new Map<string, string>();
@@ -75,7 +75,7 @@ export class Disputes {
   }
 
   #refuseCopies(view: View, cap: string, id: string): void {
-    const known = new Set(saidOf(view, cap).disputes.map((one) => String(one.id)));
+    const known = new Set(correctionsOf(view, cap).disputes.map((one) => String(one.id)));
     for (const [recent, of] of this.#recent) if (of === cap) known.add(recent);
     if (known.has(id)) throw new Problem("already_there", `dispute ${id} is in the record already`);
     if (known.size < MAX_OF_ENDPOINT) return;
@@ -93,8 +93,8 @@ export class Disputes {
     const event_id = recordId("dispute", cap, sha256hex(canonicalText(body)));
     const envelope = { v: ENVELOPE_VERSION, type: "dispute" as const, event_id, cap, key: cap, body };
     const record = sealEnvelope({ ...envelope, observed_at: rfc3339(now), producer: "serving" }, log.partitions);
-    const [place] = (await log.append([record])) as [Appended];
-    const { topic, partition, offset } = place;
+    const [at] = (await log.append([record])) as [Appended];
+    const { topic, partition, offset } = at;
     const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
     if (found?.eventId !== event_id)
       throw new Error(`${event_id} was not read back at ${topic}/${partition}/${offset}`);

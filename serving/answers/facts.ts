@@ -1,13 +1,13 @@
 import type { SignedCard } from "../../pipelines/record/card.ts";
-import { isTemplate } from "../../pipelines/record/url.ts";
+import { isTemplate } from "../../pipelines/record/template.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
+import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { NO_CARD } from "./market.ts";
 import { defectsOf, handshakeCommand, observedOf } from "./observed.ts";
-import { type Said, saidOf } from "./said.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
 export const WITHDRAWN_SHARE = 0.2;
@@ -41,7 +41,7 @@ const inOrder = (flags: Iterable<string>): string[] => {
  * The grade as it stands now. From 20 % of withdrawn records on it answers UNRATED; when all are withdrawn, or the card
  * stood on nothing to begin with, there is no tier and no composite either.
  */
-function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: Said): Grade {
+function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
   const { observations, withdrawn } = view.since(cap, headline?.leaf);
   if (!headline) {
@@ -98,8 +98,8 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
   const row = view.row(cap);
   const url = entry?.url ?? row?.url ?? null;
   const method = entry?.method ?? row?.method ?? null;
-  const said = saidOf(view, cap);
-  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, said);
+  const corrected = correctionsOf(view, cap);
+  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
   return {
     band,
     tier,
@@ -119,12 +119,12 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     observed: observedOf(row, now),
     reproduce: url === null || method === null || isTemplate(url) ? null : handshakeCommand(method, url),
     scorecard: grade.scorecard,
-    corrections: said.corrections.slice(-MAX_CORRECTIONS),
+    corrections: corrected.corrections.slice(-MAX_CORRECTIONS),
     payee: payeeOf(view, query),
   };
 }
 
-/** The answer about what the record does not know. `queued` is left out for an id: there is no url to knock at. */
+/** The answer about what the record does not know. `queued` is left out for an id: there is no url to probe. */
 export function unknownFacts(view: View, query: CheckQuery, line: { queued?: boolean; next: string }): CheckFacts {
   return {
     band: "UNRATED",

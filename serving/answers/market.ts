@@ -2,7 +2,7 @@ import type { IndexLine } from "../../pipelines/record/leaf.ts";
 import { headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 
-/** What an endpoint without a card is told (grading-method.md section 8). */
+/** What an endpoint without a card is told (verification-method.md section 8). */
 export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
 /**

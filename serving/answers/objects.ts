@@ -1,10 +1,13 @@
 import { HTTPResponse } from "h3";
 import { sha256hex } from "../../infra/canonical.ts";
-import type { ObjectInfo, Store } from "../../infra/store/store.ts";
-import { kindOfKey, OBJECTS, type ObjectHeaders } from "../../pipelines/4-publish/objects.ts";
+import { StoreDown } from "../../infra/store/errors.ts";
+import { BadKey, type ObjectInfo, type Store } from "../../infra/store/store.ts";
+import { SourceDown } from "../../pipelines/published/errors.ts";
+import { kindOfKey, OBJECTS, type ObjectHeaders, type ObjectKind } from "../../pipelines/published/objects.ts";
 import { Problem } from "../http/problem.ts";
-import { parseRange } from "../http/range.ts";
 import { matchesEtag, notModifiedSince } from "../http/reply.ts";
+import { parseRange } from "../http/request.ts";
+import type { Streams } from "../http/streams.ts";
 
 /** First segments under which objects lie; which keys below them are served, and how, says the publisher's table. */
 export const OBJECT_ROOTS = [
@@ -19,8 +22,12 @@ export const OBJECT_ROOTS = [
   "hint",
 ] as const;
 
-/** Objects up to this size are read whole; larger ones are streamed in steps of it. */
+/** Objects up to this size are read whole; larger ones are streams, whose number is bounded, in steps. */
+const WHOLE = 64 * 1024;
 const STEP = 1024 * 1024;
+
+/** Objects that are swapped in place, all of them small; of every other a key is never used twice. */
+const SWAPPED: ReadonlySet<ObjectKind> = new Set(["checkpoint", "view", "hint"]);
 
 /** A store's etag as a strong HTTP one. */
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
@@ -28,19 +35,38 @@ const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").r
 /** With the size: where a mirror packed anew, a part of its bytes must not be joined to a part of ours. */
 const etagOfKey = ({ key, size }: ObjectInfo): string => `"${sha256hex(`${key} ${size}`).slice(0, 32)}"`;
 
+export interface ObjectRequest {
+  headers: Headers;
+  method: string;
+  /** Key of who asks: objects are charged by their length. */
+  client: string;
+}
+
 /** Serves the public store at the root of the service, under the same paths. */
 export class PublicObjects {
-  constructor(private readonly store: Pick<Store, "head" | "get" | "getRange">) {}
+  constructor(
+    private readonly store: Pick<Store, "head" | "get" | "getRange">,
+    private readonly streams: Streams,
+  ) {}
 
   /**
    * @param sha256 hex of the object's bytes, where the log names it: sent as Repr-Digest (RFC 9530)
-   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable.
+   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable; too_many_requests; unavailable
    */
-  async answer(
-    key: string,
-    request: { headers: Headers; method: string },
-    sha256?: string | undefined,
-  ): Promise<HTTPResponse> {
+  async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<HTTPResponse> {
+    try {
+      return await this.#answer(key, request, sha256);
+    } catch (error) {
+      // A name that no store could hold, say 300 digits, is a name of nothing.
+      if (error instanceof BadKey) throw new Problem("not_found", "there is no such object");
+      if (!(error instanceof StoreDown || error instanceof SourceDown)) throw error;
+      throw new Problem("unavailable", "what the object is read from does not answer", {
+        headers: { "retry-after": "5" },
+      });
+    }
+  }
+
+  async #answer(key: string, request: ObjectRequest, sha256: string | undefined): Promise<HTTPResponse> {
     const kind = kindOfKey(key);
     const info = kind ? await this.store.head(key) : null;
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
@@ -60,9 +86,10 @@ export class PublicObjects {
     if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
     if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
       return new HTTPResponse(null, { status: 304, headers });
-    if (!immutable) return this.#whole(key, headers);
+    if (SWAPPED.has(kind)) return this.#whole(key, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).
-    const range = request.method === "HEAD" ? null : parseRange(request.headers, info.size, etag);
+    const ranged = immutable && request.method !== "HEAD";
+    const range = ranged ? parseRange(request.headers, info.size, etag) : null;
     if (range === "unsatisfiable") {
       throw new Problem("range_not_satisfiable", `the object has ${info.size} bytes`, {
         headers: { "content-range": `bytes */${info.size}` },
@@ -71,21 +98,25 @@ export class PublicObjects {
     const { start, end } = range ?? { start: 0, end: info.size };
     if (range) headers["content-range"] = `bytes ${start}-${end - 1}/${info.size}`;
     headers["content-length"] = String(end - start);
-    const body = request.method === "HEAD" ? null : await this.#bytes(key, start, end);
+    const body = request.method === "HEAD" ? null : await this.#bytes(key, request.client, start, end);
     return new HTTPResponse(body, { status: range ? 206 : 200, headers });
   }
 
   /** An object that is swapped: read in one piece, with the etag of what was read. */
-  async #whole(key: string, headers: Record<string, string>): Promise<HTTPResponse> {
+  async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<HTTPResponse> {
+    this.streams.admit(client);
     const object = await this.store.get(key, { maxBytes: 64 * STEP });
     if (!object) throw new Problem("not_found", "there is no such object");
+    if (method !== "HEAD") this.streams.charge(client, object.size);
     return new HTTPResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
   }
 
-  async #bytes(key: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
-    if (end - start > STEP) return ReadableStream.from(this.#steps(key, start, end));
+  async #bytes(key: string, client: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
+    if (end - start > WHOLE) return this.streams.stream(client, this.#steps(key, start, end));
+    this.streams.admit(client);
     const bytes = await this.store.getRange(key, start, end);
     if (bytes?.length !== end - start) throw new Problem("not_found", "the object is not there any more");
+    this.streams.charge(client, bytes.length);
     return bytes;
   }
 

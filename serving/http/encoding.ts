@@ -1,5 +1,6 @@
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { setImmediate as turn } from "node:timers/promises";
 import { createGzip } from "node:zlib";
 import { CompressStream } from "zstd-napi";
 
@@ -72,6 +73,8 @@ export async function* linesToChunks(lines: AsyncIterable<string> | Iterable<str
     if (held.length < CHUNK_CHARS) continue;
     yield Buffer.from(held);
     held = "";
+    // Lines that are in memory and a client that takes as fast as we make would else hold the event loop to the end.
+    await turn();
   }
   if (held) yield Buffer.from(held);
 }

@@ -1,5 +1,6 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
+import { type Address, networkKey } from "../../infra/egress/address.ts";
 
 /** A limit: `quota` requests in `windowS` seconds, refilled steadily (token bucket with the quota as burst). */
 export interface Limit {
@@ -32,21 +33,39 @@ export class Limiter {
     private readonly maxClients = MAX_CLIENTS,
   ) {}
 
-  /** Take one token of this client, if there is one. */
-  take(client: string): Taken {
-    const { quota, windowS } = this.limit;
-    const now = this.now();
-    const perMs = quota / (windowS * 1000);
-    const held = this.#buckets.get(client);
-    const tokens = held ? Math.min(quota, held.tokens + Math.max(0, now - held.at) * perMs) : quota;
+  /** Take `cost` tokens of this client, if it has at least one; into debt where it has fewer than they cost. */
+  take(client: string, cost = 1): Taken {
+    const { quota } = this.limit;
+    const tokens = this.#tokensOf(client);
     // Refilling by fractions must not leave a client a hair short of the token it was promised.
     const ok = tokens >= 1 - 1e-6;
-    const left = ok ? Math.max(0, tokens - 1) : tokens;
-    if (held) this.#buckets.delete(client);
-    else if (this.#buckets.size >= this.maxClients) this.#buckets.delete(this.#buckets.keys().next().value!);
-    this.#buckets.set(client, { tokens: left, at: now });
-    const waitMs = ok ? (quota - left) / perMs : (1 - left) / perMs;
-    return { ok, remaining: Math.floor(left + 1e-6), resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
+    const left = ok ? tokens - cost : tokens;
+    this.#keep(client, left);
+    const waitMs = (ok ? quota - left : 1 - left) / this.#perMs;
+    const remaining = Math.max(0, Math.floor(left + 1e-6));
+    return { ok, remaining, resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
+  }
+
+  /** Take tokens whether or not they are there: what was sent cannot be refused any more. */
+  charge(client: string, cost: number): void {
+    this.#keep(client, this.#tokensOf(client) - cost);
+  }
+
+  get #perMs(): number {
+    return this.limit.quota / (this.limit.windowS * 1000);
+  }
+
+  #tokensOf(client: string): number {
+    const { quota } = this.limit;
+    const held = this.#buckets.get(client);
+    return held ? Math.min(quota, held.tokens + Math.max(0, this.now() - held.at) * this.#perMs) : quota;
+  }
+
+  #keep(client: string, tokens: number): void {
+    if (!this.#buckets.delete(client) && this.#buckets.size >= this.maxClients) {
+      this.#buckets.delete(this.#buckets.keys().next().value!);
+    }
+    this.#buckets.set(client, { tokens, at: this.now() });
   }
 
   /** `RateLimit-Policy` and `RateLimit` of an answer, and `Retry-After` of a refusal. */
@@ -61,7 +80,37 @@ export class Limiter {
   }
 }
 
-type Cidr = [ipaddr.IPv4 | ipaddr.IPv6, number];
+/** Slots that clients hold at once, of sockets or of long answers: counted by client and in all. */
+export class Slots {
+  readonly #byClient = new Map<string, number>();
+  #taken = 0;
+
+  constructor(private readonly perClient: number) {}
+
+  /** Slots taken by all clients. */
+  get taken(): number {
+    return this.#taken;
+  }
+
+  /** @returns gives the slot back, once; null when this client has as many as it may */
+  take(client: string): (() => void) | null {
+    const mine = this.#byClient.get(client) ?? 0;
+    if (mine >= this.perClient) return null;
+    this.#byClient.set(client, mine + 1);
+    this.#taken++;
+    let held = true;
+    return () => {
+      if (!held) return;
+      held = false;
+      this.#taken--;
+      const left = this.#byClient.get(client)! - 1;
+      if (left > 0) this.#byClient.set(client, left);
+      else this.#byClient.delete(client);
+    };
+  }
+}
+
+export type Cidr = [Address, number];
 
 /** Which peers may name the client in X-Forwarded-For. @throws Error for a text that is no address or CIDR block. */
 export function parseProxies(proxies: readonly string[]): Cidr[] {
@@ -78,23 +127,16 @@ export function parseProxies(proxies: readonly string[]): Cidr[] {
   });
 }
 
-const isTrusted = (address: ipaddr.IPv4 | ipaddr.IPv6, trusted: readonly Cidr[]): boolean =>
+const isTrusted = (address: Address, trusted: readonly Cidr[]): boolean =>
   trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
 
-const readAddress = (text: string): ipaddr.IPv4 | ipaddr.IPv6 | null => {
+const readAddress = (text: string): Address | null => {
   const bare = text
     .trim()
     .replace(/^\[(.*)\](?::\d+)?$/, "$1")
     .split("%", 1)[0]!;
   return isIP(bare) ? ipaddr.process(bare) : null;
 };
-
-/** IPv4 whole, IPv6 by its first 56 bits: one household or machine is one client. */
-function keyOf(address: ipaddr.IPv4 | ipaddr.IPv6): string {
-  if (address.kind() === "ipv4") return address.toString();
-  const bytes = address.toByteArray().slice(0, 7);
-  return `${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}/56`;
-}
 
 /**
  * The key of a client. X-Forwarded-For counts only when the peer itself is a configured proxy, read from the right
@@ -111,5 +153,14 @@ export function clientKey(peer: string | undefined, forwarded: string | null, tr
     if (!hop) break;
     client = hop;
   }
-  return keyOf(client);
+  return networkKey(client);
+}
+
+/**
+ * The key of whom a socket belongs to, or null for a configured proxy: many clients share its sockets, and their requests
+ * are told apart by {@link clientKey}.
+ */
+export function socketKey(peer: string | undefined, trusted: readonly Cidr[]): string | null {
+  const address = peer === undefined ? null : readAddress(peer);
+  return address !== null && isTrusted(address, trusted) ? null : clientKey(peer, null, []);
 }

@@ -1,6 +1,6 @@
 import { HTTPResponse } from "h3";
 import type { z } from "zod";
-import type { ProblemDocument } from "../schemas/problem.ts";
+import type { ProblemDocument } from "../schemas/common.ts";
 
 /** Every error of the API: code, status, title and whether the same request may be sent again unchanged. */
 export const PROBLEMS = {
@@ -18,6 +18,7 @@ export const PROBLEMS = {
   too_many_disputes: { status: 429, title: "Too many disputes of this endpoint", retriable: false },
   internal: { status: 500, title: "The service failed", retriable: true },
   not_ready: { status: 503, title: "The record is not loaded yet", retriable: true },
+  unavailable: { status: 503, title: "Not now", retriable: true },
   log_unavailable: { status: 503, title: "The log cannot be written now", retriable: true },
 } as const;
 export type ProblemCode = keyof typeof PROBLEMS;

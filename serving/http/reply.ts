@@ -1,4 +1,5 @@
 import { HTTPResponse } from "h3";
+import { sha256hex } from "../../infra/canonical.ts";
 
 /** Headers of everything that may be read from anywhere: there are no credentials to protect. */
 const OPEN = { "x-content-type-options": "nosniff", "access-control-allow-origin": "*" } as const;
@@ -7,6 +8,9 @@ const OPEN = { "x-content-type-options": "nosniff", "access-control-allow-origin
 export interface Conditional {
   headers: Headers;
 }
+
+/** Strong ETag of a text that is made anew for each answer. */
+export const etagOfText = (text: string): string => `"${sha256hex(text).slice(0, 32)}"`;
 
 /** Does If-None-Match name this representation? Weak comparison (RFC 9110 section 13.1.2). */
 export function matchesEtag(request: Conditional, etag: string): boolean {

@@ -1,15 +1,14 @@
 import { z } from "zod";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
-import { etagOfText } from "../answers/trust.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
-import { HTML_TYPE, reply } from "../http/reply.ts";
-import type { Call, Operation } from "../operations.ts";
+import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import { endpointPage } from "../pages/endpoint.ts";
 import { homePage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
 import { CapId } from "../schemas/common.ts";
+import type { Call, Operation } from "./operation.ts";
 
 const shown = ({ request, limitHeaders }: Call, text: string, pageHeaders: Record<string, string>) =>
   reply(request, text, {
@@ -34,6 +33,7 @@ const HomeQuery = z.object({
 
 const home: Operation = {
   id: "home",
+  ofRecord: true,
   path: "/",
   summary: "The market's table",
   query: HomeQuery,
@@ -49,7 +49,7 @@ const home: Operation = {
       letter: letter || null,
       sort: (sort || "best") as Sort,
     };
-    return shown(call, homePage(follower.view, asked, clock.lapsed), FORM_HEADERS);
+    return shown(call, homePage(follower.view, asked, clock.simulated), FORM_HEADERS);
   },
 };
 
@@ -57,6 +57,7 @@ const EndpointParams = z.object({ id: CapId });
 
 const endpoint: Operation = {
   id: "endpointPage",
+  ofRecord: true,
   path: "/endpoint/:id",
   summary: "The page of one endpoint",
   params: EndpointParams,
@@ -71,10 +72,33 @@ const endpoint: Operation = {
     const now = clock.now();
     const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
     const made = (days: readonly HistoryDay[] | null) =>
-      shown(call, endpointPage({ view, cap: id, facts, days, now, lapsed: clock.lapsed, base: baseUrl }), PAGE_HEADERS);
+      shown(
+        call,
+        endpointPage({ view, cap: id, facts, days, now, simulated: clock.simulated, base: baseUrl }),
+        PAGE_HEADERS,
+      );
     const days = history.of(view, id);
     return days instanceof Promise ? days.then(made) : made(days);
   },
 };
 
-export const PAGES: readonly Operation[] = [home, endpoint];
+const docs: Operation = {
+  id: "docs",
+  path: "/docs/:page",
+  summary: "A documentation page",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run({ service, request, params, limitHeaders }) {
+    const doc = service.docs.get(params.page ?? "");
+    if (!doc) throw new Problem("not_found", "there is no such page");
+    return reply(request, doc.text, {
+      type: doc.type === "html" ? HTML_TYPE : TEXT_TYPE,
+      cache: "public, max-age=300",
+      etag: etagOfText(doc.text),
+      headers: { ...PAGE_HEADERS, ...limitHeaders },
+    });
+  },
+};
+
+export const PAGES: readonly Operation[] = [docs, home, endpoint];

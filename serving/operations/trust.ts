@@ -1,17 +1,111 @@
-import type { HTTPResponse } from "h3";
+import { HTTPResponse } from "h3";
+import { z } from "zod";
 import { logId } from "../../infra/tree/checkpoint.ts";
+import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
+import type { Snapshot } from "../../pipelines/published/tree-head.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
-import { feedTag, gradeLines, nextLink, spanOf } from "../answers/feed.ts";
+import { correctionsOf } from "../answers/corrections.ts";
 import { indexLines } from "../answers/market.ts";
-import { trustOf } from "../answers/trust.ts";
+import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
-import type { Call, Operation } from "../operations.ts";
-import { FeedQuery } from "../schemas/feed.ts";
-import { TrustParams, TrustResponse } from "../schemas/trust.ts";
-import type { Snapshot } from "../tables/tree.ts";
-import { MINUTE, replyJson } from "./json-text.ts";
+import { jsonBody } from "../http/request.ts";
+import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
+import { FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
+import { cardOf } from "../tables/entry.ts";
+import type { View } from "../tables/view.ts";
+import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
+
+/** How long a check answer may be kept by anybody, seconds. */
+const MAX_AGE_S = 60;
+
+/** GET /v1/check. The bytes are signed once and stand for their minute; `Age` says how much of it is over. */
+export const check: Operation = {
+  id: "check",
+  ofRecord: true,
+  path: "/v1/check",
+  summary: "What the record holds about a paid endpoint, before it is paid",
+  query: CheckQuery,
+  answer: CheckAnswer,
+  type: JSON_TYPE,
+  limiter: (service) => service.checkLimiter,
+  run(call) {
+    const query = validated(CheckQuery, queryOf(call.query));
+    const answer = call.service.checks.answer(query, call.client);
+    return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
+  },
+};
+
+function respond({ service, request, limitHeaders }: Call, answer: CachedAnswer): HTTPResponse {
+  const age = Math.min(MAX_AGE_S, Math.floor(service.checks.age(answer) / 1000));
+  return reply(request, answer.text, {
+    type: JSON_TYPE,
+    cache: `public, max-age=${MAX_AGE_S}`,
+    etag: answer.etag,
+    headers: { age: String(age), ...limitHeaders },
+  });
+}
+
+/** GET /v1/trust/{id}. @throws Problem unknown_capability when the record has never met this id. */
+function trustOf(view: View, cap: string): TrustResponse {
+  const entry = view.entry(cap);
+  if (!entry && !view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
+  const { corrections, disputes } = correctionsOf(view, cap);
+  return {
+    schema: "svc.trust.v1",
+    capability_id: cap,
+    scorecards: (entry?.cards ?? []).map(cardOf),
+    disputes: [...disputes],
+    corrections: [...corrections],
+  };
+}
+
+/** Where a feed begins and ends: positions of the log, the end exclusive. */
+interface FeedSpan {
+  from: number;
+  to: number;
+}
+
+const cursorOf = (origin: string, position: number): string => `${logId(origin)}:${position}`;
+
+/** Seconds after which a replica that lags has most likely read on. */
+const RETRY_S = 2;
+
+/**
+ * The span of one request: from its cursor, or the beginning, to the size of the tree now.
+ * @throws Problem bad_cursor when it belongs to another log; not_ready when it lies beyond what this replica has read:
+ * another one gave it out, or the log was taken back. An empty answer would look as if nothing were new, for ever.
+ */
+function spanOf(cursor: string | undefined, head: { origin: string; size: number }): FeedSpan {
+  if (cursor === undefined) return { from: 0, to: head.size };
+  const [id, position] = cursor.split(":") as [string, string];
+  if (id !== logId(head.origin)) {
+    const detail = `this log is ${logId(head.origin)}, the cursor is of ${id}`;
+    throw new Problem("bad_cursor", detail, { errors: [{ pointer: "/cursor", detail }] });
+  }
+  const from = Number(position);
+  if (from > head.size) {
+    const detail = `the cursor is at ${from}, this replica has read ${head.size} leaves`;
+    throw new Problem("not_ready", detail, {
+      errors: [{ pointer: "/cursor", detail }],
+      headers: { "retry-after": String(RETRY_S) },
+    });
+  }
+  return { from, to: head.size };
+}
+
+/** Grade leaves of the span, one a line, as they stand in the log: proven, and read as fast as the client takes them. */
+async function* gradeLines({ reader }: Snapshot, { from, to }: FeedSpan): AsyncGenerator<string> {
+  for await (const { bytes, leaf } of reader.leaves(from, to)) if (leaf.kind === "grade") yield bytes.toString("utf8");
+}
+
+/** Names the bytes of one span: leaves never change, so neither does what is between two positions. */
+const feedTag = (origin: string, { from, to }: FeedSpan): string => `${logId(origin)}-${from}-${to}`;
+
+/** `Link` to what comes after this answer: the first position not yet seen. */
+const nextLink = (baseUrl: string, origin: string, { to }: FeedSpan): string =>
+  `<${baseUrl}/v1/trust/feed?cursor=${cursorOf(origin, to)}>; rel="next"`;
 
 function snapshotOf({ service }: Call): Snapshot {
   const { snapshot } = service.follower;
@@ -23,7 +117,7 @@ function snapshotOf({ service }: Call): Snapshot {
 
 /** A stream of lines in the coding that the client takes best. */
 function ndjson(
-  { request, limitHeaders }: Call,
+  { service, request, client, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
   { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
 ): HTTPResponse {
@@ -31,7 +125,7 @@ function ndjson(
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
   const empty = request.method === "HEAD" || matchesEtag(request, etag);
-  const body = empty ? null : ReadableStream.from(packed(linesToChunks(lines), coding));
+  const body = empty ? null : service.streams.stream(client, packed(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
@@ -40,8 +134,9 @@ function ndjson(
   });
 }
 
-const index: Operation = {
+const market: Operation = {
   id: "trustIndex",
+  ofRecord: true,
   path: "/v1/trust/index",
   summary: "One line per listed paid endpoint: band, tier, sample count, defects and the signed card",
   answer: IndexLine,
@@ -56,6 +151,7 @@ const index: Operation = {
 
 const feed: Operation = {
   id: "trustFeed",
+  ofRecord: true,
   path: "/v1/trust/feed",
   summary: "Every grade as published, resumable from a cursor",
   query: FeedQuery,
@@ -76,6 +172,7 @@ const feed: Operation = {
 
 const byId: Operation = {
   id: "trust",
+  ofRecord: true,
   path: "/v1/trust/:id",
   summary: "The signed cards of one endpoint, the seller's disputes and our corrections",
   params: TrustParams,
@@ -88,4 +185,43 @@ const byId: Operation = {
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, index, feed];
+export const TRUST: readonly Operation[] = [byId, market, feed];
+
+/** Longest body: 2,000 characters of words, each escaped, and the rest of a dispute beside them. */
+const MAX_DISPUTE = 32_768;
+
+const Receipt = z.strictObject({
+  dispute: z.looseObject({}),
+  event_id: z.string(),
+  partition: z.int(),
+  offset: z.int(),
+});
+
+/** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */
+export const disputes: Operation = {
+  id: "dispute",
+  ofRecord: true,
+  method: "POST",
+  path: "/v1/trust/:id/disputes",
+  summary: "A seller's dispute, signed by the address that the endpoint is paid at",
+  params: TrustParams,
+  body: SignedDispute,
+  answer: Receipt,
+  type: JSON_TYPE,
+  limiter: (service) => service.disputeLimiter,
+  async run({ service, request, params, limitHeaders }) {
+    const { id } = validated(TrustParams, params);
+    const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
+    return new HTTPResponse(JSON.stringify(receipt), {
+      status: 201,
+      headers: {
+        "content-type": JSON_TYPE,
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        "access-control-allow-origin": "*",
+        location: `/v1/trust/${id}`,
+        ...limitHeaders,
+      },
+    });
+  },
+};

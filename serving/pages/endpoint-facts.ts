@@ -1,10 +1,9 @@
 import { html } from "hono/html";
-import { checkerOf } from "../../pipelines/record/classes/index.ts";
-import { saidOf } from "../answers/said.ts";
+import { checkerOf } from "../../pipelines/record/classes.ts";
+import { correctionsOf } from "../answers/corrections.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import type { View } from "../tables/view.ts";
-import { flagWords } from "./flags.ts";
-import { assetWords, count, moment, NONE, price } from "./words.ts";
+import { assetWords, count, flagWords, moment, NONE, price } from "./words.ts";
 
 const code = (text: string | null | undefined): unknown => (text ? html`<code>${text}</code>` : NONE);
 const list = (items: readonly unknown[]): unknown =>
@@ -63,7 +62,7 @@ const text = (value: unknown): string => (typeof value === "string" ? value : ""
 
 /** What the listing gets wrong, what we got wrong, and what the seller says to it. */
 export function problemsPart(view: View, cap: string, { defects, corrections = [] }: CheckFacts): unknown {
-  const { disputes } = saidOf(view, cap);
+  const { disputes } = correctionsOf(view, cap);
   return html`${
     defects.length > 0
       ? html`<section aria-labelledby="defects" class="rule"><h2 id="defects">What is wrong with the listing</h2>${list(

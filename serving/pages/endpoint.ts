@@ -1,17 +1,16 @@
 import { html } from "hono/html";
-import type { HistoryDay } from "../../pipelines/record/history.ts";
-import { HISTORY_DAYS } from "../../pipelines/record/history.ts";
+import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
+import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
+import { shellWord } from "../answers/observed.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { daysTable, historyCharts, lettersChart, lettersTable } from "./charts.ts";
 import { aboutPart, buyPart, flagsPart, problemsPart, seenPart } from "./endpoint-facts.ts";
-import { daysTable, historyCharts } from "./history-charts.ts";
-import { lapsedNote } from "./home.ts";
+import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { lettersChart, lettersTable } from "./letters-chart.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
-import { provePart } from "./prove.ts";
 import { atLeast, count, grade, moment, NONE, shorten, tierWords } from "./words.ts";
 
 /** What a page is made of besides the view. */
@@ -22,7 +21,7 @@ export interface EndpointPage {
   /** Days of the history, oldest first; null when there is none. */
   days: readonly HistoryDay[] | null;
   now: Date;
-  lapsed: boolean;
+  simulated: boolean;
   /** Address of the service. */
   base: string;
 }
@@ -66,14 +65,58 @@ ${count(recent.length, "day")} that we know of. The proven rows are the evidence
 
 /** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
 export function endpointPage(made: EndpointPage): string {
-  const { view, cap, facts, lapsed, base } = made;
+  const { view, cap, facts, simulated, base } = made;
   const entry = view.entry(cap);
   const name = entry?.description ? shorten(entry.description, 120) : (facts.url ?? cap);
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
-<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${lapsedNote(lapsed)}
+<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
 ${gradePart(facts, progressOf(entry ? headlineOf(entry) : null))}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${problemsPart(view, cap, facts)}</div>
 <div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
+}
+
+const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}</code></pre>`;
+
+function evidencePart(view: View, bucket: number): unknown {
+  const files = view.evidence.of(bucket);
+  const which = html`Every sample behind the grade lies in the daily evidence files of bucket ${bucket}, each named with its hash by an
+<code>evidence</code> leaf of the log`;
+  if (files.length === 0) return html`<p>${which}; none of them was published yet.</p>`;
+  return html`<p>${which}. The newest:</p><ul class="says">${files.map(
+    ({ day, key, rows }) => html`<li><a href="/${key}">${day}</a>, ${rows} lines</li>`,
+  )}</ul>`;
+}
+
+/** How anybody proves what the page says, without believing it. @param base address of this service */
+function provePart(view: View, cap: string, { reproduce }: CheckFacts, base: string): unknown {
+  const entry = view.entry(cap);
+  const leaf = entry ? headlineOf(entry)?.leaf : undefined;
+  const bucket = bucketOf(cap);
+  return html`<section aria-labelledby="own" class="rule"><h2 id="own">Prove it yourself</h2><div class="prose">
+${reproduce ? html`<p>The same free handshake from your machine:</p>${command(reproduce)}` : ""}
+<p>The <a href="/v1/check?url=${cap}">signed answer</a> to a check, and its signature verified offline with Node alone
+(<a href="/docs/verify-a-check.mjs">the script</a>, <a href="/.well-known/svc-keys.json">the keys</a>):</p>
+${command(
+  `curl -fsS ${shellWord(`${base}/v1/check?url=${cap}`)} > answer.json
+curl -fsS ${base}/.well-known/svc-keys.json > svc-keys.json
+curl -fsS ${base}/docs/verify-a-check.mjs > verify-a-check.mjs
+node verify-a-check.mjs answer.json svc-keys.json`,
+)}
+<p>The <a href="/v1/trust/${cap}">signed cards</a>, and the <a href="/v1/trust/feed">feed</a> of every grade as it was published${
+    leaf === undefined ? "" : html`: the headline card is leaf ${leaf} of the log`
+  }. The whole record, <a href="/docs/mirror">copied and proven</a> against its <a href="/checkpoint">checkpoint</a>${
+    leaf === undefined
+      ? ""
+      : html`, and these cards made again from <a href="/docs/evidence">evidence</a>, every byte but the signature`
+  }:</p>
+${command(
+  leaf === undefined
+    ? `touchstone mirror ${base} record`
+    : `touchstone mirror ${base} record
+touchstone recompute ${cap} --from record
+touchstone audit ${base} --endpoint ${cap}`,
+)}
+${evidencePart(view, bucket)}</div></section>`;
 }

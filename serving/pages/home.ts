@@ -3,8 +3,7 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { NO_CARD } from "../answers/market.ts";
 import { headlineOf, type ListedEntry, leafOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { escapeHtml } from "./escape.ts";
-import { page } from "./layout.ts";
+import { escapeHtml, page } from "./layout.ts";
 import { ALL_BANDS, type Asked, type Found, findIn, lettersOf, SORTS } from "./market.ts";
 import { componentWords, miniPicture } from "./picture.ts";
 import { assetWords, atLeast, bandWords, COMPONENT_NAMES, grade, moment, price, shorten, tierWords } from "./words.ts";
@@ -49,9 +48,9 @@ function marketRow(view: View, entry: ListedEntry): string {
 }
 
 /** A record whose time was made up must say so wherever it is shown. */
-export const lapsedNote = (lapsed: boolean): unknown =>
-  lapsed
-    ? html`<p class="note" role="note"><strong>Time in this record was lapsed.</strong> A demonstration ran days in
+export const simulatedNote = (simulated: boolean): unknown =>
+  simulated
+    ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration ran days in
 minutes: sellers, payments and answers are real exchanges, the dates on them are not the wall clock's.</p>`
     : "";
 
@@ -109,7 +108,7 @@ schema conformance, latency and price stability, from 0 to 1; the dot is what wa
 }
 
 /** The market's table: what was asked for, one page of it. */
-export function homePage(view: View, asked: Asked, lapsed: boolean): string {
+export function homePage(view: View, asked: Asked, simulated: boolean): string {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
   const found = findIn(view, asked);
@@ -117,7 +116,7 @@ export function homePage(view: View, asked: Asked, lapsed: boolean): string {
   const body = html`<h1>What happened when paid endpoints were paid</h1>
 <p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
 different spells of six hours; until then an endpoint is unrated, which means unknown, not bad.</p>
-${lapsedNote(lapsed)}
+${simulatedNote(simulated)}
 <ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(asked, band, letters.get(band)!))}</ul>
 ${form(asked)}
 ${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a href="/">Show all</a></p>` : ""}

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { html, raw } from "hono/html";
+import { PROBLEMS, type Problem } from "../http/problem.ts";
 import { CSS } from "./css.ts";
 
 const policy = (formAction: "'none'" | "'self'"): string =>
@@ -45,7 +46,10 @@ const MORE: readonly (readonly [string, string])[] = [
   ["/docs/archive", "Archive"],
   ["/docs/mirror", "Mirrors"],
   ["/docs/audit", "Audit"],
+  ["/docs/commands", "Commands"],
   ["/docs/deploy", "Running it"],
+  ["/docs/trace", "One observation, traced"],
+  ["/docs/market", "The demo's market"],
 ];
 
 const links = (list: typeof NAV): unknown =>
@@ -65,3 +69,18 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 </body></html>
 `);
 }
+
+/** A problem for a person: what a problem document says, as a page. */
+export function errorPage(problem: Problem): string {
+  const { status, title } = PROBLEMS[problem.code];
+  return page({
+    title: `${status}: ${title}`,
+    body: html`<h1>${title}</h1><p>${problem.message}</p><p class="soft">${status}</p>`,
+  });
+}
+
+const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+
+/** Text as it may stand between tags and in quoted attributes. For rows by the hundred; elsewhere `html` escapes. */
+export const escapeHtml = (text: string): string =>
+  /[&<>"']/.test(text) ? text.replace(/[&<>"']/g, (char) => ESCAPES[char]!) : text;

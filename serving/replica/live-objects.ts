@@ -1,8 +1,8 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Store, StoredObject } from "../../infra/store/store.ts";
-import { VIEW } from "../../pipelines/4-publish/objects.ts";
-import type { Source } from "../../pipelines/mirror/source.ts";
+import { VIEW } from "../../pipelines/published/objects.ts";
+import type { Source } from "../../pipelines/published/source.ts";
 
 /** What serving reads of a public store. */
 export type ReadStore = Pick<Store, "get" | "getRange" | "head">;

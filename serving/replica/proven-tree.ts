@@ -1,18 +1,18 @@
 import { join } from "node:path";
-import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { type Keeper, openKeeper } from "../../infra/store/keeper.ts";
+import { type Keeper, openKeeper } from "../../infra/store/lock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { KeysDocument } from "../../pipelines/4-publish/keys.ts";
-import { MirrorUsage } from "../../pipelines/mirror/errors.ts";
-import { type MirrorSummary, mirrorOnce } from "../../pipelines/mirror/mirror.ts";
-import type { Source } from "../../pipelines/mirror/source.ts";
+import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
+import type { MirrorSummary } from "../../pipelines/mirror/run.ts";
 import { MirrorState } from "../../pipelines/mirror/state.ts";
-import { fromPins, type GivenKeys } from "../../pipelines/mirror/trust.ts";
-import { PublishedTree, type Snapshot } from "../tables/tree.ts";
+import { MirrorUsage } from "../../pipelines/published/errors.ts";
+import { jwksOf, readKeys } from "../../pipelines/published/keys.ts";
+import type { Source } from "../../pipelines/published/source.ts";
+import { PublishedTree, type Snapshot } from "../../pipelines/published/tree-head.ts";
+import { fromPins, type GivenKeys } from "../../pipelines/published/trust.ts";
 
 export interface ProvenTreeParts {
   source: Source;
@@ -107,14 +107,8 @@ export class ProvenTree {
     if (this.#tree && text !== this.#trusted) this.#tree.trust(trust);
     this.#tree ??= new PublishedTree(this.store, trust);
     this.#trusted = text;
-    if (trusted.keys) this.#jwks = (await this.#keysOf(trusted.keys)) ?? this.#jwks;
+    const document = trusted.keys && (await readKeys(this.store, trusted.keys));
+    if (document) this.#jwks = jwksOf(document);
     return this.#tree.newest();
-  }
-
-  async #keysOf({ key, sha256 }: { key: string; sha256: string }): Promise<Jwks | null> {
-    const object = await this.store.get(key);
-    if (!object || sha256hex(object.bytes) !== sha256) return null;
-    const { keys } = KeysDocument.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-    return { keys: keys as unknown as Jwks["keys"] };
   }
 }

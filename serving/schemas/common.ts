@@ -33,3 +33,14 @@ export const Correction = z.strictObject({
   gradeAt: z.string().nullable().optional(),
 });
 export type Correction = z.infer<typeof Correction>;
+
+/** RFC 9457 problem document: the body of every error of this API. */
+export const ProblemDocument = z.strictObject({
+  type: z.string(),
+  title: z.string(),
+  status: z.int(),
+  detail: z.string(),
+  instance: z.string().optional(),
+  errors: z.array(z.strictObject({ pointer: z.string(), detail: z.string() })).optional(),
+});
+export type ProblemDocument = z.infer<typeof ProblemDocument>;

@@ -51,7 +51,13 @@ export async function openStatus(
   const pulse = new Pulse({ ...parts, patienceMs: patience_s * 1000 }, first);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
   const app = statusApp(pulse, parts.metrics);
-  const { url, close } = await serve({ app, host, port, maxConnections: MAX_SOCKETS, graceMs: GRACE_MS });
+  const { url, close } = await serve({
+    app,
+    host,
+    port,
+    limits: { total: MAX_SOCKETS, perClient: MAX_SOCKETS },
+    graceMs: GRACE_MS,
+  });
   return { pulse, url, close };
 }
 

@@ -1,9 +1,9 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import type { JobOf } from "../../pipelines/jobs.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
+import type { Job } from "../../pipelines/roles/jobs.ts";
 
-export type Role = "own" | "publish" | "observe";
+export type Role = "own" | "publish" | "observe" | "serve";
 
 interface Work {
   /** Since when it is asked for, and when it ended well last; steady ms. */
@@ -79,7 +79,7 @@ export class Pulse {
   }
 
   /** The same jobs, watched: which of them count is said by `needs`. */
-  watch<Parts, Lane extends string>(jobs: readonly JobOf<Parts, Lane>[]): JobOf<Parts, Lane>[] {
+  watch<Parts>(jobs: readonly Job<Parts>[]): Job<Parts>[] {
     return jobs.map((job) => ({ ...job, run: (parts: Parts) => this.during(job.name, () => job.run(parts)) }));
   }
 

@@ -1,12 +1,11 @@
-import type { Log, LogRecord } from "../../infra/log/log.ts";
-import { OffsetGone } from "../../infra/log/log.ts";
+import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
-/** As the pipeline folds it (sql/44_open_asks.sql). */
+/** As the pipeline folds it (sql/queries/asks, open). */
 const NEGATIVE_MS = 24 * HOUR_MS;
 const EXPIRES_MS = 30 * 24 * HOUR_MS;
 /** Looks that the pipeline can make in an hour, all domains together: 64 at once, ten seconds each. */
@@ -83,15 +82,15 @@ export class AskLine {
     if (domain.looks.length > this.limits.perDomainHour) domain.looks.shift();
   }
 
-  /** Hours until an answer can be expected for this ask, at least 1: its place among those of its domain, and the whole line. */
+  /** Hours until an answer can be expected for this ask, at least 1: its position among those of its domain, and the whole line. */
   hours(cap: string, now: number): number {
     const waiting = this.#open.get(cap);
     if (!waiting) return 1;
     const { came, left, looks } = this.#domains.get(waiting.domain) ?? { came: 0, left: 0, looks: [] };
     const ahead = Math.min(waiting.n - left, came - left - 1);
     const begun = looks.filter((t) => t > now - HOUR_MS).length;
-    const place = Math.max(0, ahead) + begun;
-    return Math.max(1, Math.floor(place / this.limits.perDomainHour) + 1, Math.ceil(this.size / LOOKS_AN_HOUR));
+    const position = Math.max(0, ahead) + begun;
+    return Math.max(1, Math.floor(position / this.limits.perDomainHour) + 1, Math.ceil(this.size / LOOKS_AN_HOUR));
   }
 
   /** One record of the topic `asks`; what is none of the line's is passed over. */

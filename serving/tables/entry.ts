@@ -30,7 +30,7 @@ export interface LetterAt {
   band: Band;
 }
 
-/** Letters that an entry remembers, the newest: a card is signed at most about once a day (grading-method.md section 6). */
+/** Letters that an entry remembers, the newest: a card is signed at most about once a day (verification-method.md section 6). */
 export const MAX_LETTERS = 120;
 
 /** An endpoint that a listing described. */
@@ -70,5 +70,5 @@ export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(unpackLeaf(card
 
 export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;
 
-/** Paid calls toward a letter, 0 to 30: at most one in six hours counts (grading-method.md section 4). */
+/** Paid calls toward a letter, 0 to 30: at most one in six hours counts (verification-method.md section 4). */
 export const progressOf = (card: CardEntry | null): number => Math.min(30, Math.floor(card?.paidSamples ?? 0));

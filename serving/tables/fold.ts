@@ -1,5 +1,5 @@
 import type { GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
-import type { Saying } from "../../pipelines/record/volatile.ts";
+import type { CorrectionRecord } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
 import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
 import { packLeaf } from "./packed-leaf.ts";
@@ -70,7 +70,7 @@ const text = (value: unknown): string => (typeof value === "string" ? value : ""
 const textOrNull = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 /** The entry after a correction, a dispute or a reinstatement: its leaf, or its record before there is a leaf. */
-export function withSaying(old: Entry, { kind, body }: Saying): Entry {
+export function withSaying(old: Entry, { kind, body }: CorrectionRecord): Entry {
   if (kind === "dispute") return { ...old, disputes: [...old.disputes, body] };
   if (kind === "reinstated") {
     const corrections = old.corrections.map((one) => takenBack(one, body));

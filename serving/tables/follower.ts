@@ -1,9 +1,9 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { PublishedTree, Snapshot } from "../../pipelines/published/tree-head.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";
-import type { PublishedTree, Snapshot } from "./tree.ts";
 import { View } from "./view.ts";
 import { loadVolatile } from "./volatile.ts";
 
@@ -17,6 +17,8 @@ export interface FollowerDeps {
   metrics: Metrics;
   /** Real milliseconds between two looks (default 2,000). */
   everyMs?: number;
+  /** Runs each look, and is told so how it ended: a role's pulse. */
+  during?: (look: () => Promise<boolean>) => Promise<boolean>;
 }
 
 /** Follows the public store and holds the newest view. One look at a time; a look that fails changes nothing. */
@@ -52,7 +54,8 @@ export class Follower {
    * @throws what the tree and the store throw (HistoryChanged, Tampered ..); the old view stays.
    */
   refresh(): Promise<boolean> {
-    this.#looking ??= this.#look().finally(() => {
+    const { during = (look) => look() } = this.deps;
+    this.#looking ??= during(() => this.#look()).finally(() => {
       this.#looking = null;
     });
     return this.#looking;

@@ -1,4 +1,4 @@
-import { matchesTemplate } from "../../pipelines/record/url.ts";
+import { segmentsOf } from "../../pipelines/record/template.ts";
 import type { Matched } from "../../pipelines/record/vocabulary.ts";
 import { headlineOf } from "./entry.ts";
 import type { Name } from "./names.ts";
@@ -39,19 +39,23 @@ function choose(view: View, names: readonly Name[], method: string | undefined):
   return left.length > 1 ? left.sort(betterFirst(view))[0]! : (left[0] ?? null);
 }
 
-/** Templates of one origin that are looked at for one question. */
+/** Templates that are looked at for one question: those met first, so a flood of later ones hides none of them. */
 const MAX_TEMPLATES = 500;
 
 function underTemplate(view: View, normalised: string, method: string | undefined): Name | null {
-  const meant: Name[] = [];
-  let longest = -1;
-  for (const template of view.names.templatesOf(new URL(normalised).origin).slice(0, MAX_TEMPLATES)) {
-    if (template.literal < longest) break;
-    if (!matchesTemplate(template.url, normalised) || choose(view, [template], method) === null) continue;
-    longest = template.literal;
-    meant.push(template);
+  const segments = segmentsOf(normalised);
+  let left = MAX_TEMPLATES;
+  for (const templates of view.names.templatesFor(normalised)) {
+    const meant = choose(
+      view,
+      templates.slice(0, left).filter((template) => template.takes(segments)),
+      method,
+    );
+    if (meant) return meant;
+    left -= templates.length;
+    if (left <= 0) return null;
   }
-  return choose(view, meant, method);
+  return null;
 }
 
 /**

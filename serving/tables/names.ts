@@ -1,4 +1,5 @@
-import { isTemplate, literalPrefix, pathKey } from "../../pipelines/record/url.ts";
+import { compileTemplate, segmentsOf, type Template } from "../../pipelines/record/template.ts";
+import { pathKey } from "../../pipelines/record/url.ts";
 
 /** What an id stands for. It never changes, since the id is made of it. */
 export interface Name {
@@ -7,9 +8,8 @@ export interface Name {
   method: string;
 }
 
-export interface Template extends Name {
-  literal: number;
-}
+/** A name whose url is a template, compiled when the name was added. */
+export interface TemplateName extends Name, Template {}
 
 const NONE: readonly never[] = [];
 
@@ -21,22 +21,16 @@ export class Names {
   readonly #known = new Set<string>();
   readonly #byUrl = new Map<string, Name[]>();
   readonly #byPath = new Map<string, Name[]>();
-  /** By origin, longest literal prefix first. */
-  readonly #templates = new Map<string, Template[]>();
+  /** By literal prefix, in the order in which they were met. */
+  readonly #templates = new Map<string, TemplateName[]>();
 
   add(name: Name): void {
     if (this.#known.has(name.cap)) return;
     this.#known.add(name.cap);
     push(this.#byUrl, name.url, name);
-    if (!isTemplate(name.url)) {
-      push(this.#byPath, pathKey(name.url), name);
-      return;
-    }
-    const { origin } = new URL(name.url);
-    const templates = this.#templates.get(origin) ?? [];
-    templates.push({ ...name, literal: literalPrefix(name.url) });
-    templates.sort((a, b) => b.literal - a.literal);
-    this.#templates.set(origin, templates);
+    const template = compileTemplate(name.url);
+    if (template) push(this.#templates, template.prefix, { ...name, ...template });
+    else push(this.#byPath, pathKey(name.url), name);
   }
 
   withUrl(normalised: string): readonly Name[] {
@@ -47,12 +41,21 @@ export class Names {
     return this.#byPath.get(pathKey(normalised)) ?? NONE;
   }
 
-  templatesOf(origin: string): readonly Template[] {
-    return this.#templates.get(origin) ?? NONE;
+  /**
+   * Templates that a concrete url may fall under, longest literal prefix first, as one list for each prefix: the url's own
+   * beginnings are looked up, so templates of other prefixes cost nothing.
+   */
+  *templatesFor(normalised: string): Generator<readonly TemplateName[]> {
+    let prefix = pathKey(normalised);
+    for (let left = segmentsOf(normalised).length; left >= 0; left--) {
+      const templates = this.#templates.get(prefix);
+      if (templates) yield templates;
+      prefix = prefix.slice(0, prefix.lastIndexOf("/"));
+    }
   }
 }
 
-function push(map: Map<string, Name[]>, key: string, name: Name): void {
+function push<T>(map: Map<string, T[]>, key: string, name: T): void {
   const held = map.get(key);
   if (held) held.push(name);
   else map.set(key, [name]);

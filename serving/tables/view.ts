@@ -1,10 +1,11 @@
+import { type ArchiveManifest, archiveFileKey, dayOfManifest } from "../../pipelines/record/archive.ts";
+import type { ArchiveLeaf, EvidenceLeaf } from "../../pipelines/record/leaf.ts";
+import { type ArchiveSubject, BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { ArchiveFiles } from "./archive.ts";
-import type { Entry } from "./entry.ts";
-import { EvidenceFiles } from "./evidence.ts";
+import type { Payee } from "../schemas/check.ts";
+import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 import { Layered } from "./layered.ts";
 import { Names } from "./names.ts";
-import { PayeeTable } from "./payees.ts";
 
 /** {topic: {partition: next offset}} behind the volatile rows. */
 export type Positions = Record<string, Record<string, number>>;
@@ -93,7 +94,7 @@ export class View {
     return this.volatile.rows.get(cap);
   }
 
-  /** Is this id in the record: published, or at least knocked at? */
+  /** Is this id in the record: published, or at least probed? */
   has(cap: string): boolean {
     return this.entries.get(cap) !== undefined || this.row(cap) !== undefined;
   }
@@ -120,3 +121,117 @@ export class View {
     return this.#memo.get(name) as T;
   }
 }
+
+/**
+ * Every manifest of the archive, in the order of the log, which is the order in which the files were made. It only grows,
+ * and says nothing that the tree does not say for good, so views share it; each looks at the leaves below its own size.
+ */
+export class ArchiveFiles {
+  readonly #leaves: ArchiveLeaf[] = [];
+  readonly #byId = new Map<string, ArchiveLeaf>();
+  readonly #sha256 = new Map<string, string>();
+
+  /** The next leaf; one that is there already adds nothing. */
+  add(leaf: ArchiveLeaf): void {
+    const { manifest } = leaf;
+    if (this.#byId.has(manifest.id)) return;
+    this.#leaves.push(leaf);
+    this.#byId.set(manifest.id, leaf);
+    const key = archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
+    this.#sha256.set(key, leaf.sha256);
+  }
+
+  /** Manifests below a size of the tree, oldest first; of one subject where one is named. */
+  manifests(size: number, subject?: ArchiveSubject): ArchiveManifest[] {
+    const below = this.#leaves.filter(({ index }) => index < size).map(({ manifest }) => manifest);
+    return subject === undefined ? below : below.filter((manifest) => manifest.subject === subject);
+  }
+
+  of(id: string): ArchiveManifest | undefined {
+    return this.#byId.get(id)?.manifest;
+  }
+
+  /** sha256 (hex) of the bytes under a key of the archive, as the log names them. */
+  sha256Of(key: string): string | undefined {
+    return this.#sha256.get(key);
+  }
+}
+
+/** Files that are remembered a bucket; the log names all of them. */
+const KEPT = 8;
+
+export interface EvidenceFile {
+  day: string;
+  key: string;
+  rows: number;
+}
+
+/**
+ * The newest evidence files of each bucket, for the pages that name them. It only grows, and says nothing that the tree
+ * does not say for good, so views share it.
+ */
+export class EvidenceFiles {
+  readonly #newest = new Map<number, EvidenceFile[]>();
+
+  add({ bucket, key, day, rows, holds }: EvidenceLeaf): void {
+    if (holds !== "rows" || bucket === null || key === null) return;
+    const known = this.#newest.get(bucket) ?? [];
+    if (known.some((file) => file.key === key)) return;
+    this.#newest.set(bucket, [{ day, key, rows }, ...known].slice(0, KEPT));
+  }
+
+  /** Newest leaf first. */
+  of(bucket: number): readonly EvidenceFile[] {
+    return this.#newest.get(bucket) ?? [];
+  }
+}
+
+/** Origins named in one answer; an address can stand behind thousands. */
+export const MAX_ORIGINS = 100;
+
+/** Hex addresses differ by case only in their checksum; base58 is told apart by case. */
+export const payeeKey = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
+
+/** Addresses that are paid, of one view: which listed endpoints stand behind each. */
+export class PayeeTable {
+  readonly #byAddress = new Map<string, ListedEntry[]>();
+  readonly #made = new Map<string, Omit<Payee, "address">>();
+
+  constructor(view: View) {
+    for (const row of view.volatile.rows.values()) {
+      if (row.pay_to === null) continue;
+      const entry = view.entry(row.capability_id);
+      if (!isListed(entry)) continue;
+      const key = payeeKey(row.pay_to);
+      const held = this.#byAddress.get(key);
+      if (held) held.push(entry);
+      else this.#byAddress.set(key, [entry]);
+    }
+  }
+
+  /** What the record knows about an address; zeros for one that nobody in the record is paid at. */
+  get(address: string): Payee {
+    const key = payeeKey(address);
+    let figures = this.#made.get(key);
+    if (!figures) {
+      figures = total(this.#byAddress.get(key) ?? []);
+      // Only known addresses are kept, so strangers' questions cannot fill the table.
+      if (this.#byAddress.has(key)) this.#made.set(key, figures);
+    }
+    return { address, ...figures };
+  }
+}
+
+function total(entries: readonly ListedEntry[]): Omit<Payee, "address"> {
+  const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
+  const origins = [...new Set(entries.map((entry) => new URL(entry.url).origin))].sort();
+  return {
+    origins: origins.slice(0, MAX_ORIGINS),
+    listed: entries.length,
+    graded: letters.length,
+    bestBand: BANDS.find((band) => letters.includes(band)) ?? null,
+    withDefects: entries.filter((entry) => entry.defects.length > 0).length,
+  };
+}
+
+const isLetter = (band: string | undefined): band is Letter => BANDS.includes(band as Letter);

@@ -1,10 +1,9 @@
 import { z } from "zod";
 import type { Store } from "../../infra/store/store.ts";
-import { VIEW } from "../../pipelines/4-publish/objects.ts";
+import { VIEW } from "../../pipelines/published/objects.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { decodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
-import { wentBack } from "./positions.ts";
-import { type FoldedRow, NO_VOLATILE, type Volatile } from "./view.ts";
+import { type FoldedRow, NO_VOLATILE, type Positions, type Volatile } from "./view.ts";
 
 const ViewFile = z.looseObject({
   v: z.literal(1),
@@ -46,10 +45,10 @@ export async function loadVolatile(
 /** Are the files that are held already, of every table, named in the same order and before those that are new? */
 function goesOn(old: Volatile, keys: readonly string[]): boolean {
   const held = [...old.files.keys()];
-  const place = new Map(held.map((key, i) => [key, i]));
+  const position = new Map(held.map((key, i) => [key, i]));
   const last = new Map<string, number>();
   return keys.every((key) => {
-    const at = place.get(key) ?? Number.POSITIVE_INFINITY;
+    const at = position.get(key) ?? Number.POSITIVE_INFINITY;
     const before = last.get(tableOf(key)) ?? -1;
     last.set(tableOf(key), at);
     return at > before || (at === before && at === Number.POSITIVE_INFINITY);
@@ -88,4 +87,14 @@ async function readTable(store: Pick<Store, "get">, key: string): Promise<Volati
   const table = await store.get(key);
   if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
   return decodeVolatile(table.bytes);
+}
+
+/** Did any position go back? A partition that is not named any more counts as going back. */
+export function wentBack(before: Positions, after: Positions): boolean {
+  for (const [topic, partitions] of Object.entries(before)) {
+    for (const [partition, offset] of Object.entries(partitions)) {
+      if ((after[topic]?.[partition] ?? -1) < offset) return true;
+    }
+  }
+  return false;
 }

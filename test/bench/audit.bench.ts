@@ -11,11 +11,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { PublishedFold } from "../../pipelines/4-publish/fold.ts";
-import { shardsOf } from "../../pipelines/4-publish/index-lines.ts";
 import { IndexFold } from "../../pipelines/audit/index-fold.ts";
-import { readEvidence } from "../../pipelines/mirror/evidence.ts";
+import { readFile } from "../../pipelines/published/files.ts";
+import { PublishedFold } from "../../pipelines/published/fold.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
+import { shardsOf } from "../helpers/market-index.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
 import { endpoint } from "./record-data.ts";
 
@@ -52,7 +52,7 @@ async function rehash(): Promise<void> {
   const [ours, theirs]: [Cost[], Cost[]] = [[], []];
   for (let round = 0; round < ROUNDS; round++) {
     theirs.push(await timed(shell));
-    ours.push(await timed(() => readEvidence(packed, file)));
+    ours.push(await timed(() => readFile(packed, file)));
   }
   await rm(dir, { recursive: true });
   console.log(`${(text.length / 1e6).toFixed(0)} MB in ${(packed.length / 1e6).toFixed(0)} MB, best of ${ROUNDS}`);

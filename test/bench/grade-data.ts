@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import { sql } from "../../infra/lake/sql.ts";
 import { SHARED_DESIGN } from "../pipelines/3-grade/vectors.ts";
 
 /** Endpoints of many characters, failures in spells of a block; u(i, k) is the k-th number in [0, 1) of thing i. */
@@ -65,7 +66,8 @@ export async function openData(dir: string): Promise<{ conn: DuckDBConnection; c
 }
 
 export async function makeData(conn: DuckDBConnection, endpoints: number, rows: number): Promise<void> {
-  await conn.run(synth(endpoints, rows));
+  for (const statements of [synth(endpoints, rows), sql("tables/rules"), sql("tables/grade")])
+    await conn.run(statements);
 }
 
 /** The prototype's tables of the same rows, and its statements. */

@@ -15,6 +15,7 @@ import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, plannedSlot, recordId } from "../../pipelines/record/ids.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
 
 const ROWS = Number(process.argv[2] ?? 2_000_000);
@@ -79,7 +80,7 @@ async function plainChain(log: Log, work: string, lake: Lake): Promise<void> {
 
 const dir = await mkdtemp(join(tmpdir(), "ingest-bench-"));
 try {
-  const log = await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS });
+  const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS });
   let bytes = 0;
   let batch: NewRecord[] = [];
   const flush = async () => {

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 
 const VALUE = Buffer.alloc(500, "x");
 let made = 0;
@@ -38,7 +39,7 @@ async function readAll(log: Log, maxRecords: number): Promise<void> {
 }
 
 const dir = await mkdtemp(join(process.argv[2] ?? tmpdir(), "log-bench-"));
-const log = await openEmbeddedLog(dir, { partitions: 4 });
+const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
 for (const [size, times] of [
   [1, 1_000],
   [100, 500],

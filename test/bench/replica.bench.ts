@@ -7,7 +7,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { RecordReader, readCheckpoint } from "../../pipelines/4-publish/read.ts";
+import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { TwoHands } from "../helpers/serving.ts";
 import { against, peakGb, ratio, shown, timed } from "./ratio.ts";
 import { BENCH, makeRecord, openRecord } from "./record-data.ts";

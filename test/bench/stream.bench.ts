@@ -18,6 +18,7 @@ import { createLogger, createMetrics, type Metrics } from "../../infra/telemetry
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRow } from "../../pipelines/2-ingest/row.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 import { startKafka } from "../cluster/kafka.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
 import { PEERS, runPeer } from "./peers/peers.ts";
@@ -48,8 +49,8 @@ async function said<T extends Cost>(what: string, work: () => Promise<T>): Promi
 }
 
 /** Our speed as a part of theirs: above 1 is quicker. On a busy machine the CPU of a row says more than the wall. */
-const speedOf = (ours: Cost & { threads: string }, theirs: Cost): string =>
-  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU (${ours.threads})`;
+const speedOf = (ours: Cost & { thread: string }, theirs: Cost): string =>
+  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU (${ours.thread})`;
 
 async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
@@ -87,7 +88,7 @@ async function bare(broker: string): Promise<Cost> {
   return cost;
 }
 
-/** Our log's reads alone, with or without the judging that follows: where the time of the ingest goes. */
+/** Our log's reads alone, with or without the validation that follows: where the time of the ingest goes. */
 async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => unknown): Promise<void> {
   for (let partition = 0; partition < PARTITIONS; partition++) {
     const { end } = await log.bounds(TOPIC, partition);
@@ -99,14 +100,13 @@ async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => 
   }
 }
 
-/** Threads that judged in the pass that these are the metrics of, beside the one that fetches and commits. */
-async function judging(metrics: Metrics): Promise<string> {
-  const text = await metrics.text();
-  const of = (name: string) => new RegExp(`^touchstone_ingest_${name} (\\d+)$`, "m").exec(text)?.[1] ?? "0";
-  return `${of("judging_threads")} judging threads made ${of("batches_judged_on_threads_total")} batches`;
+/** What of the pass that these are the metrics of was parsed beside the thread that fetches and commits. */
+async function parsed(metrics: Metrics): Promise<string> {
+  const made = /^touchstone_ingest_batches_parsed_on_a_thread_total (\d+)$/m.exec(await metrics.text())?.[1] ?? "0";
+  return `${made} batches parsed on a thread`;
 }
 
-async function ingested(log: Log, dir: string): Promise<Cost & { threads: string }> {
+async function ingested(log: Log, dir: string): Promise<Cost & { thread: string }> {
   const privateStore = await openDirectoryStore(join(dir, "private"));
   const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
   const metrics = createMetrics();
@@ -118,17 +118,17 @@ async function ingested(log: Log, dir: string): Promise<Cost & { threads: string
   await lake.close();
   await privateStore.close();
   if (rows !== ROWS) throw new Error(`ingest: ${rows} rows instead of ${ROWS}`);
-  return { ...cost, threads: await judging(metrics) };
+  return { ...cost, thread: await parsed(metrics) };
 }
 
 async function compare(broker: string, dir: string): Promise<void> {
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
   console.log(`${ROWS.toLocaleString("en")} rows, load of the machine ${loadavg()[0]!.toFixed(1)}`);
-  const log = await openKafkaLog({ brokers: [broker], prefix: PREFIX }, { logger, create });
+  const log = await openKafkaLog({ brokers: [broker], prefix: PREFIX }, { topics: TOPICS, logger, create });
   await said("produced through our log", () => timed(() => produce(log)));
   const kafkajs = await said("kafkajs, bare eachBatch", () => bare(broker));
   await said("our log, read", () => timed(() => reads(log, () => 0)));
-  await said("our log, read and judged", () => timed(() => reads(log, readRow)));
+  await said("our log, read and validated", () => timed(() => reads(log, readRow)));
   const ours = await said("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
   await log.close();
   ratio("stream: ingest of bare kafkajs", speedOf(ours, kafkajs), "0.60 or more");

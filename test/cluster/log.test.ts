@@ -5,6 +5,7 @@ import { LogDown, LogRefused } from "../../infra/log/errors.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 
@@ -19,7 +20,7 @@ afterAll(() => kafka.stop());
 
 const place = (prefix: string) => parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
 const open = (prefix: string, create?: typeof CREATE) =>
-  openKafkaLog(place(prefix), { logger, ...(create ? { create } : {}) });
+  openKafkaLog(place(prefix), { topics: TOPICS, logger, ...(create ? { create } : {}) });
 
 logContract("Kafka", async () => ({
   open: () => open("contract", CREATE),
@@ -109,7 +110,7 @@ describe("a log in Kafka", () => {
   });
 
   it("says that nobody answers, after a bounded time", async () => {
-    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { logger });
+    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { topics: TOPICS, logger });
     await expect(lost).rejects.toThrow(LogDown);
   });
 });

@@ -3,12 +3,12 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { MarketLetters } from "../../commands/letters.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
-import { openSourceHead } from "../../pipelines/audit/open-head.ts";
-import type { Source } from "../../pipelines/mirror/source.ts";
-import { folders } from "../../pipelines/parts.ts";
-import type { MarketLetters } from "../../serving/commands/letters.ts";
+import type { Source } from "../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
 import { DESERVED } from "../flow/deserved.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
@@ -72,7 +72,7 @@ describe("the market over Kafka and S3", () => {
       get: async (key, maxBytes) => (await store.get(key, { maxBytes }))?.bytes ?? null,
       close: () => store.close(),
     };
-    const head = await openSourceHead(source, {}, () => undefined);
+    const head = await openSourceTreeHead(source, {}, () => undefined);
     const { proven, findings } = await audit({ source, head });
     expect(findings.filter((finding) => finding.result !== "ok")).toEqual([]);
     expect([proven, head.size]).toEqual([true, result.tree_size]);

@@ -4,6 +4,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { OBSERVERS, TOPICS } from "../../pipelines/record/topics.ts";
 import {
   listed,
   observeAll,
@@ -29,7 +30,11 @@ const open: Process<Ownership>[] = [];
 
 beforeAll(async () => {
   kafka = await startKafka();
-  log = await openKafkaLog(place(), { logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } });
+  log = await openKafkaLog(place(), {
+    topics: TOPICS,
+    logger,
+    create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
+  });
 }, 300_000);
 afterAll(async () => {
   for (const one of open) await one.hosts.close();
@@ -38,7 +43,7 @@ afterAll(async () => {
 });
 
 async function join(world: SharedWorld): Promise<Process<Ownership>> {
-  const ownership = await joinGroup(place(), "observers", { logger, partitions: PARTITIONS, sessionMs: SESSION_MS });
+  const ownership = await joinGroup(place(), OBSERVERS, { logger, partitions: PARTITIONS, sessionMs: SESSION_MS });
   const made = await world.processOf(ownership);
   open.push(made);
   return made;

@@ -10,16 +10,16 @@ import { openLake } from "../../infra/lake/duckdb.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
-import type { S3Place } from "../../infra/store/s3/client.ts";
-import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { HandsChanged, Owner } from "../../pipelines/owners/owner.ts";
-import { Publishing } from "../../pipelines/owners/publishing.ts";
-import { Standby } from "../../pipelines/owners/standby.ts";
+import { OWNERS, TOPICS } from "../../pipelines/record/topics.ts";
+import { Owner, PartitionsRevoked } from "../../pipelines/roles/owner.ts";
+import { Publishing } from "../../pipelines/roles/publishing.ts";
+import { Standby } from "../../pipelines/roles/standby.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
 
 export interface ChildPlace {
@@ -28,7 +28,7 @@ export interface ChildPlace {
   /** Folder of the lake. */
   dir: string;
   log: string;
-  stores: { privateStore: S3Place; publicStore: S3Place };
+  stores: { privateStore: S3Bucket; publicStore: S3Bucket };
   sessionMs: number;
   patienceMs: number;
 }
@@ -48,7 +48,7 @@ const logger = createLogger("silent");
 const metrics = createMetrics();
 const clock = new FixedClock("2026-01-01T00:00:00.000Z");
 const address = parseKafkaAddress(place.log);
-const log = await openKafkaLog(address, { logger });
+const log = await openKafkaLog(address, { topics: TOPICS, logger });
 const privateStore = await openS3Store(place.stores.privateStore, { probe: false });
 const publicStore = await openS3Store(place.stores.publicStore, { probe: false });
 const say = (said: Said): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
@@ -71,7 +71,7 @@ async function ownUntilKilled(): Promise<void> {
   const lake = await openLake(join(place.dir, "lake.duckdb"), settings);
   const common = { log, privateStore, lake, clock, logger, metrics };
   const ingest = createIngest({ ...common, partitions: [] });
-  const ownership = await joinGroup(address, "owners", {
+  const ownership = await joinGroup(address, OWNERS, {
     logger,
     partitions: log.partitions,
     sessionMs: place.sessionMs,
@@ -80,12 +80,14 @@ async function ownUntilKilled(): Promise<void> {
     if (lost.length > 0) await ingest.hold(ownership.held());
   });
   /** Waits until all partitions of the round were settled by whomever: a kill in between gives ours to another. */
-  const settled = async (_now: Date, held: readonly number[]): Promise<void> => {
-    const n = heard.round!.round;
+  const settled = async (now: Date, held: readonly number[]): Promise<void> => {
+    const { round: n, now: moment } = heard.round!;
+    // A round that took long may end in the next one: what is said of its moment is not what that one waits for.
+    if (moment !== now.toISOString()) throw new Error(`round ${n} has begun meanwhile`);
     say({ settled: n, held });
     const mine = JSON.stringify(held);
     while (heard.went < n) {
-      if (JSON.stringify(ownership.held()) !== mine) throw new HandsChanged();
+      if (JSON.stringify(ownership.held()) !== mine) throw new PartitionsRevoked();
       await pause(20);
     }
   };
@@ -117,8 +119,7 @@ async function publishUntilKilled(): Promise<void> {
     ...{ privateStore, publicStore, signers: SIGNERS, clock, origin: ORIGIN, partitions: log.partitions },
     ...{ logger, metrics, writer: place.name },
   });
-  const keys = { ring: { keys: [] } };
-  const publishing = new Publishing({ log, privateStore, publisher, keys, clock, logger });
+  const publishing = new Publishing({ log, privateStore, publisher, clock, logger });
   const monotonic = () => systemClock.monotonic();
   const { patienceMs } = place;
   const standby = new Standby({ privateStore, publicStore, monotonic, writer: place.name, patienceMs });

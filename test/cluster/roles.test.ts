@@ -7,11 +7,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
 import { ringPath } from "../../infra/keys/keyring.ts";
-import { keygen } from "../../infra/keys/keys.ts";
-import { createSecret } from "../../infra/keys/secret.ts";
+import { createSecret, keygen } from "../../infra/keys/keys.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { folders, OBSERVER_SECRET } from "../../pipelines/parts.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { startGateway } from "./versitygw.ts";
@@ -43,7 +43,9 @@ beforeAll(async () => {
   kafka = await startKafka();
   const logger = createLogger("silent");
   const place = { brokers: kafka.brokers, prefix: "roles" };
-  await (await openKafkaLog(place, { logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })).close();
+  await (
+    await openKafkaLog(place, { topics: TOPICS, logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })
+  ).close();
   s3 = await startGateway(OPERATOR, USERS);
   mkdirSync(join(dir, "keys"), { mode: 0o700 });
   const names = { public: "ts-public", private: "ts-private" };

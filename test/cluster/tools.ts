@@ -25,7 +25,11 @@ const BROKER = [
 
 /** Tools of this suite beyond Node. */
 export const TOOLS: Record<string, Tool> = {
-  nginx: { command: ["nginx", "-v"], install: "apt-get install nginx-light", needs: ["nginx.test.ts"] },
+  nginx: {
+    command: ["nginx", "-v"],
+    install: "apt-get install nginx-light",
+    needs: ["nginx.test.ts", "nginx-front.test.ts"],
+  },
   go: {
     command: ["go", "version"],
     install: "Go 1.26 or newer",

@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { CreateBucketCommand, S3Client } from "@aws-sdk/client-s3";
-import type { S3Place } from "../../infra/store/s3/client.ts";
+import type { S3Bucket } from "../../infra/store/s3/s3.ts";
 import { freePort } from "./ports.ts";
 
 /** The version that the suite was written against. */
@@ -27,7 +27,7 @@ export function versitygw(): string {
 export interface S3Server {
   url: string;
   /** A bucket of its own for each name; it is made when asked for the first time. */
-  place(bucket: string, prefix?: string): Promise<S3Place>;
+  place(bucket: string, prefix?: string): Promise<S3Bucket>;
   stop(): Promise<void>;
 }
 
@@ -91,7 +91,7 @@ export async function startS3Server(): Promise<S3Server> {
 }
 
 /** One user for both buckets of a run, as settings in the environment. */
-export const s3Settings = ({ region, endpoint, accessKeyId, secretAccessKey }: S3Place): Record<string, string> => ({
+export const s3Settings = ({ region, endpoint, accessKeyId, secretAccessKey }: S3Bucket): Record<string, string> => ({
   TOUCHSTONE_STORES_REGION: region,
   TOUCHSTONE_STORES_ENDPOINT: endpoint!,
   TOUCHSTONE_STORES_PRIVATE_KEY_ID: accessKeyId,

@@ -2,21 +2,24 @@ import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import ipaddr from "ipaddr.js";
 import { afterAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
 import { loadConfig } from "../../infra/config.ts";
 import { policyOf } from "../../infra/deploy/s3/prepare.ts";
-import { keygen } from "../../infra/keys/keys.ts";
-import { createSecret } from "../../infra/keys/secret.ts";
+import { createSecret, keygen } from "../../infra/keys/keys.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
-import { TOPICS } from "../../infra/log/log.ts";
-import { OBJECTS } from "../../pipelines/4-publish/objects.ts";
+import { OBJECTS } from "../../pipelines/published/objects.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const DEPLOY = join(ROOT, "infra/deploy");
 const dir = mkdtempSync(join(tmpdir(), "deploy-"));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+/** Names of variables whose value nobody else may know. */
+const SECRET = /(?:SECRET|PASSWORD|TOKEN|PRIVATE_KEY|PUBLIC_KEY)(?:_KEY)?$/;
 
 /** Every command line that a file of the deployment gives to touchstone: words after `touchstone.ts`. */
 const commandLines = new Map<string, readonly string[]>();
@@ -26,7 +29,9 @@ describe("compose.yaml", () => {
   const Words = z.array(z.string()).min(1);
   const Service = z.strictObject({
     image: z.string().regex(/^[a-z0-9./-]+(?::[a-z0-9.-]+)?$/),
-    build: z.strictObject({ context: z.string(), dockerfile: z.string() }).optional(),
+    build: z
+      .strictObject({ context: z.string(), dockerfile: z.string(), args: z.record(z.string(), z.string()) })
+      .optional(),
     command: Words.optional(),
     entrypoint: Words.optional(),
     environment: z.record(z.string().regex(/^[A-Z][A-Z0-9_]*$/), z.string()).optional(),
@@ -44,10 +49,20 @@ describe("compose.yaml", () => {
     tmpfs: Words.optional(),
     cap_drop: Words.optional(),
     security_opt: Words.optional(),
+    networks: z.record(z.string(), z.strictObject({ ipv4_address: z.ipv4().optional() })).optional(),
   });
-  const Compose = z.object({ services: z.record(z.string(), Service), volumes: z.record(z.string(), z.null()) });
+  const Network = z.strictObject({
+    ipam: z
+      .strictObject({ config: z.tuple([z.strictObject({ subnet: z.cidrv4(), ip_range: z.cidrv4() })]) })
+      .optional(),
+  });
+  const Compose = z.object({
+    services: z.record(z.string(), Service),
+    volumes: z.record(z.string(), z.null()),
+    networks: z.record(z.string(), Network),
+  });
   const text = readFileSync(join(DEPLOY, "compose.yaml"), "utf8");
-  const { services, volumes } = Compose.parse(parse(text, { merge: true }));
+  const { services, volumes, networks } = Compose.parse(parse(text, { merge: true }));
   for (const [name, { image, entrypoint, command }] of Object.entries(services)) {
     if (image === "touchstone" && !entrypoint) commandLines.set(`compose ${name}`, command!);
   }
@@ -70,8 +85,11 @@ describe("compose.yaml", () => {
     let seen = 0;
     for (const [name, { image, environment = {} }] of Object.entries(services)) {
       if (image !== "touchstone") continue;
-      // As compose puts the defaults in.
-      const env = Object.entries(environment).map(([key, value]) => [key, value.replace(/\$\{\w+:-([^}]*)\}/g, "$1")]);
+      // As compose puts in the defaults, and what has none.
+      const env = Object.entries(environment).map(([key, value]) => [
+        key,
+        value.replace(/\$\{\w+:-([^}]*)\}/g, "$1").replace(/^\$\{(\w+):\?[^}]+\}$/, "a value of $1"),
+      ]);
       expect(() => loadConfig(undefined, Object.fromEntries(env)), name).not.toThrow();
       seen += env.length;
     }
@@ -97,6 +115,37 @@ describe("compose.yaml", () => {
       expect(services.users!.entrypoint![2]).toContain(`${user}:$$${user.toUpperCase()}_SECRET`);
     }
     expect(services.replica!.volumes).toEqual(["answer-keys:/data/keys:ro"]);
+  });
+
+  test("a secret has no default: compose ends and says which one it wants", () => {
+    let asked = 0;
+    for (const [name, { environment = {}, build }] of Object.entries(services)) {
+      for (const [key, value] of Object.entries({ ...environment, ...build?.args })) {
+        if (!SECRET.test(key) && key !== "NODE_DIGEST") continue;
+        // A name in capitals, and words that say what it is.
+        expect([name, key, value]).toEqual([name, key, expect.stringMatching(/^\$\{[A-Z][A-Z0-9_]*:\?[^}]{20,}\}$/)]);
+        asked++;
+      }
+    }
+    expect(asked).toBeGreaterThan(10);
+  });
+
+  test("one proxy is believed: nginx, at an address that is its own", () => {
+    const { front } = services.nginx!.networks!;
+    const { trusted_proxies } = loadConfig(undefined, {
+      TOUCHSTONE_LIMITS_TRUSTED_PROXIES: services.replica!.environment!.TOUCHSTONE_LIMITS_TRUSTED_PROXIES,
+    }).limits;
+    expect(trusted_proxies).toEqual([front!.ipv4_address]);
+    expect(Object.keys(services.replica!.networks!)).toContain("front");
+    expect(Object.keys(services.nginx!.networks!)).toEqual(["front"]);
+    const [{ subnet, ip_range }] = networks.front!.ipam!.config;
+    const own = ipaddr.parse(front!.ipv4_address!);
+    expect(own.match(ipaddr.parseCIDR(subnet))).toBe(true);
+    // No other container is ever given it.
+    expect(own.match(ipaddr.parseCIDR(ip_range))).toBe(false);
+    // Whoever is in that network could write the header; nobody else is.
+    const inside = Object.entries(services).filter(([, { networks: of }]) => of && "front" in of);
+    expect(inside.map(([name]) => name).sort()).toEqual(["nginx", "replica"]);
   });
 
   test("each role has its own folder of keys, made from the one that keygen made", () => {
@@ -189,6 +238,11 @@ describe("service units", () => {
     expect(Object.keys(env).filter((name) => !name.startsWith("TOUCHSTONE_") && !used.includes(name))).toEqual([]);
     const hasPrivate = Object.keys(env).some((name) => name.startsWith("TOUCHSTONE_STORES_PRIVATE"));
     expect(hasPrivate).toBe(unit !== "touchstone-serve.service");
+  });
+
+  test("a replica believes the proxy of its own machine and no network", () => {
+    const { TOUCHSTONE_LIMITS_TRUSTED_PROXIES: said } = envOf("serve.env");
+    expect(JSON.parse(said!)).toEqual(["127.0.0.1"]);
   });
 
   test("systemd takes them", () => {
@@ -327,6 +381,44 @@ test("create-topics.sh declares what the log is refused without, for every topic
   }
   expect(run("b:9092", "ts", "3").status).toBe(2);
   expect(run("b:9092").status).toBe(2);
+});
+
+test("no file of the deployment has a secret in it, not even one to change", () => {
+  const files = readdirSync(DEPLOY, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+  expect(files.length).toBeGreaterThan(20);
+  const given: string[] = [];
+  for (const file of files) {
+    const text = readFileSync(file, "utf8");
+    for (const [line, name, value] of text.matchAll(
+      /^[ \t]*(?:ENV |-[ \t]*)?([A-Z][A-Z0-9_]*)[ \t]*[:=][ \t]*(\S.*)$/gm,
+    )) {
+      if (SECRET.test(name!) && !/^"?\$\{\w+:\?/.test(value!)) given.push(`${file}: ${line}`);
+    }
+    // `${A_SECRET:-default}`, and the words that such defaults are made of.
+    for (const [whole, name] of text.matchAll(/\$\{(\w+):?[-=][^}]*\}/g))
+      if (SECRET.test(name!)) given.push(`${file}: ${whole}`);
+    for (const [word] of text.matchAll(/change-?me|hunter2|p[a]ssw0rd/gi)) given.push(`${file}: ${word}`);
+  }
+  expect(given).toEqual([]);
+});
+
+test("what stands before the replicas says who asks, and lets nobody else say it", () => {
+  const conf = readFileSync(join(DEPLOY, "nginx-service.conf"), "utf8").replaceAll(/#.*/g, "");
+  const passed = conf
+    .split("location ")
+    .slice(1)
+    .filter((block) => block.includes("proxy_pass"));
+  expect(passed.length).toBeGreaterThan(0);
+  for (const block of passed) {
+    expect(block.match(/proxy_set_header X-Forwarded-For .*;/g)).toEqual([
+      "proxy_set_header X-Forwarded-For $remote_addr;",
+    ]);
+    expect(block).toContain('proxy_set_header Forwarded "";');
+  }
+  // What a client sent stands in neither of these; in these it would.
+  expect(conf).not.toMatch(/\$proxy_add_x_forwarded_for|\$http_x_forwarded_for|\$http_forwarded/);
 });
 
 test("nginx takes the front of the service", () => {

@@ -1,13 +1,14 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { EXIT } from "../../commands/exit.ts";
 
 /**
- * The image without a builder: what the Dockerfile copies, copied into an empty folder, with the packages that `npm ci`
- * puts beside it; and every role's command started there by the entry point's own words. What is imported and not
- * copied shows here.
+ * The image without a builder: what the Dockerfile copies, copied into an empty folder, with the packages that `npm ci
+ * --omit=dev` puts beside it; and every role's command started there by the entry point's own words. What is imported and
+ * not copied, or only there for development, shows here.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const DOCKERFILE = readFileSync(join(ROOT, "infra/deploy/Dockerfile"), "utf8");
@@ -34,8 +35,21 @@ beforeAll(() => {
       cpSync(join(ROOT, source), target, { recursive: true });
     }
   }
-  symlinkSync(join(ROOT, "node_modules"), join(app, "node_modules"));
+  installed(join(app, "node_modules"));
 });
+/** Links to our packages, but for those that the lock marks as of development alone. */
+function installed(into: string): void {
+  const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+    packages: Record<string, { dev?: boolean }>;
+  };
+  for (const [path, { dev }] of Object.entries(packages)) {
+    const [, name, ...deeper] = path.split("node_modules/");
+    // Packages of a package come with it; those of other platforms are not there.
+    if (dev || !name || deeper.length > 0 || !existsSync(join(ROOT, path))) continue;
+    mkdirSync(dirname(join(into, name)), { recursive: true });
+    symlinkSync(join(ROOT, path), join(into, name));
+  }
+}
 afterAll(() => {
   for (const child of running) child.kill("SIGKILL");
   rmSync(dir, { recursive: true, force: true });
@@ -87,7 +101,7 @@ async function address(run: Run, line: RegExp): Promise<string> {
 test("the image has what is run, and nothing of the machine that builds it", () => {
   const copied = copies.flatMap(({ from }) => from);
   expect(copied).not.toContain(".");
-  for (const never of ["node_modules", ".git", ".touchstone", "test"]) expect(copied).not.toContain(never);
+  for (const never of ["node_modules", ".git", ".touchstone", "test", "fixtures"]) expect(copied).not.toContain(never);
   for (const source of copied) expect([source, existsSync(join(ROOT, source))]).toEqual([source, true]);
   // The builder is sent exactly that.
   const ignore = readFileSync(join(ROOT, "infra/deploy/Dockerfile.dockerignore"), "utf8").split("\n");
@@ -114,18 +128,49 @@ test("keys are made, an owner and a publisher do a turn, and what is published i
   publisher.child.kill("SIGTERM");
   expect(await publisher.ended, publisher.said()).toBe(0);
 
-  const replica = begin(["serve", "--from", join(data, "public")], { TOUCHSTONE_PORT: "0" });
+  const ports = { TOUCHSTONE_PORT: "0", TOUCHSTONE_STATUS_PORT: "0" };
+  const replica = begin(["serve", "--from", join(data, "public")], ports);
   const url = await address(replica, /Serving at (\S+)/);
-  for (const path of ["/readyz", "/metrics", "/checkpoint", "/"]) {
-    const answered = await fetch(url + path);
-    expect([path, answered.status]).toEqual([path, 200]);
+  const shown = await address(replica, /Status at (\S+)\/health/);
+  for (const address of [`${url}/readyz`, `${shown}/metrics`, `${url}/checkpoint`, `${url}/`]) {
+    const answered = await fetch(address);
+    expect([address, answered.status]).toEqual([address, 200]);
   }
+  expect((await fetch(`${url}/metrics`)).status).toBe(404);
   replica.child.kill("SIGTERM");
   expect(await replica.ended, replica.said()).toBe(0);
 }, 1_800_000);
 
-test("the demo's world and the contracts of its chain are there", () => {
-  for (const file of ["fixtures/market/main.ts", "infra/rails/chain/artefacts", "docs/deploy.md", "sql"]) {
-    expect([file, existsSync(join(app, file))]).toEqual([file, true]);
+test("the demo is not there, and who asks for it is told so, before anything is made", async () => {
+  for (const name of ["vitest", "@foundry-rs/anvil", "@hono/node-server", "@biomejs/biome"]) {
+    expect([name, existsSync(join(app, "node_modules", name))]).toEqual([name, false]);
   }
+  const own = join(dir, "none");
+  const asked = begin(["start", "--market", "--once"], { TOUCHSTONE_DATA_DIR: own });
+  expect(await asked.ended).toBe(EXIT.usage);
+  expect(asked.said()).toMatch(/^touchstone: the demo's market is not here .* start without --market, or a role/);
+  expect(existsSync(own)).toBe(false);
+}, 900_000);
+
+test("it is built of packages that are no development, each with a hash, on a base with a digest", () => {
+  const steps = DOCKERFILE.replaceAll(/^#.*\n/gm, "")
+    .trim()
+    .split("\n");
+  expect(steps.filter((line) => line.includes("npm "))).toEqual(["RUN npm ci --omit=dev"]);
+  const bases = steps.filter((line) => line.startsWith("FROM "));
+  expect(bases).toHaveLength(2);
+  for (const base of bases) expect(base).toMatch(/^FROM node:22-bookworm-slim@\$\{NODE_DIGEST\}(?: AS build)?$/);
+  // Nobody can look a digest up in a test: one that stands here is one that somebody made up or forgot.
+  expect(steps[0]).toBe("ARG NODE_DIGEST=sha256:missing--say--build-arg-NODE_DIGEST");
+  // The line that holds what was installed against the lock, on a whole lock and on one that lacks a hash.
+  const [line] = steps.filter((step) => step.startsWith("RUN node -e "));
+  const judge = (packages: object) => {
+    const folder = mkdtempSync(join(dir, "lock-"));
+    mkdirSync(join(folder, "node_modules"));
+    writeFileSync(join(folder, "node_modules/.package-lock.json"), JSON.stringify({ packages }));
+    return spawnSync("/bin/sh", ["-c", line!.slice("RUN ".length)], { cwd: folder, encoding: "utf8" });
+  };
+  expect(judge({ "node_modules/a": { integrity: "sha512-x" } })).toMatchObject({ status: 0, stderr: "" });
+  const bare = judge({ "node_modules/a": { integrity: "sha512-x" }, "node_modules/b": { version: "1.0.0" } });
+  expect(bare).toMatchObject({ status: 1, stderr: "no hash in package-lock.json of node_modules/b\n" });
 });

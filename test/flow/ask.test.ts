@@ -4,13 +4,13 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { openServing, type ServingTier } from "../../commands/serving-tier.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
-import { type Assembled, assemble } from "../../pipelines/assemble.ts";
-import { makeKeys, openParts, type Parts } from "../../pipelines/parts.ts";
-import { JOBS } from "../../pipelines/schedule.ts";
-import { openServing, type ServingTier } from "../../serving/commands/serving-tier.ts";
+import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
+import { makeKeys, openParts, type Parts } from "../../pipelines/roles/parts.ts";
+import { MACHINE_JOBS } from "../../pipelines/roles/schedule.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
 
 /** One ask from the question over HTTP to the handshake in the answer: every role as it runs, and a seller on a socket. */
@@ -48,6 +48,8 @@ async function up(): Promise<void> {
   const wallets = createLocalWallets({ rpcUrl: rpc_url!, seed: parts.secret, asset });
   roles = await assemble(parts, systemClock, { rpcUrl: rpc_url!, asset, wallets, controlUrl: null });
   serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, systemClock, false);
+  // Until the first look every answer of the record is a 503.
+  await serving.refresh();
 }
 
 async function down(): Promise<void> {
@@ -85,7 +87,7 @@ const check = async (query: Record<string, string>): Promise<CheckAnswer> => {
 async function tenSeconds(): Promise<void> {
   const schedule = { ...parts, ...roles, clock: systemClock, catalogues: [] };
   for (const name of ["grade", "asks", "volatile"]) {
-    const job = JOBS.find((one) => one.name === name)!;
+    const job = MACHINE_JOBS.find((one) => one.name === name)!;
     expect(job.cadence.split(" ")[0]).toMatch(/^(?:\*\/10|\d(?:,[1-5]\d){5})$/);
     await job.run(schedule);
   }
@@ -120,5 +122,5 @@ test("asked, knocked on within a minute, and the next check shows the handshake;
 test("what is never fetched is not in line, and says why", async () => {
   const answer = await check({ url: "http://10.0.0.1/quote" });
   expect(answer).toMatchObject({ matched: "none", queued: false });
-  expect(answer.next).toMatch(/^We never knock at this address: /);
+  expect(answer.next).toMatch(/^We never probe this address: /);
 });

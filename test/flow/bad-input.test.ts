@@ -5,9 +5,9 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { EXIT } from "../../infra/exit.ts";
+import { EXIT } from "../../commands/exit.ts";
+import type { MarketLetters } from "../../commands/letters.ts";
 import { alive } from "../../infra/world.ts";
-import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
 

@@ -1,9 +1,15 @@
-import { callsInBlock, momentOf } from "../../pipelines/1-observe/lane.ts";
-import { callsOf, FAST_UNTIL } from "../../pipelines/1-observe/plan.ts";
-import { afterRow, BLOCKS_PER_DAY, passes, type RetestState } from "../../pipelines/1-observe/retest.ts";
+import { callsOf, FAST_UNTIL } from "../../pipelines/1-observe/plan/plan.ts";
+import {
+  afterRow,
+  BLOCKS_PER_DAY,
+  callsInBlock,
+  momentOf,
+  passes,
+  type RetestState,
+} from "../../pipelines/1-observe/plan/steps.ts";
 import { publishedBand } from "../../pipelines/3-grade/hold.ts";
-import { Kin } from "../../pipelines/3-grade/kin.ts";
 import { gradeRows } from "../../pipelines/3-grade/pure.ts";
+import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../pipelines/3-grade/sample.ts";
 import { whyText } from "../../pipelines/3-grade/why.ts";
 import type { PlanLine } from "../../pipelines/record/plan.ts";
@@ -11,7 +17,7 @@ import { addDays, blockOf, dayOf, dayStart } from "../../pipelines/record/time.t
 import type { Band, Flag } from "../../pipelines/record/vocabulary.ts";
 import type { Model } from "./models.ts";
 
-/** The lapse leaves the last quarter of an hour alone (pipelines/lapse.ts). */
+/** The simulated past leaves the last quarter of an hour alone (commands/simulated-past.ts). */
 const LEEWAY_MS = 900_000;
 
 /** What a seller of the market ends with under one drawing of lots. */
@@ -70,7 +76,7 @@ export function fateOf(model: Model, end: Date, draw: () => number): Fate {
     rows.push(...more);
     const now = day === dayOf(end) ? end : new Date(dayStart(addDays(day, 1)).getTime() - 1);
     const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
-    const headline = gradeRows(endpoint, new Kin([]), now).cards.find((card) => card.headline)!;
+    const headline = gradeRows(endpoint, new RelatedParties([]), now).cards.find((card) => card.headline)!;
     const { card, raw_band: rawBand, why: parts } = headline;
     const { band, heldUntil } = publishedBand(letters, day, rawBand);
     letters.push({ day, band: rawBand });

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
-import type { MarketLetters } from "../../serving/commands/letters.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -105,8 +105,8 @@ describe("the demo market", () => {
     expect(lower!).toBeLessThanOrEqual(point!);
   });
 
-  test("nothing lies in the future, and the lapse ends now", () => {
-    const until = new Date(result.lapsed.until).getTime();
+  test("nothing lies in the future, and the simulated past ends now", () => {
+    const until = new Date(result.simulated.until).getTime();
     expect(until).toBeGreaterThanOrEqual(began);
     expect(until).toBeLessThanOrEqual(Date.now());
     const types = [

@@ -1,19 +1,23 @@
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { LapsedClock } from "../../infra/clock.ts";
+import { SimulatedClock } from "../../infra/clock.ts";
 import { loadKeys } from "../../infra/keys/keys.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
+import { allPartitions } from "../../infra/log/ownership.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import type { Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { checkpointKeys, createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { readCheckpoint } from "../../pipelines/4-publish/read.ts";
-import { makeEvidence } from "../../pipelines/5-archive/evidence.ts";
-import { originOf } from "../../pipelines/assemble.ts";
 import { type CardVerdict, recompute } from "../../pipelines/audit/recompute.ts";
-import { DirectorySource } from "../../pipelines/mirror/source.ts";
-import { folders } from "../../pipelines/parts.ts";
+import { readCheckpoint } from "../../pipelines/published/reader.ts";
+import { DirectorySource } from "../../pipelines/published/source.ts";
+import { originOf } from "../../pipelines/roles/assemble.ts";
+import { closeDays } from "../../pipelines/roles/days.ts";
+import { Owner } from "../../pipelines/roles/owner.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
+import { Publishing } from "../../pipelines/roles/publishing.ts";
 import { proveRecord } from "./prove-record.ts";
 
 /** Every card in a public folder, held against what comes out of its evidence. */
@@ -45,11 +49,18 @@ export async function recomputeDemo(dataDir: string, baseUrl: string, partitions
     const signers = loadKeys(at.keys);
     const logger = createLogger("silent");
     const [newest] = await lake.all<{ t: Date }>("SELECT max(observed_at) AS t FROM event");
+    const [loaded] = await lake.all<{ file: string }>("SELECT file FROM loaded LIMIT 1");
     const now = new Date(newest!.t.getTime() + 2 * 86_400_000);
     const origin = originOf(baseUrl);
-    const parts = { privateStore, publicStore, signers, clock: new LapsedClock(now), origin, partitions, logger };
+    const parts = { privateStore, publicStore, signers, clock: new SimulatedClock(now), origin, partitions, logger };
     const publisher = createPublisher({ ...parts, metrics: createMetrics() });
-    await makeEvidence({ lake, privateStore, publisher, partitions, logger }, now);
+    const made = { id: loaded!.file.split("/")[1]!, partitions };
+    // The log is closed, and the lake has all of it.
+    const ingest = { hold: async () => undefined, pass: async () => ({ positions: {}, rows: 0 }), revocations: 0 };
+    const common = { ...parts, publisher, log: made, metrics: createMetrics() };
+    const ownership = allPartitions(partitions);
+    const owner = new Owner({ ...common, lake, ingest: ingest as unknown as Ingest, ownership, followed: publisher });
+    await closeDays(owner, new Publishing(common), now);
     const { log, witness } = checkpointKeys(origin, signers);
     await proveRecord(publicStore, { trust: { log, witness }, settled: true });
     await publicStore.close();

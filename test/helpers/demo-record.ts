@@ -3,17 +3,18 @@ import { join } from "node:path";
 import { loadKeys } from "../../infra/keys/keys.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
-import { type LogRecord, TOPICS } from "../../infra/log/log.ts";
+import type { LogRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
-import { checkpointKeys } from "../../pipelines/4-publish/publisher.ts";
-import { originOf } from "../../pipelines/assemble.ts";
+import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
 import type { CardVerdict } from "../../pipelines/audit/recompute.ts";
-import { folders } from "../../pipelines/parts.ts";
 import type { BodyOf, RecordType } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import { originOf } from "../../pipelines/roles/assemble.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
 import { recomputeAll } from "./demo-evidence.ts";
 import { proveRecord } from "./prove-record.ts";
 
@@ -41,7 +42,7 @@ export interface DemoRecord {
 }
 
 async function readLog(dir: string, partitions: number): Promise<LogRecord[]> {
-  const log = await openEmbeddedLog(dir, { partitions });
+  const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions });
   const all: LogRecord[] = [];
   for (const topic of TOPICS) {
     for (let partition = 0; partition < log.partitions; partition++) {

@@ -9,8 +9,8 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { readRejected } from "../../pipelines/2-ingest/batch.ts";
 import { INGESTED } from "../../pipelines/2-ingest/load.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
-import { openSourceHead } from "../../pipelines/audit/open-head.ts";
-import { StoreSource } from "../../pipelines/mirror/store-source.ts";
+import { StoreSource } from "../../pipelines/published/store-source.ts";
+import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
@@ -59,7 +59,7 @@ const missing = (wanted: Iterable<string>, there: { has(name: string): boolean }
   [...wanted].filter((name) => !there.has(name));
 
 /** Every record of one place, in order. */
-async function recordsOf(log: Log, topic: string, partition: number): Promise<LogRecord[]> {
+export async function recordsOf(log: Log, topic: string, partition: number): Promise<LogRecord[]> {
   const { start, end } = await log.bounds(topic, partition);
   const all: LogRecord[] = [];
   for (let from = start; from < end; ) {
@@ -225,7 +225,7 @@ async function proveTree(whole: Whole, bad: (says: string) => void): Promise<Lea
     // Leaves that say the same twice are found there.
     leaves = (await proveRecord(publicStore, { trust, settled: true })).leaves;
     const source = new StoreSource("the public store", publicStore);
-    const { findings } = await audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+    const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
     for (const { check, result, open, problems } of findings) {
       const [first] = problems;
       if (result !== "ok")

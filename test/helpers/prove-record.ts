@@ -7,15 +7,15 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { decodeEntries } from "../../infra/tree/bundle.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
-import { listingFacts, PublishedFold } from "../../pipelines/4-publish/fold.ts";
-import { shardsOf } from "../../pipelines/4-publish/index-lines.ts";
-import { KeysDocument } from "../../pipelines/4-publish/keys.ts";
 import { correctionId } from "../../pipelines/4-publish/known.ts";
-import { kindOfKey } from "../../pipelines/4-publish/objects.ts";
-import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
-import { Leaf } from "../../pipelines/record/leaf.ts";
+import { listingFacts } from "../../pipelines/published/caps.ts";
+import { PublishedFold } from "../../pipelines/published/fold.ts";
+import { KeysDocument } from "../../pipelines/published/keys.ts";
+import { kindOfKey } from "../../pipelines/published/objects.ts";
+import { type GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
 import { type Band, TIERS } from "../../pipelines/record/vocabulary.ts";
+import { shardsOf } from "./market-index.ts";
 import { evidenceProblems } from "./prove-evidence.ts";
 
 export interface ProveOptions {
@@ -28,6 +28,8 @@ export interface ProveOptions {
   served?: Iterable<Uint8Array>;
   /** Nobody is writing and nobody died since the last recovery: objects beyond the checkpoint are faults too. */
   settled?: boolean;
+  /** Power went before somebody had synced his objects: those that only lie beyond the checkpoint may be torn. */
+  torn?: boolean;
 }
 
 export interface Proven {
@@ -186,7 +188,7 @@ class Prover {
       try {
         entries = decodeEntries(gunzipSync((await this.#bytes(key))!));
       } catch (error) {
-        this.#bad(`${key}: ${(error as Error).message}`);
+        if (!this.options.torn || first + width <= this.#size) this.#bad(`${key}: ${(error as Error).message}`);
         continue;
       }
       if (entries.length !== width) this.#bad(`${key} holds ${entries.length} entries`);
@@ -442,7 +444,7 @@ function placeOf(key: string): Place {
 
 const isBetter = (band: Band, than: Band): boolean => band !== "UNRATED" && than !== "UNRATED" && band < than;
 
-/** The hold of grading-method.md section 4, word for word: worst raw letter of the last 14 days, today included. */
+/** The hold of verification-method.md section 4, word for word: worst raw letter of the last 14 days, today included. */
 function heldBand(raw: Band, today: string, before: readonly { day: string; band: Band }[]): Band {
   if (raw === "UNRATED") return raw;
   let worst = raw;

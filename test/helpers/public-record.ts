@@ -13,7 +13,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { type CheckpointTrust, signCheckpoint, witnessName } from "../../infra/tree/checkpoint.ts";
 import { Committer } from "../../pipelines/4-publish/committer.ts";
 import type { Draft, Group } from "../../pipelines/4-publish/leaves.ts";
-import { liveKey, VIEW } from "../../pipelines/4-publish/objects.ts";
+import { liveKey, VIEW } from "../../pipelines/published/objects.ts";
 import type { Component, Components, SignedCard, UnsignedCard } from "../../pipelines/record/card.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { normaliseUrl } from "../../pipelines/record/url.ts";

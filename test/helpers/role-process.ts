@@ -9,7 +9,7 @@ import { createIngest, type Ingest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
+import { Pipeline, type PipelineParts } from "../../pipelines/roles/pipeline.ts";
 import { JWKS, ORIGIN, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { Lever } from "./lever.ts";
 import type { Job, Who } from "./schedule.ts";
@@ -27,7 +27,8 @@ export interface Bed {
 
 /** A real clock as far as the publisher can tell: it refuses to go back. */
 export class ProcessClock implements Clock {
-  readonly lapsed = false;
+  readonly simulated = false;
+  readonly jumps = false;
   /** Ahead of true time, ms. */
   off = 0;
   constructor(private readonly truth: () => number) {}
@@ -82,8 +83,8 @@ export async function openProcess(bed: Bed, who: Who, clock: ProcessClock): Prom
   // Grading, publishing and evidence never ask the observer, the line of asks, the purse or the archive.
   const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
   const pipeline = new Pipeline({
-    ...{ ...unused, ...shared, now: () => clock.now(), logId: log.id, lake, memory: createMemory(lake) },
-    ...{ ingest, publisher, partitions, ownOrigins: [] },
+    ...{ ...unused, ...shared, log, publicStore, lake, memory: createMemory(lake) },
+    ...{ ingest, publisher, ownOrigins: [], priority: {} },
   });
   const grade = pipeline.grade.bind(pipeline);
   pipeline.grade = async (now) => {

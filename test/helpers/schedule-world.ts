@@ -3,9 +3,9 @@ import { join } from "node:path";
 import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
-import { readCheckpoint } from "../../pipelines/4-publish/read.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
-import { StoreSource } from "../../pipelines/mirror/store-source.ts";
+import { readCheckpoint } from "../../pipelines/published/reader.ts";
+import { StoreSource } from "../../pipelines/published/store-source.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import {
   correction,

@@ -2,20 +2,21 @@ import type { H3 } from "h3";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
+import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import { createApp } from "../../serving/app.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { Follower } from "../../serving/tables/follower.ts";
-import { PublishedTree } from "../../serving/tables/tree.ts";
 import { NOW, ORIGIN, type PublicRecord } from "./public-record.ts";
 
 /** A clock whose two hands a test moves: the record's time and the steady counter. */
 export class TwoHands implements Clock {
-  readonly lapsed: boolean;
+  readonly simulated: boolean;
+  readonly jumps = true;
   #now: number;
   #steady = 0;
-  constructor(at = NOW, lapsed = false) {
+  constructor(at = NOW, simulated = false) {
     this.#now = Date.parse(at);
-    this.lapsed = lapsed;
+    this.simulated = simulated;
   }
   now = (): Date => new Date(this.#now);
   monotonic = (): number => this.#steady;
@@ -45,7 +46,7 @@ export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
 }
 
 /** The judgement of production, in small: nothing on this machine, and the usual ports only. */
-export const judge: Egress["judge"] = (text) => {
+export const judge: Egress["validate"] = (text) => {
   const url = new URL(text);
   if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
   if (!url.hostname.includes(".") || /^[\d.]+$/.test(url.hostname)) {

@@ -26,11 +26,12 @@ test("the environment wins over the file, nested settings and lists included", (
   const env = {
     TOUCHSTONE_PORT: "2000",
     TOUCHSTONE_SPEND_PER_CALL: "0.20",
+    TOUCHSTONE_SPEND_NEW_SHARE: "0.5",
     TOUCHSTONE_CATALOGUES: '["http://a.example/"]',
   };
   const config = loadConfig(file, env);
   expect(config.port).toBe(2000);
-  expect(config.spend).toMatchObject({ per_call: "0.20", total: "9.00" });
+  expect(config.spend).toMatchObject({ per_call: "0.20", total: "9.00", new_share: "0.5", per_domain_day: "2.50" });
   expect(config.catalogues).toEqual(["http://a.example/"]);
 });
 
@@ -39,6 +40,8 @@ test.each([
   ["a word for a number", {}, { TOUCHSTONE_PORT: "many" }, "TOUCHSTONE_PORT (environment)"],
   ["partitions that are no power of two", { log_partitions: 3 }, {}, "log_partitions"],
   ["money that is none", {}, { TOUCHSTONE_SPEND_TOTAL: "1" }, "TOUCHSTONE_SPEND_TOTAL"],
+  ["a share of more than all", { spend: { new_share: "1.1" } }, {}, "spend.new_share"],
+  ["a share that is a number", { spend: { new_share: 0.2 } }, {}, "spend.new_share"],
   ["a setting that does not exist", { prot: 1 }, {}, "prot"],
   ["a variable that does not exist", {}, { TOUCHSTONE_PROT: "1" }, "TOUCHSTONE_PROT"],
   ["a base address of another scheme", { base_url: "javascript:alert(1)" }, {}, "base_url"],

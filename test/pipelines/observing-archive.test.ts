@@ -7,12 +7,13 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
-import type { Pipeline } from "../../pipelines/pipeline.ts";
 import { addDays } from "../../pipelines/record/time.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import type { Pipeline } from "../../pipelines/roles/pipeline.ts";
 import { handshake, later } from "./2-ingest/records.ts";
 import { TRUST } from "./4-publish/world.ts";
-import { Deployment } from "./owners/deployment.ts";
-import { dayOf, PARTITIONS, placed, SELLERS } from "./owners/records.ts";
+import { Deployment } from "./roles/deployment.ts";
+import { dayOf, PARTITIONS, placed, SELLERS } from "./roles/records.ts";
 
 /** An observer's lake holds all partitions and archives nothing: its rows leave by what another process filed. */
 const START = "2026-10-05T00:00:00.000Z";
@@ -30,7 +31,7 @@ let followed: Followed;
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "observing-archive-"));
-  log = await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS, clock });
+  log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS, clock });
   place = await Deployment.open(join(dir, "stores"), log, clock);
   files = await place.pipeline({ rowsAFile: 10 });
   observes = await place.pipeline();
@@ -49,7 +50,7 @@ afterAll(async () => {
 async function says(lake: Lake): Promise<Record<string, string[]>> {
   const said: Record<string, string[]> = {};
   const samples = "(SELECT * EXCLUDE (row) FROM every_sample)";
-  for (const table of ["event", samples, "seen", "quoted", "endpoint", "listing", "paid_intent", "late"]) {
+  for (const table of ["event", samples, "seen", "quoted", "endpoint", "listing", "paid_intent"]) {
     const rows = await lake.all<{ row: string }>(`SELECT to_json(t)::VARCHAR AS row FROM ${table} t`);
     said[table] = rows.map(({ row }) => row).sort();
   }
@@ -64,14 +65,14 @@ test("what was filed leaves its lake, and nothing else; a late row of a filed da
   const before = await says(observing);
   expect(before).toEqual(await says(filing));
   // Nothing is filed yet: nothing leaves.
-  expect(await observes.settle((await followed.current()).archive)).toBe(0);
+  expect(await observes.evictArchived((await followed.current()).archive)).toBe(0);
   expect(await says(observing)).toEqual(before);
 
   const paid = await count(observing, "type = 'paid.intent'");
   clock.set(at(112));
   for (let days = 1; days > 0; ) days = (await files.evidence(clock.now())).days.length;
   await files.archive(clock.now());
-  const left = await observes.settle((await followed.current()).archive);
+  const left = await observes.evictArchived((await followed.current()).archive);
   expect(left).toBe(before.event!.length - (await says(observing)).event!.length);
   expect(left).toBeGreaterThan(0);
   expect(await count(observing, `type = 'handshake' AND observed_at < DATE '${addDays(START.slice(0, 10), 2)}'`)).toBe(
@@ -79,12 +80,12 @@ test("what was filed leaves its lake, and nothing else; a late row of a filed da
   );
   expect(await count(observing, "type = 'paid.intent'")).toBe(paid);
   expect(await says(observing)).toEqual(await says(filing));
-  expect(await observes.settle((await followed.current()).archive)).toBe(0);
+  expect(await observes.evictArchived((await followed.current()).archive)).toBe(0);
 
-  // Of a day that is filed: it waits, and is a row like any other then.
+  // Of a day that is filed: a row like any other, until a further file has it.
   await log.append([placed(handshake(SELLERS[0]!.name, later(START, DAY - 1_000), {}, "late"))]);
   await files.ingest();
   await files.archive(clock.now());
-  await observes.settle((await followed.current()).archive);
+  await observes.evictArchived((await followed.current()).archive);
   expect(await says(observing)).toEqual(await says(filing));
 });

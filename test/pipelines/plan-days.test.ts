@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { sha256hex } from "../../infra/canonical.ts";
-import { createLogger } from "../../infra/telemetry.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import type { Caps } from "../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
 import type { Publisher } from "../../pipelines/4-publish/publisher.ts";
-import { Pipeline, type PipelineParts } from "../../pipelines/pipeline.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
+import { Pipeline, type PipelineParts } from "../../pipelines/roles/pipeline.ts";
 import { proveRecord } from "../helpers/prove-record.ts";
 import { handshake, intent, listing } from "./2-ingest/records.ts";
 import { openTestWorld, type World as Records } from "./2-ingest/world.ts";
@@ -13,7 +15,10 @@ import { JWKS, World as Publishing, TRUST } from "./4-publish/world.ts";
 
 const DAY = "2026-11-21";
 const NEXT = "2026-11-22";
-const CAPS = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 25_000_000n, total: 1_000_000n };
+const CAPS: Caps = {
+  ...{ perCall: 100_000n, perHostDay: 2_000_000n, perDomainDay: 2_500_000n, perPayeeDay: 6_250_000n },
+  ...{ perDay: 25_000_000n, total: 1_000_000n, newShare: 200_000n },
+};
 
 let records: Records;
 let publishing: Publishing;
@@ -37,8 +42,9 @@ function process_(caps = CAPS): Pipeline {
   const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "archive">;
   return new Pipeline({
     ...unused,
-    ...{ now: () => now, logId: records.log.id, privateStore: publishing.privateStore, lake, ingest, publisher, caps },
-    ...{ memory: createMemory(lake), partitions: 2, logger: createLogger("silent"), ownOrigins: [] },
+    ...{ clock: { ...systemClock, now: () => now }, log: records.log, lake, ingest, publisher, caps },
+    ...{ privateStore: publishing.privateStore, publicStore: publishing.publicStore, memory: createMemory(lake) },
+    ...{ logger: createLogger("silent"), metrics: createMetrics(), ownOrigins: [], priority: {} },
   });
 }
 

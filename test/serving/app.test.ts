@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLogger } from "../../infra/telemetry.ts";
+import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
-import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { Follower } from "../../serving/tables/follower.ts";
 import { EMPTY_DAY_ID, emptyDayDraft } from "../helpers/archive-draft.ts";
-import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
+import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const SUM = { url: "https://seller.example/sum" };
@@ -60,6 +62,9 @@ describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))
 describe("addresses that are none", () => {
   test.each([
     "/nope",
+    // What a process counts is for those who run it: the status listener has it.
+    "/metrics",
+    "/health",
     "/v1",
     "/v1/nothing",
     "/v1/trust",
@@ -126,6 +131,34 @@ describe("readiness", () => {
     await ready.follower.refresh();
     expect(await (await ready.get("/readyz")).text()).toBe("ok, 3 leaves\n");
   });
+});
+
+test("before the first look nothing is said of the record, signed, kept or put in line; documents and objects are there", async () => {
+  const { clock } = serving;
+  const { store, logger, metrics } = record;
+  const tree = new PublishedTree(store, record.trust);
+  const follower = new Follower({ tree, store, clock, logger, metrics, origin: ORIGIN });
+  const unread = await servingOver(record, { follower });
+  const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
+  const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
+  expect(ofRecord.map(({ id }) => id)).toEqual([
+    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "dispute", "home", "endpointPage"],
+  ]);
+  const asked = ofRecord.map((one): [string, RequestInit] => [
+    addressOf(one),
+    one.method ? { method: one.method, body: "{}" } : {},
+  ]);
+  for (const [path, init] of [...asked, [unknown, {}] as const]) {
+    const response = await unread.get(path, init);
+    expect([path, response.status, response.headers.get("retry-after")]).toEqual([path, 503, "2"]);
+    expect(response.headers.get("cache-control")).toBe("no-store");
+  }
+  expect(unread.log.records).toEqual([]);
+  for (const path of ["/docs/api", "/checkpoint", "/.well-known/svc-keys.json", "/livez"])
+    expect([path, (await unread.get(path)).status]).toEqual([path, 200]);
+  expect((await unread.get("/readyz")).status).toBe(503);
+  await follower.refresh();
+  expect(await (await unread.get(checkPath({ url: SUM.url }))).json()).toMatchObject({ matched: "exact", band: "B" });
 });
 
 test("reads have a limit of their own", async () => {

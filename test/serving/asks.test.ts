@@ -6,6 +6,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 import { Asks, askLineOf } from "../../serving/answers/asks.ts";
 import { Demand } from "../../serving/answers/demand.ts";
 import { followAsks } from "../../serving/tables/ask-line.ts";
@@ -79,7 +80,7 @@ describe("how long an ask waits", () => {
 
   test("the log's own records fill it: another replica's asks, looks, and a start from nothing", async () => {
     const dir = await mkdtemp(join(tmpdir(), "asks-"));
-    const log = await openEmbeddedLog(dir, { partitions: 4 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
     try {
       const clock = new TwoHands();
       const other = new Asks({ log, clock, logger, producer: "other", limits: { perClientHour: 100 } });

@@ -5,7 +5,7 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { readEnvelope } from "../../pipelines/record/envelope.ts";
 import { isId } from "../../pipelines/record/ids.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
-import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
@@ -324,7 +324,7 @@ describe("an unknown url", () => {
     const serving = await servingOver(record);
     const answer = await answerOf(serving, { url });
     expect(answer).toMatchObject({ band: "UNRATED", matched: "none", queued: false });
-    expect(answer.next).toMatch(/^We never knock at this address: .+\.$/);
+    expect(answer.next).toMatch(/^We never probe this address: .+\.$/);
     expect(serving.log.records).toEqual([]);
   });
 
@@ -454,7 +454,7 @@ describe("limits", () => {
   });
 });
 
-test("a lapsed clock dates the answer in the record's time", async () => {
+test("a simulated clock dates the answer in the record's time", async () => {
   const clock = new TwoHands("2027-01-01T00:00:00.000Z", true);
   const serving = await servingOver(record, { clock, log: new AppendOnly() });
   expect((await answerOf(serving, { url: SUM.url })).answered_at).toBe("2027-01-01T00:00:00.000Z");

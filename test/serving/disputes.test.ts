@@ -6,7 +6,7 @@ import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { checkPayee, readDispute, type SignedDispute, statementOf } from "../../pipelines/corrections/dispute.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
-import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, servingOver, type TestServing } from "../helpers/serving.ts";

@@ -1,10 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { logId } from "../../infra/tree/checkpoint.ts";
-import type { ReadLeaf } from "../../pipelines/4-publish/read.ts";
+import type { ReadLeaf } from "../../pipelines/published/reader.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { linesToChunks, packed } from "../../serving/http/encoding.ts";
-import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { cardOf, listingDraft, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
@@ -99,6 +99,25 @@ test("a client that was cut anywhere goes on from its last whole line, and misse
     }),
     { numRuns: 15 },
   ));
+
+test.each(["identity", "gzip", "zstd"] as const)(
+  "%s: lines that are in memory, taken as fast as they are made, leave others their turns",
+  async (coding) => {
+    const CHUNKS = 200;
+    const line = "x".repeat(64 * 1024);
+    const lines = Array.from({ length: CHUNKS }, () => line);
+    let turns = 0;
+    let over = false;
+    const others = (): void => {
+      turns++;
+      if (!over) setImmediate(others);
+    };
+    setImmediate(others);
+    for await (const chunk of packed(linesToChunks(lines), coding)) expect(chunk.length).toBeGreaterThan(0);
+    over = true;
+    expect(turns).toBeGreaterThan(CHUNKS / 2);
+  },
+);
 
 describe("a reader that is slow", () => {
   /** Bytes of lines that are taken from the log ahead of what a client has taken, in its own coding. */

@@ -4,10 +4,10 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { CHECKPOINT, VIEW } from "../../pipelines/4-publish/objects.ts";
+import { CHECKPOINT, VIEW } from "../../pipelines/published/objects.ts";
+import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import { headlineOf } from "../../serving/tables/entry.ts";
 import { Follower } from "../../serving/tables/follower.ts";
-import { PublishedTree } from "../../serving/tables/tree.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { TwoHands } from "../helpers/serving.ts";
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { historyKey } from "../../pipelines/4-publish/objects.ts";
 import { writeHistory } from "../../pipelines/4-publish/view.ts";
+import { historyKey } from "../../pipelines/published/objects.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { encodeHistory } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";

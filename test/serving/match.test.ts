@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { normaliseUrl } from "../../pipelines/record/url.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import { bare } from "../../serving/tables/fold.ts";
 import { matchUrl } from "../../serving/tables/match.ts";
-import type { View } from "../../serving/tables/view.ts";
+import { View } from "../../serving/tables/view.ts";
 import { capOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
 
@@ -94,5 +95,63 @@ describe("which endpoint a url means", () => {
     await follower.refresh();
     expect(matchUrl(follower.view, "https://late.example/x")?.matched).toBe("exact");
     expect(matchUrl(old, "https://late.example/x")).toBeNull();
+  });
+});
+
+/** A view in which these urls are listed, without a store. */
+function viewOf(urls: readonly string[]): View {
+  const view = View.empty("touchstone.test");
+  const entries = urls.map((url) => ({ ...bare(capOf({ url })), url, method: "GET", listed: true }));
+  for (const { cap, url, method } of entries) view.names.add({ cap, url, method });
+  return new View({ ...view, entries: view.entries.with(new Map(entries.map((entry) => [entry.cap, entry]))) });
+}
+
+/** Milliseconds of processor time that one question costs: other work on the machine is not counted. */
+function cost(view: View, url: string, questions: number): number {
+  const began = process.cpuUsage();
+  for (let n = 0; n < questions; n++) matchUrl(view, url);
+  const { user, system } = process.cpuUsage(began);
+  return (user + system) / 1000 / questions;
+}
+
+const HOST = "https://h.example";
+const filled = (unit: string, length: number): string => unit.repeat(Math.floor(length / unit.length));
+
+describe("templates of a hostile seller: a question costs less than 5 ms", () => {
+  const hostile: Record<string, (i: number) => string> = {
+    "braces that never close": (i) => `${HOST}/:a${i}/${filled("{", 660)}`,
+    "braces before braces": (i) => `${HOST}/${filled("{", 600)}${i}/{b}`,
+    "as many placeholders as fit": (i) => `${HOST}/${filled("{a}/", 900)}:a${i}`,
+    "as many names as fit": (i) => `${HOST}/${filled(":a/", 1980)}:a${i}`,
+    "stars before literals": (i) => `${HOST}/${filled("*a*", 1950)}/:a${i}`,
+    "one letter apart at the end": (i) => `${HOST}/${filled("a/", 1980)}a${i}/:a`,
+    "a head and a tail that overlap": (i) => `${HOST}/${filled("a", 900)}{a}${filled("a", 900)}${i}`,
+  };
+  const questions = [filled("a/", 2000), filled("a", 2000), filled("{", 660), filled("aaa/", 2000), "users/7"];
+
+  test.each(Object.entries(hostile))("%s", (_, template) => {
+    const urls = Array.from({ length: 200 }, (_, i) => normaliseUrl(template(i)));
+    const view = viewOf([...urls, `${HOST}/users/:id`]);
+    for (const question of questions) {
+      const url = normaliseUrl(`${HOST}/${question}`);
+      expect(url.length).toBeLessThanOrEqual(2048);
+      expect(cost(view, url, 20), question.slice(0, 10)).toBeLessThan(5);
+    }
+    expect(matchUrl(view, `${HOST}/users/7`)).toEqual({ cap: capOf({ url: `${HOST}/users/:id` }), matched: "path" });
+  });
+
+  test("thousands of templates under other prefixes are not looked at, and hide none", () => {
+    const urls = Array.from({ length: 5_000 }, (_, i) => `${HOST}/a-long-prefix/${i}/:id`);
+    const view = viewOf([...urls, `${HOST}/users/:id`]);
+    expect(matchUrl(view, `${HOST}/users/7`)?.cap).toBe(capOf({ url: `${HOST}/users/:id` }));
+    let looked = 0;
+    for (const templates of view.names.templatesFor(`${HOST}/users/7`)) looked += templates.length;
+    expect(looked).toBe(1);
+  });
+
+  test("a template that was met first is not hidden by a flood of later ones beside it", () => {
+    const urls = Array.from({ length: 2_000 }, (_, i) => `${HOST}/users/{x}-${i}-y`.replace("{x}", "%7Bx%7D"));
+    const view = viewOf([`${HOST}/users/:id`, ...urls]);
+    expect(matchUrl(view, `${HOST}/users/7`)?.cap).toBe(capOf({ url: `${HOST}/users/:id` }));
   });
 });

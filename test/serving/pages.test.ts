@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FLAGS } from "../../pipelines/record/vocabulary.ts";
-import { flagWords } from "../../serving/pages/flags.ts";
+import { flagWords } from "../../serving/pages/words.ts";
 import { capOf, cardOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
 
@@ -136,11 +136,11 @@ describe("the market", () => {
     if (letters.length === 0) expect(html).toContain("Nothing is listed that matches.");
   });
 
-  test("says when its time was lapsed, and only then", async () => {
-    const lapsed = await servingOver(record, { clock: new TwoHands(undefined, true) });
+  test("says when its time was simulated, and only then", async () => {
+    const simulated = await servingOver(record, { clock: new TwoHands(undefined, true) });
     for (const path of ["/", `/endpoint/${capOf(SUM)}`]) {
-      expect(await (await lapsed.get(path)).text()).toContain("Time in this record was lapsed");
-      expect(await textOf(path)).not.toContain("lapsed");
+      expect(await (await simulated.get(path)).text()).toContain("Time in this record was simulated");
+      expect(await textOf(path)).not.toContain("simulated");
     }
   });
 

@@ -1,9 +1,10 @@
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { shellWord } from "../../serving/answers/observed.ts";
 import { AnswerCache } from "../../serving/http/answer-cache.ts";
 import { negotiate } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
-import { renderMarkdown } from "../../serving/pages/markdown.ts";
+import { readDocs, renderMarkdown } from "../../serving/pages/docs.ts";
 import { Layered } from "../../serving/tables/layered.ts";
 import { fc } from "../helpers/histories.ts";
 
@@ -158,9 +159,22 @@ describe("markdown", () => {
       "[x](https://a.example/?q=1&r=2) [y](/docs/api) [z](#a)",
       '<p><a href="https://a.example/?q=1&amp;r=2">x</a> <a href="/docs/api">y</a> <a href="#a">z</a></p>',
     ],
+    ["[e](evidence.md) [h](api.md#head)", '<p><a href="/docs/evidence">e</a> <a href="/docs/api#head">h</a></p>'],
+    ["[x](../evidence.md)", "<p>[x](../evidence.md)</p>"],
     ["2 * 3 * 4", "<p>2 * 3 * 4</p>"],
   ])("%j", (text, html) => {
     expect(renderMarkdown(text)).toBe(html);
+  });
+
+  test("no page of the documentation shows a link as it is written, and each leads to a page or an address", () => {
+    const docs = readDocs(join(import.meta.dirname, "../../docs"));
+    expect(docs.size).toBeGreaterThan(12);
+    for (const [name, { type, text }] of docs) {
+      if (type !== "html") continue;
+      expect([name, text.replace(/<(pre|code)[^>]*>[\s\S]*?<\/\1>/g, "").match(/\]\([^)]*\)/g)]).toEqual([name, null]);
+      const pages = [...text.matchAll(/href="\/docs\/([^"#]+)/g)].map(([, page]) => page!);
+      expect([name, pages.filter((page) => !docs.has(page))]).toEqual([name, []]);
+    }
   });
 
   test("tables have headings", () => {

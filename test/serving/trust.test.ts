@@ -3,10 +3,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { logId } from "../../infra/tree/checkpoint.ts";
-import { shardsOf } from "../../pipelines/4-publish/index-lines.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
-import { ProblemDocument } from "../../serving/schemas/problem.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { TrustResponse } from "../../serving/schemas/trust.ts";
+import { shardsOf } from "../helpers/market-index.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
 

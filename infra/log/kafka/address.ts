@@ -1,7 +1,7 @@
 import { LogRefused } from "../errors.ts";
 
 /** Where a log lies in a cluster. */
-export interface KafkaPlace {
+export interface KafkaAddress {
   /** `host:port` of some brokers; the others are learned from them. */
   brokers: readonly string[];
   /** What the names of the topics begin with, so that several logs share a cluster. */
@@ -15,7 +15,7 @@ const PREFIX = /^[a-zA-Z0-9._-]{1,80}$/;
 const BROKER = /^(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}$/;
 
 /** `kafka://host:port[,host:port]/prefix`. @throws LogRefused for anything else */
-export function parseKafkaAddress(address: string): KafkaPlace {
+export function parseKafkaAddress(address: string): KafkaAddress {
   const [, hosts = "", prefix = ""] = /^kafka:\/\/([^/]+)\/([^/?#]+)$/.exec(address) ?? [];
   const brokers = hosts.split(",");
   if (!brokers.every((broker) => BROKER.test(broker)) || !PREFIX.test(prefix)) {

@@ -1,13 +1,19 @@
-import kafkajs from "kafkajs";
-import Cluster from "kafkajs/src/cluster/index.js";
-import loggers from "kafkajs/src/loggers/index.js";
-import socketFactory from "kafkajs/src/network/socketFactory.js";
+import kafkajs, { type Assigner, type Cluster } from "kafkajs";
+import { compress, decompress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
-import type { KafkaPlace } from "./address.ts";
-import "./connection.ts";
-import "./codecs.ts";
+import type { KafkaAddress } from "./address.ts";
+import { createSockets } from "./sockets.ts";
 
-const { Kafka, logLevel } = kafkajs;
+const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
+
+/** zstd is what the topics are declared with; kafkajs ships without it. */
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async (encoder: { buffer: Buffer }) => compress(encoder.buffer, { compressionLevel: 3 }),
+  decompress: async (buffer: Buffer) => decompress(buffer),
+});
+
+/** Header that carries the event id. */
+export const EVENT_ID = "event_id";
 
 /** Waits and tries of one request, ms. What fails for longer is told to the caller, who tries by its own rule. */
 const CONNECT_MS = 3_000;
@@ -38,35 +44,46 @@ const anyOrder = (brokers: readonly string[]): string[] =>
     .sort((a, b) => a.lot - b.lot)
     .map(({ broker }) => broker);
 
-const common = (place: KafkaPlace) => ({
-  clientId: "touchstone",
-  brokers: anyOrder(place.brokers),
-  connectionTimeout: CONNECT_MS,
-  requestTimeout: REQUEST_MS,
-  ...(place.ssl ? { ssl: true } : {}),
-});
-
-/** The public client: producer, admin and consumer groups. */
-export const createKafka = (place: KafkaPlace, logger: Logger) =>
+/** The client: producer, admin and consumer groups. */
+export const createKafka = (address: KafkaAddress, logger: Logger) =>
   new Kafka({
-    ...common(place),
-    ...(place.sasl ? { sasl: place.sasl as never } : {}),
+    clientId: "touchstone",
+    brokers: anyOrder(address.brokers),
+    connectionTimeout: CONNECT_MS,
+    requestTimeout: REQUEST_MS,
+    ...(address.ssl ? { ssl: true } : {}),
+    ...(address.sasl ? { sasl: address.sasl as never } : {}),
+    socketFactory: createSockets({ answerMs: REQUEST_MS }),
     retry: RETRY,
     logLevel: logLevel.WARN,
     logCreator: creator(logger),
   });
 
-/** Connections to the brokers for reads by offset (kafkajs-cluster.d.ts). */
-export const createCluster = (place: KafkaPlace, logger: Logger): Cluster =>
-  new Cluster({
-    ...common(place),
-    sasl: place.sasl,
-    logger: loggers.createLogger({ level: logLevel.WARN, logCreator: creator(logger) }),
-    socketFactory: socketFactory(),
-    enforceRequestTimeout: true,
+/**
+ * Connections to the brokers, for requests that name a partition and an offset: what kafkajs hands to whoever assigns the
+ * partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
+ */
+export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
+  let cluster: Cluster | undefined;
+  const none: Assigner = {
+    name: "none",
+    version: 0,
+    assign: async () => [],
+    protocol: () => ({ name: "none", metadata: Buffer.alloc(0) }),
+  };
+  createKafka(address, logger).consumer({
+    groupId: `${address.prefix}.none`,
     metadataMaxAge: METADATA_MS,
-    retry: RETRY,
     allowAutoTopicCreation: false,
     maxInFlightRequests: 8,
-    isolationLevel: 0,
+    retry: RETRY,
+    partitionAssigners: [
+      (given) => {
+        cluster = given.cluster;
+        return none;
+      },
+    ],
   });
+  if (!cluster) throw new Error("kafkajs made no connections for its assigner of partitions");
+  return cluster;
+}

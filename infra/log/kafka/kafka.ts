@@ -1,20 +1,10 @@
-import type { Kafka } from "kafkajs";
-import type Cluster from "kafkajs/src/cluster/index.js";
+import type { Cluster, Kafka } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
-import { checkBatch, checkOffset, checkPlace, readLimits } from "../check.ts";
+import { checkBatch, checkOffset, checkPartition, readLimits } from "../check.ts";
 import { BadRecord, LogClosed, LogDown, LogRefused } from "../errors.ts";
-import {
-  type Appended,
-  type Log,
-  type LogRecord,
-  type NewRecord,
-  OffsetGone,
-  type Packed,
-  type ReadOptions,
-  TOPICS,
-} from "../log.ts";
-import type { KafkaPlace } from "./address.ts";
+import { type Appended, type Log, type LogRecord, type NewRecord, OffsetGone, type ReadOptions } from "../log.ts";
+import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
 import { KafkaReader } from "./reader.ts";
 import {
@@ -40,6 +30,8 @@ const OPEN_PAUSE_MS = 250;
 const FIRST_TRIES = 4;
 
 export interface KafkaLogOptions {
+  /** What the log consists of. */
+  topics: readonly string[];
   logger: Logger;
   /** Create what is missing. Without it a log that is not there is refused. */
   create?: CreateLog;
@@ -51,10 +43,10 @@ export interface KafkaLogOptions {
  * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogDown, LogClosed.
  * @throws LogRefused when topics are missing or not as they must be; LogDown when no broker answers
  */
-export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions): Promise<Log> {
+export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   for (let n = 1; ; n++) {
     try {
-      return await openOnce(place, options);
+      return await openOnce(address, options);
     } catch (error) {
       if (error instanceof LogRefused || error instanceof LogDown) throw error;
       if (n === OPEN_TRIES || !mayPass(error)) throw new LogDown("opening the log", error);
@@ -66,32 +58,32 @@ export async function openKafkaLog(place: KafkaPlace, options: KafkaLogOptions):
 /** kafkajs says so of what it tried often enough and of a "no"; a connection that is cut under it may be a TypeError. */
 const mayPass = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
 
-async function openOnce(place: KafkaPlace, options: KafkaLogOptions): Promise<Log> {
-  const kafka = createKafka(place, options.logger);
-  const cluster = createCluster(place, options.logger);
+async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
+  const kafka = createKafka(address, options.logger);
+  const cluster = createCluster(address, options.logger);
   try {
-    const partitions = await prepared(kafka, place.prefix, options.create);
+    const partitions = await prepared(kafka, address.prefix, options);
     await cluster.connect();
     await cluster.addMultipleTargetTopics([
-      identityTopic(place.prefix),
-      ...TOPICS.map((topic) => topicOf(place.prefix, topic)),
+      identityTopic(address.prefix),
+      ...options.topics.map((topic) => topicOf(address.prefix, topic)),
     ]);
-    const reader = new KafkaReader(cluster, place.prefix);
-    const writer = new KafkaWriter(kafka, place.prefix);
-    const id = await identityOf(kafka, reader, place.prefix, partitions, !!options.create);
-    return new KafkaLog(id, partitions, cluster, reader, writer);
+    const reader = new KafkaReader(cluster, address.prefix);
+    const writer = new KafkaWriter(kafka, address.prefix);
+    const id = await identityOf(kafka, reader, address.prefix, partitions, !!options.create);
+    return new KafkaLog(id, new Set(options.topics), partitions, cluster, reader, writer);
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
     throw error;
   }
 }
 
-async function prepared(kafka: Kafka, prefix: string, create: CreateLog | undefined): Promise<number> {
+async function prepared(kafka: Kafka, prefix: string, { topics, create }: KafkaLogOptions): Promise<number> {
   const admin = kafka.admin();
   await admin.connect();
   try {
-    if (create) await createTopics(admin, prefix, create);
-    return await checkTopics(admin, prefix, !!create);
+    if (create) await createTopics(admin, prefix, topics, create);
+    return await checkTopics(admin, prefix, topics, !!create);
   } finally {
     await admin.disconnect();
   }
@@ -135,6 +127,7 @@ class KafkaLog implements Log {
 
   constructor(
     readonly id: string,
+    readonly topics: ReadonlySet<string>,
     readonly partitions: number,
     private readonly cluster: Cluster,
     private readonly reader: KafkaReader,
@@ -143,7 +136,7 @@ class KafkaLog implements Log {
 
   async append(records: readonly NewRecord[]): Promise<Appended[]> {
     if (this.#closed) throw new LogClosed();
-    const bytes = checkBatch(records, this.partitions);
+    const bytes = checkBatch(this, records);
     return records.length === 0 ? [] : this.writer.append(records, bytes);
   }
 
@@ -164,18 +157,6 @@ class KafkaLog implements Log {
       // Past the end the broker answers at once.
       if (found === null) await systemClock.sleep(POLL_MS);
     }
-  }
-
-  async *packed(topic: string, partition: number, from: number): AsyncGenerator<readonly Packed[], void, undefined> {
-    this.#check(topic, partition);
-    checkOffset(from);
-    let next = from;
-    for await (const batches of this.reader.packed(topic, partition, from)) {
-      yield batches;
-      next = batches.at(-1)?.next ?? next;
-    }
-    // What retention dropped looks like an end.
-    await this.#refuseGone(topic, partition, next);
   }
 
   async #refuseGone(topic: string, partition: number, from: number): Promise<void> {
@@ -202,6 +183,6 @@ class KafkaLog implements Log {
 
   #check(topic: string, partition: number): void {
     if (this.#closed) throw new LogClosed();
-    checkPlace(topic, partition, this.partitions);
+    checkPartition(this, topic, partition);
   }
 }

@@ -1,9 +1,8 @@
-import type Cluster from "kafkajs/src/cluster/index.js";
+import type { Cluster } from "kafkajs";
 import type { Logger } from "../../telemetry.ts";
 import { LogDown } from "../errors.ts";
-import { TOPICS } from "../log.ts";
 import type { Ownership, OwnershipGroup, OwnershipListener } from "../ownership.ts";
-import type { KafkaPlace } from "./address.ts";
+import type { KafkaAddress } from "./address.ts";
 import { createCluster } from "./client.ts";
 import { type Group, Membership } from "./membership.ts";
 import { topicOf } from "./topics.ts";
@@ -12,12 +11,6 @@ import { topicOf } from "./topics.ts";
 const SESSION_MS = 20_000;
 /** Pause after a round or a heartbeat that failed, ms. */
 const PAUSE_MS = 500;
-
-/** What each group shares out: the topics whose key is a capability, or the one whose key is a host. */
-const TOPICS_OF: Record<OwnershipGroup, readonly string[]> = {
-  owners: TOPICS.filter((topic) => topic !== "watchers" && topic !== "orders"),
-  observers: ["asks"],
-};
 
 export interface MembersOptions {
   logger: Logger;
@@ -28,24 +21,24 @@ export interface MembersOptions {
 }
 
 /**
- * A member of the consumer group `PREFIX.owners` or `PREFIX.observers`: partition p of all its topics goes to one member.
+ * A member of the consumer group `PREFIX.NAME`: partition p of all its topics goes to one member.
  * No offset is read from the group or committed to it. Joining goes on in the background until `close`, whatever happens
  * to brokers: what cannot be heard for a session holds nothing.
  */
 export async function joinGroup(
-  place: KafkaPlace,
-  name: OwnershipGroup,
+  address: KafkaAddress,
+  { name, topics: shared }: OwnershipGroup,
   { logger, partitions, sessionMs = SESSION_MS }: MembersOptions,
 ): Promise<Ownership> {
-  const topics = TOPICS_OF[name].map((topic) => topicOf(place.prefix, topic));
-  const cluster = createCluster(place, logger);
+  const topics = shared.map((topic) => topicOf(address.prefix, topic));
+  const cluster = createCluster(address, logger);
   try {
     await cluster.connect();
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
-    throw new LogDown(`joining ${place.prefix}.${name}`, error);
+    throw new LogDown(`joining ${address.prefix}.${name}`, error);
   }
-  return new Members(cluster, { id: `${place.prefix}.${name}`, topics, partitions, sessionMs }, logger);
+  return new Members(cluster, { id: `${address.prefix}.${name}`, topics, partitions, sessionMs }, logger);
 }
 
 const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
@@ -173,7 +166,10 @@ class Members implements Ownership {
     const lost = this.#assigned.filter((partition) => !after.has(partition));
     this.#assigned = [...partitions];
     if (taken.length === 0 && lost.length === 0) return;
-    this.#logger.info({ group: this.#group.id, generation: this.#generation, taken, lost }, "partitions changed hands");
+    this.#logger.info(
+      { group: this.#group.id, generation: this.#generation, taken, lost },
+      "partitions were assigned or revoked",
+    );
     for (const partition of lost) this.#releasing.add(partition);
     this.#told = this.#told.then(async () => {
       for (const listener of this.#listeners) {

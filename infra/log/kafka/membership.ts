@@ -1,6 +1,34 @@
-import kafkajs from "kafkajs";
-import type Cluster from "kafkajs/src/cluster/index.js";
-import { assignPartitions } from "./assign.ts";
+import kafkajs, { type Broker, type Cluster } from "kafkajs";
+
+/** A member of a group as it says of itself: what it holds, or is still letting go of. */
+export interface Member {
+  id: string;
+  owned: readonly number[];
+}
+
+/**
+ * Partitions 0 .. n-1 over the members, as evenly as it goes and moving as few as possible. A partition that has to move
+ * is given to nobody in this round: its holder lets go of it first, asks for another round, and it is free in that one.
+ * So nobody holds a partition while another still works on it. Two that claim the same both let go of it.
+ * @returns member -> partitions, ascending; the same for the same input, whatever the order of the members
+ */
+export function assignPartitions(partitions: number, members: readonly Member[]): Map<string, number[]> {
+  const claims = new Map<number, number>();
+  for (const { owned } of members)
+    for (const partition of new Set(owned)) claims.set(partition, (claims.get(partition) ?? 0) + 1);
+  const keeping = members.map(({ id, owned }) => ({
+    id,
+    parts: [...new Set(owned)].filter((p) => p >= 0 && p < partitions && claims.get(p) === 1).sort((a, b) => a - b),
+  }));
+  // Who holds most may keep the odd one, so that an even spread stays as it is.
+  keeping.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
+  const quota = (rank: number) =>
+    Math.floor(partitions / keeping.length) + (rank < partitions % keeping.length ? 1 : 0);
+  for (const [rank, member] of keeping.entries()) member.parts = member.parts.slice(0, quota(rank));
+  const free = Array.from({ length: partitions }, (_, p) => p).filter((p) => !claims.has(p));
+  for (const [rank, { parts }] of keeping.entries()) parts.push(...free.splice(0, quota(rank) - parts.length));
+  return new Map(keeping.map(({ id, parts }) => [id, parts.sort((a, b) => a - b)]));
+}
 
 const { AssignerProtocol } = kafkajs;
 const { MemberMetadata, MemberAssignment } = AssignerProtocol;
@@ -17,7 +45,29 @@ export interface Group {
   sessionMs: number;
 }
 
-type Broker = Awaited<ReturnType<Cluster["findGroupCoordinator"]>>;
+/** Calls of a broker that kafkajs' types leave out: the group protocol, one method a request of it. */
+interface Coordinator extends Broker {
+  joinGroup(request: {
+    groupId: string;
+    sessionTimeout: number;
+    rebalanceTimeout: number;
+    memberId: string;
+    groupProtocols: { name: string; metadata: Buffer }[];
+  }): Promise<{
+    generationId: number;
+    leaderId: string;
+    memberId: string;
+    members: { memberId: string; memberMetadata: Buffer }[];
+  }>;
+  syncGroup(request: {
+    groupId: string;
+    generationId: number;
+    memberId: string;
+    groupAssignment: { memberId: string; memberAssignment: Buffer }[];
+  }): Promise<{ memberAssignment: Buffer }>;
+  heartbeat(request: { groupId: string; groupGenerationId: number; memberId: string }): Promise<unknown>;
+  leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>;
+}
 
 /** What a member says of itself when it joins, in the bytes that Kafka leaves to the members. */
 const claimOf = (owned: readonly number[]): Buffer => Buffer.from(JSON.stringify({ v: 1, owned }));
@@ -39,7 +89,7 @@ function ownedOf(userData: Buffer): number[] {
 export class Membership {
   #memberId = "";
   #generation = 0;
-  #coordinator: Broker | null = null;
+  #coordinator: Coordinator | null = null;
 
   constructor(
     private readonly cluster: Cluster,
@@ -67,7 +117,7 @@ export class Membership {
   }
 
   /** A broker gives a new member its id first and wants to hear it again with that. */
-  async #join(coordinator: Broker, owned: readonly number[], to: { groupId: string; sessionMs: number }) {
+  async #join(coordinator: Coordinator, owned: readonly number[], to: { groupId: string; sessionMs: number }) {
     const metadata = MemberMetadata.encode({
       version: 1,
       topics: [...this.group.topics],
@@ -136,8 +186,8 @@ export class Membership {
     await (await this.#find()).leaveGroup({ groupId: this.group.id, memberId });
   }
 
-  async #find(): Promise<Broker> {
-    this.#coordinator ??= await this.cluster.findGroupCoordinator({ groupId: this.group.id });
+  async #find(): Promise<Coordinator> {
+    this.#coordinator ??= (await this.cluster.findGroupCoordinator({ groupId: this.group.id })) as Coordinator;
     return this.#coordinator;
   }
 }

@@ -1,14 +1,11 @@
-import type Cluster from "kafkajs/src/cluster/index.js";
-import type { FetchBroker } from "kafkajs/src/cluster/index.js";
+import type { Broker, Cluster, KafkaMessage } from "kafkajs";
 import { LogClosed, LogDown } from "../errors.ts";
 import type { LogRecord } from "../log.ts";
-import { Ahead } from "./ahead.ts";
-import { fetchRaw } from "./raw-fetch.ts";
-import { decodeBatch, type RawBatch, splitBatches } from "./record-batch.ts";
+import { EVENT_ID } from "./client.ts";
 import { topicOf } from "./topics.ts";
 
-/** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and what a reader holds of all of them. */
-const FETCH_BYTES = 4 * 1024 * 1024;
+/** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. */
+const FETCH_BYTES = 1024 * 1024;
 const HELD_BYTES = 64 * 1024 * 1024;
 /** Tries of one fetch while leaders move, and the pause between them, ms. */
 const TRIES = 8;
@@ -23,14 +20,30 @@ export interface Portion {
   waitMs: number;
 }
 
+/** What kafkajs makes of the answer to a fetch, as far as it is read here. */
+interface Fetched {
+  responses: { partitions: { partition: number; messages: KafkaMessage[] }[] }[];
+}
+
+/** Records of one partition that lie ready from an offset on. */
+interface Held {
+  from: number;
+  records: readonly LogRecord[];
+  at: number;
+  bytes: number;
+  /** What comes behind them, under way; null when it brought nothing or failed. */
+  coming: Promise<readonly LogRecord[] | null> | null;
+}
+
 const errorType = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
+const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, { value }) => sum + value.byteLength, 0);
 
 /**
- * Reads by offset from the leaders of the partitions. What a fetch brought too much is held as it came, compressed, for
- * the reads that follow; where more must be there, it is fetched while the caller works on what he has.
+ * Reads by offset from the leaders of the partitions. What a fetch brought too much is held for the reads that follow;
+ * where more must be there, it is fetched while the caller works on what he has.
  */
 export class KafkaReader {
-  readonly #held = new Map<string, Ahead>();
+  readonly #held = new Map<string, Held>();
   #closed = false;
 
   constructor(
@@ -40,49 +53,26 @@ export class KafkaReader {
 
   /** Records from `from` on; null when `from` lies outside of what the partition keeps. @throws LogDown, LogClosed */
   async read(topic: string, partition: number, from: number, portion: Portion): Promise<LogRecord[] | null> {
-    const ahead = this.#take(`${topic}/${partition}`, from);
-    const records: LogRecord[] = [];
+    const name = `${topic}/${partition}`;
+    const held = this.#take(name, from);
+    if (held.at === held.records.length) {
+      const records = (await held.coming) ?? (await this.#fetch(topic, partition, from, portion.waitMs));
+      if (records === null) return null;
+      Object.assign(held, { records, at: 0, bytes: sizeOf(records), coming: null });
+      if (records.length > 0) held.coming = this.#ahead(topic, partition, records.at(-1)!.offset + 1);
+    }
+    const given: LogRecord[] = [];
     let room = portion.maxBytes;
-    while (records.length < portion.maxRecords) {
-      const record = ahead.peek();
-      if (record) {
-        room -= record.value.byteLength;
-        if (room < 0 && records.length > 0) break;
-        records.push(record);
-        ahead.pass();
-        continue;
-      }
-      const batch = ahead.batch();
-      if (batch) {
-        ahead.open(await this.#decoded(topic, partition, batch));
-        continue;
-      }
-      if (records.length > 0) break;
-      const batches = (await ahead.coming) ?? (await this.#fetch(topic, partition, ahead.end, portion.waitMs));
-      ahead.coming = null;
-      if (batches === null) return null;
-      if (batches.length === 0) break;
-      ahead.add(batches);
+    while (held.at < held.records.length && given.length < portion.maxRecords) {
+      const record = held.records[held.at]!;
+      room -= record.value.byteLength;
+      if (room < 0 && given.length > 0) break;
+      given.push(record);
+      held.at++;
+      held.from = record.offset + 1;
     }
-    this.#hold(topic, partition, ahead);
-    return records;
-  }
-
-  /**
-   * Batches from the one with `from` on, as they came; the next ones are fetched while the caller works on these. Ends at
-   * the end of the partition, or where `from` lies outside of what it keeps. @throws LogDown, LogClosed
-   */
-  async *packed(topic: string, partition: number, from: number): AsyncGenerator<RawBatch[], void, undefined> {
-    let coming = this.#fetch(topic, partition, from, 0);
-    for (;;) {
-      const batches = await coming;
-      const end = batches?.at(-1)?.next;
-      if (!batches || end === undefined) return;
-      coming = this.#fetch(topic, partition, end, 0);
-      // Whoever wants no more never hears of it.
-      coming.catch(() => undefined);
-      yield batches.filter(({ next }) => next > from);
-    }
+    if (held.at < held.records.length || held.coming) this.#hold(name, held);
+    return given;
   }
 
   /** What is held is dropped, and so is what is under way. */
@@ -91,51 +81,51 @@ export class KafkaReader {
     this.#held.clear();
   }
 
-  #take(place: string, from: number): Ahead {
-    const ahead = this.#held.get(place);
-    this.#held.delete(place);
-    return ahead?.from === from ? ahead : new Ahead(from);
+  #take(name: string, from: number): Held {
+    const held = this.#held.get(name);
+    this.#held.delete(name);
+    return held?.from === from ? held : { from, records: [], at: 0, bytes: 0, coming: null };
   }
 
   /** For the next read. What was not asked for the longest gives way: it is fetched again. */
-  #hold(topic: string, partition: number, ahead: Ahead): void {
-    // A fetch that came full says that more is there.
-    if (!ahead.coming && ahead.fetched > FETCH_BYTES / 2 && ahead.closedBytes < FETCH_BYTES / 2) {
-      ahead.coming = this.#fetch(topic, partition, ahead.end, 0).then(
-        (batches) => (batches && batches.length > 0 ? batches : undefined),
-        // The read that needs it tries by itself, and hears why not.
-        () => undefined,
-      );
-    }
-    if (this.#closed || (ahead.bytes === 0 && !ahead.coming)) return;
-    this.#held.set(`${topic}/${partition}`, ahead);
-    let held = 0;
-    for (const one of this.#held.values()) held += one.bytes + (one.coming ? FETCH_BYTES : 0);
-    for (const [place, one] of this.#held) {
-      if (held <= HELD_BYTES || one === ahead) break;
-      held -= one.bytes + (one.coming ? FETCH_BYTES : 0);
-      this.#held.delete(place);
+  #hold(name: string, held: Held): void {
+    if (this.#closed) return;
+    this.#held.set(name, held);
+    let bytes = 0;
+    for (const one of this.#held.values()) bytes += one.bytes;
+    for (const [other, one] of this.#held) {
+      if (bytes <= HELD_BYTES || one === held) break;
+      bytes -= one.bytes;
+      this.#held.delete(other);
     }
   }
 
-  async #fetch(topic: string, partition: number, from: number, waitMs: number): Promise<RawBatch[] | null> {
-    const place = { topic: topicOf(this.prefix, topic), partition };
+  /** The next fetch. A read that needs what failed tries by itself, and hears why not. */
+  #ahead(topic: string, partition: number, from: number): Promise<readonly LogRecord[] | null> {
+    return this.#fetch(topic, partition, from, 0).then(
+      (records) => (records && records.length > 0 ? records : null),
+      () => null,
+    );
+  }
+
+  async #fetch(topic: string, partition: number, from: number, waitMs: number): Promise<LogRecord[] | null> {
+    const partitions = [{ partition, fetchOffset: String(from), maxBytes: FETCH_BYTES }];
+    const topics = [{ topic: topicOf(this.prefix, topic), partitions }];
+    const request = { isolationLevel: 0, maxWaitTime: waitMs, minBytes: 1, maxBytes: FETCH_BYTES, topics };
     try {
-      return await this.#leading(topic, partition, async (broker) =>
-        splitBatches(await fetchRaw(broker, place, { from, waitMs, maxBytes: FETCH_BYTES })),
+      const { responses } = await this.#leading(
+        topic,
+        partition,
+        (broker) => broker.fetch(request) as Promise<Fetched>,
       );
+      const messages = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition)?.messages;
+      // A batch comes whole: what lies before the offset that was asked for is not given.
+      return (messages ?? [])
+        .map((message) => recordOf(topic, partition, message))
+        .filter(({ offset }) => offset >= from);
     } catch (error) {
       if (errorType(error) === "OFFSET_OUT_OF_RANGE") return null;
       throw error;
-    }
-  }
-
-  /** Bytes that are not what was written are fetched again by the next read. */
-  async #decoded(topic: string, partition: number, batch: RawBatch): Promise<LogRecord[]> {
-    try {
-      return await decodeBatch(topic, partition, batch);
-    } catch (error) {
-      throw new LogDown(`reading ${topic}/${partition} from ${batch.first} on`, error);
     }
   }
 
@@ -154,7 +144,7 @@ export class KafkaReader {
     return { start, end: await at(false) };
   }
 
-  #leading<T>(topic: string, partition: number, work: (broker: FetchBroker) => Promise<T>) {
+  #leading<T>(topic: string, partition: number, work: (broker: Broker) => Promise<T>) {
     return this.#retrying(topic, partition, async () => {
       await this.cluster.refreshMetadataIfNecessary();
       const [nodeId] = Object.keys(this.cluster.findLeaderForPartitions(topicOf(this.prefix, topic), [partition]));
@@ -177,4 +167,12 @@ export class KafkaReader {
       }
     }
   }
+}
+
+function recordOf(topic: string, partition: number, message: KafkaMessage): LogRecord {
+  const { offset, key, value, headers, timestamp } = message;
+  return {
+    ...{ topic, partition, offset: Number(offset), eventId: String(headers?.[EVENT_ID] ?? "") },
+    ...{ key: key?.toString() ?? "", value: value ?? Buffer.alloc(0), appendedAt: new Date(Number(timestamp)) },
+  };
 }

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import kafkajs, { type Admin, type ITopicConfig } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import { LogDown, LogRefused } from "../errors.ts";
-import { MAX_VALUE_BYTES, TOPICS } from "../log.ts";
+import { MAX_VALUE_BYTES } from "../log.ts";
 
 const { ConfigResourceTypes } = kafkajs;
 
@@ -53,7 +53,12 @@ async function listed(admin: Admin): Promise<Set<string>> {
 }
 
 /** Create what is missing of a log's topics. Two that create at once end with the same topics. */
-export async function createTopics(admin: Admin, prefix: string, create: CreateLog): Promise<void> {
+export async function createTopics(
+  admin: Admin,
+  prefix: string,
+  names: readonly string[],
+  create: CreateLog,
+): Promise<void> {
   const settings = { ...TOPIC_CONFIG, "min.insync.replicas": String(create.minInSync) };
   const topic = (name: string, numPartitions: number, more: Record<string, string> = {}): ITopicConfig => ({
     topic: name,
@@ -64,7 +69,7 @@ export async function createTopics(admin: Admin, prefix: string, create: CreateL
   const known = await listed(admin);
   const topics = [
     topic(identityTopic(prefix), 1, { "retention.ms": "-1", "retention.bytes": "-1" }),
-    ...TOPICS.map((name) => topic(topicOf(prefix, name), create.partitions)),
+    ...names.map((name) => topic(topicOf(prefix, name), create.partitions)),
   ].filter((one) => !known.has(one.topic));
   if (topics.length === 0) return;
   await admin.createTopics({ topics, waitForLeaders: false });
@@ -106,15 +111,20 @@ async function missingOf(admin: Admin, names: readonly string[], made: boolean):
  * Partitions of the log, when its topics are there as they have to be.
  * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records or has other partitions
  */
-export async function checkTopics(admin: Admin, prefix: string, made = false): Promise<number> {
-  const names = [identityTopic(prefix), ...TOPICS.map((topic) => topicOf(prefix, topic))];
+export async function checkTopics(
+  admin: Admin,
+  prefix: string,
+  ofLog: readonly string[],
+  made = false,
+): Promise<number> {
+  const names = [identityTopic(prefix), ...ofLog.map((topic) => topicOf(prefix, topic))];
   const missing = await missingOf(admin, names, made);
   if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
   const { topics } = await admin.fetchTopicMetadata({ topics: names });
   const counts = new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
   const wrong = await wrongSettings(admin, names);
   if (counts.get(identityTopic(prefix)) !== 1) wrong.push(`${identityTopic(prefix)} has not one partition`);
-  const [partitions, ...others] = new Set(TOPICS.map((topic) => counts.get(topicOf(prefix, topic))!));
+  const [partitions, ...others] = new Set(ofLog.map((topic) => counts.get(topicOf(prefix, topic))!));
   if (others.length > 0) wrong.push(`the topics of ${prefix} have ${[partitions, ...others].join(", ")} partitions`);
   if (!Number.isInteger(Math.log2(partitions!)) || partitions! > 64) wrong.push(`${partitions} is not 1, 2, 4 .. 64`);
   if (wrong.length > 0) throw new LogRefused(`kafka: ${wrong.join("; ")}`);

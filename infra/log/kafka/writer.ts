@@ -1,7 +1,7 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
 import { LogBusy, LogDown } from "../errors.ts";
 import type { Appended, NewRecord } from "../log.ts";
-import { EVENT_ID } from "./record-batch.ts";
+import { EVENT_ID } from "./client.ts";
 import { topicOf } from "./topics.ts";
 
 const { CompressionTypes } = kafkajs;
@@ -10,7 +10,7 @@ const { CompressionTypes } = kafkajs;
 const CHUNK_BYTES = 1_500_000;
 /** Records of one request. */
 const CHUNK_RECORDS = 5_000;
-/** Value bytes that may wait in all lanes together; an append that comes on top is refused. */
+/** Value bytes that may wait in all queues together; an append that comes on top is refused. */
 const MAX_WAITING_BYTES = 256 * 1024 * 1024;
 /** How long a broker may wait for its copies, ms. */
 const ACK_MS = 10_000;
@@ -22,12 +22,12 @@ interface Waiting {
 }
 
 /**
- * Appends: a lane for each partition, one request under way in each, so that order is the order of the calls. Never the
+ * Appends: a queue for each partition, one request under way from each, so that order is the order of the calls. Never the
  * idempotent producer: after a lost answer it takes the broker's "duplicate" of the next batch for its own, and records
  * are gone while acknowledged (engines.md). A copy is harmless: readers drop what they have by its event id.
  */
 export class KafkaWriter {
-  readonly #lanes = new Map<string, Waiting[]>();
+  readonly #queues = new Map<string, Waiting[]>();
   readonly #running = new Set<Promise<void>>();
   #producer: Promise<Producer> | null = null;
   #waitingBytes = 0;
@@ -57,32 +57,32 @@ export class KafkaWriter {
 
   #enqueue(record: NewRecord): Promise<number> {
     return new Promise((done, failed) => {
-      const place = `${record.topic}/${record.partition}`;
-      const lane = this.#lanes.get(place);
-      if (lane) return void lane.push({ record, done, failed });
+      const name = `${record.topic}/${record.partition}`;
+      const queue = this.#queues.get(name);
+      if (queue) return void queue.push({ record, done, failed });
       const started: Waiting[] = [{ record, done, failed }];
-      this.#lanes.set(place, started);
-      const running = this.#run(place, started).finally(() => this.#running.delete(running));
+      this.#queues.set(name, started);
+      const running = this.#run(name, started).finally(() => this.#running.delete(running));
       this.#running.add(running);
     });
   }
 
   /** Sends what waits, chunk after chunk, until nothing does. */
-  async #run(place: string, lane: Waiting[]): Promise<void> {
+  async #run(name: string, queue: Waiting[]): Promise<void> {
     // One turn of the loop, so that a batch that is being enqueued goes as one.
     await new Promise((resolve) => setImmediate(resolve));
-    while (lane.length > 0) {
-      const chunk = lane.splice(0, chunkLength(lane));
+    while (queue.length > 0) {
+      const chunk = queue.splice(0, chunkLength(queue));
       try {
         const base = await this.#send(chunk);
         for (const [i, { done }] of chunk.entries()) done(base + i);
       } catch (error) {
         for (const { failed } of chunk) failed(error);
-        // What came after it in the same lane must not overtake it: its callers append again, in their order.
-        for (const { failed } of lane.splice(0)) failed(error);
+        // What came after it in the same queue must not overtake it: its callers append again, in their order.
+        for (const { failed } of queue.splice(0)) failed(error);
       }
     }
-    this.#lanes.delete(place);
+    this.#queues.delete(name);
   }
 
   /** @returns offset of the first record */
@@ -132,10 +132,10 @@ export class KafkaWriter {
 }
 
 /** How many of the waiting records go into the next request. */
-function chunkLength(lane: readonly Waiting[]): number {
+function chunkLength(queue: readonly Waiting[]): number {
   let bytes = 0;
   let n = 0;
-  for (const { record } of lane) {
+  for (const { record } of queue) {
     bytes += record.value.byteLength;
     if (n === CHUNK_RECORDS || (n > 0 && bytes > CHUNK_BYTES)) break;
     n++;

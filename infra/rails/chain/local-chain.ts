@@ -8,8 +8,6 @@ export const LOCAL_USDC = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 const MULTICALL3 = "0xca11bde05977b3631167028862be2a173976ca11";
 export const LOCAL_CHAIN_ID = 84532;
 export const LOCAL_NETWORK = `eip155:${LOCAL_CHAIN_ID}`;
-/** An account anvil signs for itself: mints, and nothing else. */
-export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 
 const READY_WITHIN_MS = 60_000;
 

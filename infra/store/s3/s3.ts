@@ -1,4 +1,6 @@
-import { DeleteObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import { randomBytes } from "node:crypto";
+import { DeleteObjectCommand, S3Client } from "@aws-sdk/client-s3";
+import { StoreUnfit } from "../errors.ts";
 import {
   checkKey,
   type ObjectInfo,
@@ -7,14 +9,49 @@ import {
   type StoredObject,
   type SwapResult,
 } from "../store.ts";
-import { createClient, type S3Place } from "./client.ts";
-import { probeStore } from "./probe.ts";
 import { getObject, getRange, headObject, listObjects } from "./read.ts";
 import { retrying } from "./retry.ts";
 import { conditionalWrite } from "./write.ts";
 
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
 const DEFAULT_LIMIT = 1_000;
+
+/** A bucket, or a folder in one, and who we are there. */
+export interface S3Bucket {
+  bucket: string;
+  /** Folder in the bucket, without slashes at its ends; empty: the whole bucket. */
+  prefix: string;
+  region: string;
+  /** Address of a store that is not Amazon's; null for Amazon's. */
+  endpoint: string | null;
+  accessKeyId: string;
+  secretAccessKey: string;
+  /** Requests are not signed: who we are is nobody in particular, as whoever reads a public bucket. */
+  anonymous?: boolean;
+}
+
+/** Longest wait for a connection, and for the next byte of an answer, ms. */
+const CONNECT_MS = 3_000;
+const SILENCE_MS = 30_000;
+
+/**
+ * A client that tries once and adds nothing: retries are ours (retry.ts), since only we know what a lost answer means
+ * for a conditional write; checksums are ours too, since the defaults turn bodies into chunked ones that old servers
+ * store as they come (engines.md, S3).
+ */
+export function createClient(bucket: S3Bucket): S3Client {
+  return new S3Client({
+    region: bucket.region,
+    ...(bucket.endpoint ? { endpoint: bucket.endpoint } : {}),
+    forcePathStyle: bucket.endpoint !== null,
+    credentials: { accessKeyId: bucket.accessKeyId, secretAccessKey: bucket.secretAccessKey },
+    ...(bucket.anonymous ? { signer: { sign: async (request) => request } } : {}),
+    maxAttempts: 1,
+    requestChecksumCalculation: "WHEN_REQUIRED",
+    responseChecksumValidation: "WHEN_REQUIRED",
+    requestHandler: { connectionTimeout: CONNECT_MS, socketTimeout: SILENCE_MS, requestTimeout: SILENCE_MS * 10 },
+  });
+}
 
 /**
  * A bucket behind the store contract. Create-only is `If-None-Match: *`, swap is `If-Match`; every write carries its
@@ -26,8 +63,8 @@ const DEFAULT_LIMIT = 1_000;
  * @param options.probe false: the caller has a role that may not write (a serving replica); nothing is tried
  * @throws StoreUnfit unless the store enforces both conditions
  */
-export async function openS3Store(place: S3Place, options: { probe?: boolean } = {}): Promise<Store> {
-  const store = new S3Store(createClient(place), place);
+export async function openS3Store(bucket: S3Bucket, options: { probe?: boolean } = {}): Promise<Store> {
+  const store = new S3Store(createClient(bucket), bucket);
   try {
     if (options.probe !== false) await probeStore(store);
   } catch (error) {
@@ -43,7 +80,7 @@ class S3Store implements Store {
   /** Folder in the bucket with its slash, or empty. */
   readonly #root: string;
 
-  constructor(client: S3Client, { bucket, prefix }: S3Place) {
+  constructor(client: S3Client, { bucket, prefix }: S3Bucket) {
     this.#client = client;
     this.#bucket = bucket;
     this.#root = prefix ? `${prefix}/` : "";
@@ -92,5 +129,34 @@ class S3Store implements Store {
 
   async close(): Promise<void> {
     this.#client.destroy();
+  }
+}
+
+/**
+ * Is this a store that our promises can stand on? Creates an object, tries to create it again, swaps it from a wrong and
+ * from the right etag, and takes it away.
+ * @throws StoreUnfit for a store that lets a second creator or a stale swap win
+ */
+export async function probeStore(store: Store): Promise<void> {
+  const key = `probe/${randomBytes(8).toString("hex")}`;
+  const bytes = (text: string): Uint8Array => Buffer.from(text);
+  try {
+    if ((await store.create(key, bytes("one"))).result !== "created") throw new StoreUnfit("a free key was taken");
+    if ((await store.create(key, bytes("two"))).result !== "exists") {
+      throw new StoreUnfit("it creates over an object: conditional writes (If-None-Match) are not enforced");
+    }
+    const { etag } = (await store.head(key))!;
+    const stale = await store.swap(key, bytes("three"), '"00000000000000000000000000000000"');
+    if (stale.result !== "lost") {
+      throw new StoreUnfit("it swaps from a stale etag: conditional writes (If-Match) are not enforced");
+    }
+    if ((await store.swap(key, bytes("four"), etag)).result !== "swapped") {
+      throw new StoreUnfit("it refuses a swap from the newest etag");
+    }
+    const read = await store.get(key);
+    if (Buffer.from(read?.bytes ?? []).toString("utf8") !== "four")
+      throw new StoreUnfit("it does not give back what was written");
+  } finally {
+    await store.delete(key);
   }
 }

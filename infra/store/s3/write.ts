@@ -94,7 +94,7 @@ async function putWhole(
   return (await client.send(put)).ETag;
 }
 
-/** A large object: the condition is judged when its parts are put together, so nobody ever sees half of it. */
+/** A large object: the condition is evaluated when its parts are put together, so nobody ever sees half of it. */
 async function putInParts(
   target: Target,
   bytes: Uint8Array,
@@ -125,7 +125,7 @@ async function uploadParts(
   const count = Math.ceil(bytes.length / PART_BYTES);
   const parts: { PartNumber: number; ETag: string; ChecksumSHA256: string }[] = [];
   let next = 0;
-  const lane = async (): Promise<void> => {
+  const worker = async (): Promise<void> => {
     while (next < count) {
       const i = next++;
       const Body = bytes.subarray(i * PART_BYTES, (i + 1) * PART_BYTES);
@@ -137,6 +137,6 @@ async function uploadParts(
       parts[i] = { PartNumber, ETag: sent.ETag!, ChecksumSHA256 };
     }
   };
-  await Promise.all(Array.from({ length: Math.min(PARTS_AT_ONCE, count) }, lane));
+  await Promise.all(Array.from({ length: Math.min(PARTS_AT_ONCE, count) }, worker));
   return parts;
 }

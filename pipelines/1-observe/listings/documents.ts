@@ -1,10 +1,9 @@
 import { parse as parseYaml } from "yaml";
-import { isObject, type JsonObject, parseJson } from "../json.ts";
-import { baseOf, itemsOf, MAX_ITEMS } from "../wellknown.ts";
-import { cardItems, isAgentCard } from "./cards.ts";
+import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MOST_VALUES, parseJson } from "../json.ts";
+import { type Rejected, rejected, urlOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
-import { type Rejected, rejected } from "./reasons.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
+import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.ts";
 
 export const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
 export type Form = (typeof FORMS)[number];
@@ -19,10 +18,14 @@ export interface Listed {
   base?: string;
   /** Was everything read that the document names? Only then can it say that something is gone. */
   whole: boolean;
+  /** It calls itself a page of several. */
+  paged?: boolean;
 }
 
-/** Longest YAML that is read: its parser is slow, and OpenAPI documents are smaller. */
-const MAX_YAML = 8 * 1024 * 1024;
+/** Longest YAML that is read, characters: its parser is slow, and OpenAPI documents are smaller. */
+const MAX_YAML = 4 * 1024 * 1024;
+/** Values of one, each counted as often as an alias puts it in place. */
+const MAX_YAML_VALUES = 500_000;
 
 const nothing = (document: unknown): Listed => ({
   form: "none",
@@ -30,6 +33,15 @@ const nothing = (document: unknown): Listed => ({
   rejected: [rejected("no_list", document)],
   whole: false,
 });
+
+/** Bytes as text; null when they are no UTF-8. */
+export function textOf(bytes: Uint8Array): string | null {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}
 
 /** Rows of a table as items: a text is an address, and what is neither text nor object is none. */
 function tabled(form: Form, { rows, rejected: refused }: Rows): Listed {
@@ -68,27 +80,118 @@ export function readListed(document: unknown, max = MAX_ITEMS): Listed {
   };
 }
 
-function yamlOrNothing(text: string): unknown {
-  if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return undefined;
-  try {
-    const value: unknown = parseYaml(text, { maxAliasCount: 100, logLevel: "silent" });
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
+/** Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? Calls nothing of itself. */
+function isWalkable(value: unknown, most: number): boolean {
+  let level: unknown[] = [value];
+  let values = 0;
+  for (let depth = 0; level.length > 0; depth++) {
+    values += level.length;
+    if (depth > MAX_NESTED || values > most) return false;
+    const below: unknown[] = [];
+    for (const one of level) {
+      if (typeof one !== "object" || one === null) continue;
+      for (const inner of Object.values(one)) below.push(inner);
+      if (values + below.length > most) return false;
+    }
+    level = below;
   }
+  return true;
 }
 
 /**
- * Reads the text of a file or an answer by what is in it: JSON, NDJSON, CSV with a header line, one address a line, or
- * YAML. `none` when it is nothing of these. Never throws.
+ * Reads an operator's own YAML, as {@link readText} reads JSON; null when it is none. A stranger's is never read: a
+ * kilobyte of it can keep the parser busy for minutes. This one is under bounds as well, and belongs where it can be
+ * stopped.
  */
-export function readText(input: string): Listed {
+export function readYaml(text: string): Listed | null {
+  if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
+  let value: unknown;
+  try {
+    value = parseYaml(text, { maxAliasCount: 100, logLevel: "silent" });
+  } catch {
+    return null;
+  }
+  return isObject(value) && isWalkable(value, MAX_YAML_VALUES) ? readListed(value, MAX_ROWS) : null;
+}
+
+/**
+ * Reads the text of a file or an answer by what is in it: JSON, NDJSON, CSV with a header line, or one address a line.
+ * `none` when it is nothing of these. Never throws.
+ * @param maxValues values of one JSON text that are read
+ */
+export function readText(input: string, maxValues?: number): Listed {
   const text = input.replace(/^\ufeff/, "");
-  const json = parseJson(text);
-  if (json !== undefined) return readListed(json, MAX_ROWS);
+  const json = parseJson(text, maxValues);
+  if (json !== undefined) {
+    const listed = readListed(json, MAX_ROWS);
+    return typeof get(json, "pagination") === "object" ? { ...listed, paged: true } : listed;
+  }
   if (/^\s*[[{]/.test(text)) return tabled("ndjson", ndjsonRows(text));
   if (looksLikeLines(text)) return tabled("lines", lineRows(text));
   if (looksLikeCsv(text)) return tabled("csv", csvRows(text));
-  const yaml = yamlOrNothing(text);
-  return yaml === undefined ? nothing(text.slice(0, 4096)) : readListed(yaml, MAX_ROWS);
+  return nothing(text.slice(0, 4096));
+}
+
+/** At most so many items as one seller may list, and as many rejected rows; the rest is counted. */
+function ofSeller(listed: Listed): Listed {
+  const items = listed.items.slice(0, MAX_ITEMS);
+  const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejected("too_many", row))];
+  const more = refused.length - MAX_ITEMS;
+  const told = more > 0 ? [...refused.slice(0, MAX_ITEMS), rejected("too_many", { more })] : refused;
+  return { ...listed, items, rejected: told, whole: listed.whole && items.length === listed.items.length };
+}
+
+/**
+ * Reads what came from an address; null when it is no text.
+ * @param seller a seller's own document, for the service; else one that an operator named
+ */
+export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): Listed | null {
+  const text = textOf(bytes);
+  if (text === null) return null;
+  return seller ? ofSeller(readText(text)) : readText(text, MOST_VALUES);
+}
+
+/** One row of a catalogue. */
+export interface PageRow {
+  /** What two rows of one resource (and tool) have in common; of one that names no place its content. */
+  key: string;
+  /** When it was updated last, ms; null when it does not say. */
+  updatedAt: number | null;
+  row: unknown;
+}
+
+export interface Page {
+  rows: PageRow[];
+  /** How many the catalogue says it has. */
+  total: number | null;
+}
+
+/** `lastUpdated` as ms: an ISO string or a Unix number, in seconds or ms; null for neither. */
+export function updatedAt(row: unknown): number | null {
+  const said = get(row, "lastUpdated") ?? get(row, "last_updated");
+  if (typeof said === "number" && Number.isFinite(said)) return said < 1e11 ? said * 1000 : said;
+  const parsed = typeof said === "string" ? Date.parse(said) : Number.NaN;
+  return Number.isNaN(parsed) ? null : parsed;
+}
+
+const keyOf = (row: JsonObject): string | null => {
+  const url = urlOf(row);
+  if (!url) return null;
+  return `${url} ${String(get(row, "method") ?? "")} ${String(get(row, "toolName") ?? get(row, "tool") ?? "")}`;
+};
+
+/** A page of a Bazaar catalogue; null when it holds no list. */
+export function readPage(bytes: Uint8Array): Page | null {
+  const parsed = parseJson(bytes, MOST_VALUES);
+  const items = get(parsed, "items") ?? get(parsed, "resources") ?? parsed;
+  if (!Array.isArray(items)) return null;
+  const total = get(parsed, "pagination", "total");
+  return {
+    rows: items.map((row) => ({
+      key: (isObject(row) ? keyOf(row) : null) ?? `? ${hashOf(row)}`,
+      updatedAt: updatedAt(row),
+      row,
+    })),
+    total: typeof total === "number" ? total : null,
+  };
 }

@@ -1,11 +1,21 @@
-import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
-import { looksLikeEntry } from "../x402.ts";
-import { type Rejected, rejected } from "./reasons.ts";
+import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
+import { looksLikeEntry } from "../terms/x402.ts";
+import { type Rejected, rejected } from "./claims.ts";
 
 /** Operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
+/** Values of one schema, its references in place, and levels of it. */
 const MAX_NODES = 2_000;
 const MAX_DEPTH = 24;
+/** Longest reference that is followed, characters. */
+const MAX_REF = 1_024;
+/** Characters of one schema before it is even looked whether the record can keep it. */
+const MAX_CHARS = 2 * MAX_KEPT;
+/** Of all schemas of one document together: a thousand nodes for each endpoint that discovery brings of a domain. */
+const MAX_NODES_OF_ALL = 200_000;
+const MAX_CHARS_OF_ALL = 2 * 1024 * 1024;
+/** Values that are looked at for all of them, those of schemas that are then too big included. */
+const MAX_WORK = 500_000;
 const VERBS = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 /** Extensions by which sellers say that an operation is paid; none is a standard. */
 const PAYMENT = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
@@ -14,34 +24,103 @@ const PAYMENT = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
 export const isOpenApi = (document: unknown): document is JsonObject =>
   /^3(?:\.|$)/.test(String(get(document, "openapi") ?? "")) && isObject(get(document, "paths"));
 
+/** A value with its references in place, and what it costs to walk and write it. */
+interface Placed {
+  value: unknown;
+  /** Values, each counted wherever it stands. */
+  nodes: number;
+  /** About as many characters as its JSON has. */
+  chars: number;
+  /** Levels below this one. */
+  height: number;
+}
+
+/** Why a schema counts as not advertised. */
+class Unplaceable extends Error {}
+
 /**
- * A schema with its local `$ref`s put in place. Undefined when one leads outside, is missing, goes round in a circle,
- * or the whole is too big: such a schema counts as not advertised.
+ * Puts the local `$ref`s of one document in place. What a reference leads to is resolved once, however many name it, and
+ * all schemas of a document share one budget: a megabyte of references to each other would else become gigabytes.
  */
-function inlined(schema: unknown, document: JsonObject): unknown {
-  let nodes = 0;
-  const copy = (value: unknown, depth: number): unknown => {
-    if (++nodes > MAX_NODES || depth > MAX_DEPTH) throw new RangeError("too big");
-    if (Array.isArray(value)) return value.map((one) => copy(one, depth + 1));
-    if (!isObject(value)) return value;
-    const ref = value.$ref;
-    if (typeof ref === "string") {
-      const steps = ref.startsWith("#/") ? ref.slice(2).split("/") : [];
-      const target = get(document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
-      if (steps.length === 0 || target === undefined) throw new RangeError("a $ref that leads nowhere");
-      return copy(target, depth + 1);
+class Inliner {
+  /** Null: it is being resolved further up, so it goes round in a circle. */
+  readonly #targets = new Map<string, Placed | null>();
+  #work = MAX_WORK;
+  #nodesLeft = MAX_NODES_OF_ALL;
+  #charsLeft = MAX_CHARS_OF_ALL;
+
+  constructor(private readonly document: JsonObject) {}
+
+  /**
+   * A schema with its local `$ref`s put in place. Undefined when one leads outside, is missing, goes round in a circle,
+   * when the whole is too big, or when those before it used up the document's budget: it counts as not advertised then.
+   */
+  schema(schema: unknown): unknown {
+    if (schema === undefined) return undefined;
+    try {
+      const { value, nodes, chars } = this.#place(schema, 0);
+      this.#nodesLeft -= nodes;
+      this.#charsLeft -= chars;
+      return this.#nodesLeft < 0 || this.#charsLeft < 0 ? undefined : keepable(value);
+    } catch (error) {
+      if (error instanceof Unplaceable) return undefined;
+      throw error;
     }
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, copy(one, depth + 1)]));
-  };
-  try {
-    return schema === undefined ? undefined : keepable(copy(schema, 0));
-  } catch {
-    return undefined;
+  }
+
+  #place(value: unknown, depth: number): Placed {
+    if (depth > MAX_DEPTH || --this.#work < 0) throw new Unplaceable();
+    if (typeof value !== "object" || value === null) {
+      return { value, nodes: 1, chars: typeof value === "string" ? value.length + 2 : 8, height: 0 };
+    }
+    const ref = isObject(value) ? value.$ref : undefined;
+    if (typeof ref === "string") return this.#target(ref, depth + 1);
+    const isList = Array.isArray(value);
+    const whole: Placed = { value: null, nodes: 1, chars: 2, height: 0 };
+    const entries = Object.entries(value);
+    this.#work -= entries.length;
+    const members = entries.map(([name, one]) => {
+      const placed = this.#place(one, depth + 1);
+      whole.nodes += placed.nodes;
+      whole.chars += placed.chars + (isList ? 1 : name.length + 4);
+      whole.height = Math.max(whole.height, placed.height + 1);
+      if (whole.nodes > MAX_NODES || whole.chars > MAX_CHARS) throw new Unplaceable();
+      return [name, placed.value] as const;
+    });
+    whole.value = isList ? members.map(([, one]) => one) : Object.fromEntries(members);
+    return whole;
+  }
+
+  #target(ref: string, depth: number): Placed {
+    const known = this.#targets.get(ref);
+    if (known === null) throw new Unplaceable();
+    if (known && depth + known.height > MAX_DEPTH) throw new Unplaceable();
+    return known ?? this.#resolve(ref, depth);
+  }
+
+  #resolve(ref: string, depth: number): Placed {
+    this.#targets.set(ref, null);
+    try {
+      const placed = this.#place(this.#found(ref), depth);
+      this.#targets.set(ref, placed);
+      return placed;
+    } catch (error) {
+      // Named from fewer levels up it may be placed.
+      this.#targets.delete(ref);
+      throw error;
+    }
+  }
+
+  #found(ref: string): unknown {
+    const steps = ref.startsWith("#/") && ref.length <= MAX_REF ? ref.slice(2).split("/") : [];
+    const target = get(this.document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
+    if (steps.length === 0 || target === undefined) throw new Unplaceable();
+    return target;
   }
 }
 
 /** The JSON content of a request or response: its media type, schema and first example. */
-function content(of: unknown, document: JsonObject): { mime?: string; schema?: unknown; example?: unknown } {
+function content(of: unknown, schemas: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
   const types = get(of, "content");
   if (!isObject(types)) return {};
   const names = Object.keys(types);
@@ -50,7 +129,7 @@ function content(of: unknown, document: JsonObject): { mime?: string; schema?: u
   const media = types[mime];
   const named = get(media, "examples");
   const first = isObject(named) ? get(Object.values(named)[0], "value") : undefined;
-  const schema = inlined(get(media, "schema"), document);
+  const schema = schemas.schema(get(media, "schema"));
   return { mime, schema, example: get(media, "example") ?? first ?? get(schema, "example") };
 }
 
@@ -99,18 +178,12 @@ function termsOf(operation: JsonObject): JsonObject {
 }
 
 /** One paid operation as a listing item; its price stays as it was written. */
-function itemOf(
-  operation: JsonObject,
-  pathItem: JsonObject,
-  verb: string,
-  url: string,
-  document: JsonObject,
-): JsonObject {
+function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: string, schemas: Inliner): JsonObject {
   const info = PAYMENT.map((name) => operation[name] ?? pathItem[name]).find((one) => one !== undefined);
-  const request = content(operation.requestBody, document);
+  const request = content(operation.requestBody, schemas);
   const responses = get(operation, "responses");
   const ok = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
-  const answer = content(ok === undefined ? undefined : get(responses, ok), document);
+  const answer = content(ok === undefined ? undefined : get(responses, ok), schemas);
   const example: JsonObject = parameterExamples(operation, pathItem);
   if (request.example !== undefined) example.body = request.example;
   return {
@@ -141,14 +214,15 @@ const isPaid = (operation: JsonObject, pathItem: JsonObject): boolean =>
 export function openApiItems(document: JsonObject): { items: JsonObject[]; rejected: Rejected[] } {
   const items: JsonObject[] = [];
   const refused: Rejected[] = [];
-  const server = serverOf(document)?.replace(/\/+$/, "") ?? "";
+  const server = withoutSlashes(serverOf(document) ?? "");
+  const schemas = new Inliner(document);
   for (const [path, pathItem] of Object.entries(document.paths as JsonObject)) {
     if (!isObject(pathItem)) continue;
     for (const verb of VERBS) {
       const operation = pathItem[verb];
       if (!isObject(operation) || !isPaid(operation, pathItem)) continue;
       if (items.length >= MAX_OPERATIONS) refused.push(rejected("too_many", { path, method: verb, operation }));
-      else items.push(itemOf(operation, pathItem, verb, `${server}${path}`, document));
+      else items.push(itemOf(operation, pathItem, verb, `${server}${path}`, schemas));
     }
   }
   return { items, rejected: refused };

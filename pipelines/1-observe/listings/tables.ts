@@ -1,6 +1,6 @@
 import { parse } from "csv-parse/sync";
 import { isObject, type JsonObject, parseJson } from "../json.ts";
-import { type Rejected, rejected } from "./reasons.ts";
+import { type Rejected, rejected } from "./claims.ts";
 
 /** Rows of one file that are read; an operator's list past that is split. */
 export const MAX_ROWS = 250_000;

@@ -1,22 +1,81 @@
+import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Metrics } from "../../../infra/telemetry.ts";
-import type { Claims } from "../../record/bodies.ts";
-import type { ListedCap, Memory } from "../../record/memory.ts";
+import { BODIES, type BodyOf, type Claims } from "../../record/bodies.ts";
+import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
 import { registrableDomain } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
-import type { ListedClaim, Source } from "../claims.ts";
 import { hashOf } from "../json.ts";
-import { type Draft, Recorder } from "../recorder.ts";
-import { delistingDraft, listingDraft } from "./drafts.ts";
-import { type Rejected, rejected } from "./reasons.ts";
-import { type SourceRows, Standings } from "./standing.ts";
+import { type Draft, draft, Recorder } from "../recorder.ts";
+import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
+
+/** Sources whose rows are remembered, and rows of all of them together. */
+const MAX_SOURCES = 100_000;
+const MAX_ROWS = 500_000;
+
+/** The newest record of one (source, source id). */
+interface Stands {
+  cap: string;
+  eventId: string;
+  gone: boolean;
+}
+
+/** What one source has said: by source id, and the event ids that a copy of today would be dropped for. */
+interface SourceRows {
+  rows: Map<string, Stands>;
+  used: Set<string>;
+}
+
+/** Remembers what stands for each source: the record's word once, then this process's own, which is newer. */
+class Standings {
+  readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
+  #rows = 0;
+
+  /** @param read the record's rows of one source with the ids it used on that UTC day */
+  constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
+
+  async of(source: string, day: string): Promise<SourceRows> {
+    const known = this.#sources.get(source);
+    if (known) return known;
+    const loaded: SourceRows = { rows: new Map(), used: new Set() };
+    for (const { source_id, cap, event_id, gone, newest } of await this.read(source, day)) {
+      loaded.used.add(event_id);
+      if (newest) loaded.rows.set(source_id, { cap, eventId: event_id, gone });
+    }
+    this.#keep(source, loaded);
+    return loaded;
+  }
+
+  /** Past the limit everything is forgotten and read from the record again: a copy has the same id and is dropped. */
+  #keep(source: string, rows: SourceRows): void {
+    this.#rows += rows.rows.size;
+    if (this.#rows > MAX_ROWS) {
+      for (const name of this.#sources.keys()) this.#sources.delete(name);
+      this.#rows = rows.rows.size;
+    }
+    this.#sources.set(source, rows);
+  }
+
+  /** A record that is durable now. */
+  note(source: SourceRows, sourceId: string, stands: Stands): void {
+    if (!source.rows.has(sourceId)) this.#rows++;
+    source.rows.set(sourceId, stands);
+    source.used.add(stands.eventId);
+    // Ids of earlier days are only of use to readers that look across days; a long life must not pile them up.
+    if (source.used.size > 1_000 + 8 * source.rows.size) {
+      source.used = new Set([...source.rows.values()].map((one) => one.eventId));
+    }
+  }
+}
 
 /** Endpoints of one registrable domain that enter by discovery; more only by an operator's hand (records.md). */
 export const MAX_PER_DOMAIN = 200;
 /** Sellers' own claims that are kept whole, to be newer than the lake. */
 const MAX_OWN = 20_000;
 const BATCH = 200;
+/** Rows after which others have their turn: a catalogue's take seconds together. */
+const ROWS_A_TURN = 50;
 
 export interface WriterParts {
   recorder: Recorder;
@@ -95,7 +154,8 @@ export class ListingWriter {
     const fresh = new Map<string, Fresh>();
     const named = new Set<string>();
     const unkept: Rejected[] = [];
-    for (const { claim, row } of rows) {
+    for (const [n, { claim, row }] of rows.entries()) {
+      if (n > 0 && n % ROWS_A_TURN === 0) await setImmediate();
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
@@ -104,7 +164,8 @@ export class ListingWriter {
         continue;
       }
       const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
-      if (content === null) {
+      // What the log would refuse is refused here: there it would take the whole batch with it.
+      if (content === null || !BODIES.listing.safeParse(claim.body).success) {
         unkept.push(rejected("unkeepable", row));
         continue;
       }
@@ -154,4 +215,55 @@ export class ListingWriter {
     const { seller_controlled, claims } = claim.body;
     if (seller_controlled) this.#own.set(claim.cap, { eventId, claims });
   }
+}
+
+/** Attempts of one content that are recognised as the same content again. */
+const MAX_KNOWN = 8;
+/** A content that comes back more often within a day is dropped as a copy: a source that flaps is no news. */
+const MAX_ATTEMPTS = 1_000;
+
+/** The first attempt whose id no copy would be dropped for. */
+function unused(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
+  let attempt = 0;
+  while (attempt < MAX_ATTEMPTS && used.has(Recorder.idOf({ ...of, attempt }))) attempt++;
+  return attempt;
+}
+
+/**
+ * The record of a listing, or the id of the one that says the same already. A reader drops a second record with one id
+ * on one day, so content that went away and comes back wears the next attempt; across a restart the record tells
+ * which ids were used today.
+ * @param standing ids of listings that stand, for sources whose rows are not read
+ */
+function listingDraft(
+  claim: ListedClaim,
+  content: string,
+  state: SourceRows,
+  standing: ReadonlySet<string>,
+  at: Date,
+): Draft | { standing: string } {
+  const { cap, body } = claim;
+  const slot = [body.source, body.source_id, content].join("\n");
+  const of = { type: "listing" as const, cap, slot };
+  const stands = state.rows.get(body.source_id);
+  if (stands === undefined) {
+    const base = Recorder.idOf(of);
+    if (standing.has(base)) return { standing: base };
+  } else if (!stands.gone && stands.cap === cap) {
+    for (let attempt = 0; attempt < MAX_KNOWN; attempt++) {
+      if (Recorder.idOf({ ...of, attempt }) === stands.eventId) return { standing: stands.eventId };
+    }
+  }
+  return draft({ ...of, attempt: unused(of, state.used), at, body });
+}
+
+/** The record that a source no longer names a row. */
+function delistingDraft(source: string, sourceId: string, stands: Stands, state: SourceRows, at: Date): Draft {
+  const body: BodyOf<"delisting"> = {
+    source,
+    source_id: sourceId,
+    reason: "the source, read whole, names it no longer",
+  };
+  const of = { type: "delisting" as const, cap: stands.cap, slot: hashOf(body) ?? "" };
+  return draft({ ...of, attempt: unused(of, state.used), at, body });
 }

@@ -1,7 +1,17 @@
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
-import { get, isObject, text } from "../json.ts";
-import { CLIENT, dressed, headersOf, speaksOnlyWithoutSessions, WITH_SESSIONS, WITHOUT_SESSIONS } from "./revision.ts";
-import { answerTo, notice, question, type Rpc } from "./rpc.ts";
+import { STOCK_CLIENT } from "../probe/stock.ts";
+import type { Reader } from "../reading/reader.ts";
+import type { ListedTool, Replied, Welcome } from "./answers.ts";
+import {
+  CLIENT,
+  type ClientInfo,
+  dressed,
+  headersOf,
+  notice,
+  question,
+  WITH_SESSIONS,
+  WITHOUT_SESSIONS,
+} from "./rpc.ts";
 
 /** Pages of `tools/list` that are read, and the ms they may take together: a list is not what is being bought. */
 const MAX_PAGES = 5;
@@ -14,20 +24,18 @@ export interface Limits {
   /** For the whole exchange, ms. */
   totalMs: number;
   signal?: AbortSignal | undefined;
+  /** In whose name it leaves, where it shall look like a stock client's (stock.ts). */
+  stock?: string | undefined;
 }
 
-/** One question and how it ended: the HTTP exchange, and what of it was an answer to us. */
-export interface Said {
-  http: EgressResult;
-  rpc: Rpc | null;
-}
-
+/** What the list says: is the tool there, and how is it called? */
 export interface Listed {
   /** null: the list was not read to its end, and the tool was not in what was. */
   present: boolean | null;
-  inputSchema: unknown;
-  outputSchema: unknown;
+  tool: ListedTool | null;
 }
+
+const NO_WELCOME: Welcome = { answered: false, alone: false, version: undefined };
 
 const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left to ask", totalMs: 0, sent: false });
 
@@ -38,18 +46,22 @@ const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left 
  */
 export class Session {
   readonly #began = performance.now();
+  /** The first question is 0, as the protocol's own client counts. */
   #id = 0;
   #session: string | null = null;
   #protocol: string | null = null;
+  /** ms in which the server waited for us to read what it had said: they are ours. */
+  #reading = 0;
 
   constructor(
     private readonly egress: Egress,
+    private readonly reader: Reader,
     private readonly url: string,
     private readonly limits: Limits,
   ) {}
 
   #left(): number {
-    return Math.floor(this.limits.totalMs - (performance.now() - this.#began));
+    return Math.floor(this.limits.totalMs - (performance.now() - this.#began - this.#reading));
   }
 
   #send(
@@ -60,71 +72,86 @@ export class Session {
   ): Promise<EgressResult> {
     const deadlineMs = Math.min(withinMs, this.#left());
     if (deadlineMs <= 0) return Promise.resolve(late());
-    const { profile, signal } = this.limits;
+    const { profile, signal, stock } = this.limits;
     return this.egress.fetch({
       url: this.url,
       method,
       headers: {
-        accept: "application/json, text/event-stream",
-        ...(body ? { "content-type": "application/json" } : {}),
         ...(this.#session === null ? {} : { "mcp-session-id": this.#session }),
         ...(this.#protocol === null ? {} : { "mcp-protocol-version": this.#protocol }),
         ...more,
+        ...(body ? { "content-type": "application/json", accept: "application/json, text/event-stream" } : {}),
       },
       ...(body ? { body } : {}),
       profile,
       deadlineMs,
       ...(signal ? { signal } : {}),
+      ...(stock === undefined ? {} : { stock }),
     });
   }
 
-  async #ask(method: string, params: Record<string, unknown>, withinMs = Number.POSITIVE_INFINITY): Promise<Said> {
-    const id = ++this.#id;
-    const alone = this.#protocol === WITHOUT_SESSIONS;
-    const body = question(id, method, alone ? dressed(params) : params);
-    const http = await this.#send("POST", body, withinMs, alone ? headersOf(method, params) : {});
-    // A stream that was not closed after the answer still held the answer.
-    const rpc = http.body ? answerTo(id, http.body, http.headers?.["content-type"] ?? "") : null;
-    return { http, rpc };
+  get #client(): ClientInfo {
+    return this.limits.stock === undefined ? CLIENT : STOCK_CLIENT;
   }
 
-  /** `initialize` and the notice that follows it. False: what was said is no welcome, and nothing more is asked. */
-  async open(): Promise<Said & { ok: boolean }> {
-    const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: CLIENT };
-    const said = await this.#ask("initialize", params);
-    if (speaksOnlyWithoutSessions(said.rpc)) {
+  async #ask(
+    method: string,
+    params: Record<string, unknown> | undefined,
+    withinMs = Number.POSITIVE_INFINITY,
+  ): Promise<Replied> {
+    const id = this.#id++;
+    const alone = this.#protocol === WITHOUT_SESSIONS;
+    const body = question(id, method, alone ? dressed(params ?? {}, this.#client) : params);
+    const http = await this.#send("POST", body, withinMs, alone ? headersOf(method, params ?? {}) : {});
+    return { id, http };
+  }
+
+  /** Reads what was said, off the server's time. */
+  async #read<T>(read: Promise<T>): Promise<T> {
+    const began = performance.now();
+    const said = await read;
+    this.#reading += performance.now() - began;
+    return said;
+  }
+
+  /** `initialize` and the notice that follows it. Not `ok`: what was said is no welcome, and nothing more is asked. */
+  async open(): Promise<{ replied: Replied; answered: boolean; ok: boolean }> {
+    const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: this.#client };
+    const replied = await this.#ask("initialize", params);
+    const read = replied.http.body ? await this.#read(this.reader.ask("welcome", replied)) : null;
+    const { answered, alone, version } = read?.ok ? read.said : NO_WELCOME;
+    if (alone) {
       this.#protocol = WITHOUT_SESSIONS;
-      return { ...said, ok: true };
+      return { replied, answered, ok: true };
     }
-    const version = said.rpc && "result" in said.rpc ? text(get(said.rpc.result, "protocolVersion"), 40) : undefined;
-    const session = said.http.headers?.["mcp-session-id"];
+    const session = replied.http.headers?.["mcp-session-id"];
     // Visible ASCII and nothing else, says the transport: anything else could not be sent back.
     const usable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
-    if (version === undefined || !/^[\w.-]+$/.test(version) || !usable) return { ...said, ok: false };
+    if (version === undefined || !/^[\w.-]+$/.test(version) || !usable) return { replied, answered, ok: false };
     this.#session = session ?? null;
     this.#protocol = version;
     await this.#send("POST", notice("notifications/initialized"), Number.POSITIVE_INFINITY);
-    return { ...said, ok: true };
+    return { replied, answered, ok: true };
   }
 
   /** What `tools/list` says of one tool. */
   async list(name: string): Promise<Listed> {
-    const until = performance.now() + LIST_MS;
+    let left = LIST_MS;
     let cursor: string | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
-      const { rpc } = await this.#ask("tools/list", cursor === undefined ? {} : { cursor }, until - performance.now());
-      const result = rpc && "result" in rpc ? rpc.result : undefined;
-      const tools = get(result, "tools");
-      if (!Array.isArray(tools)) return { present: null, inputSchema: undefined, outputSchema: undefined };
-      const found = tools.find((tool) => get(tool, "name") === name);
-      if (isObject(found)) return { present: true, inputSchema: found.inputSchema, outputSchema: found.outputSchema };
-      cursor = text(get(result, "nextCursor"), 4096);
-      if (cursor === undefined) return { present: false, inputSchema: undefined, outputSchema: undefined };
+      const began = performance.now();
+      const replied = await this.#ask("tools/list", cursor === undefined ? undefined : { cursor }, left);
+      left -= performance.now() - began;
+      const read = replied.http.body ? await this.#read(this.reader.ask("list", { ...replied, tool: name })) : null;
+      if (!read?.ok || read.said === null) break;
+      const { tool, next } = read.said;
+      if (tool !== null || next === undefined) return { present: tool !== null, tool };
+      cursor = next;
     }
-    return { present: null, inputSchema: undefined, outputSchema: undefined };
+    return { present: null, tool: null };
   }
 
-  call(name: string, args: Record<string, unknown>, meta: Record<string, unknown> | null): Promise<Said> {
+  call(name: string, args: Record<string, unknown>, meta: Record<string, unknown> | null): Promise<Replied> {
     return this.#ask("tools/call", { name, arguments: args, ...(meta ? { _meta: meta } : {}) });
   }
 

@@ -2,12 +2,12 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { checkLog } from "../../../infra/chain/check-log.ts";
-import { type Chain, openChain } from "../../../infra/chain/commits.ts";
+import { type Chain, checkLog, openChain } from "../../../infra/chain/commits.ts";
 import { NotOurLog, RecordsLost } from "../../../infra/chain/errors.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { AT, append, memoryStore } from "./make.ts";
 
 describe("checking the log at start", () => {
@@ -18,7 +18,7 @@ describe("checking the log at start", () => {
 
   beforeEach(async () => {
     dir = await mkdtemp(join(tmpdir(), "check-"));
-    log = await openEmbeddedLog(dir, { partitions: 1 });
+    log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 });
     store = await memoryStore();
     chain = openChain(store, { logId: log.id, topic: "asks", partition: 0 });
   });

@@ -5,7 +5,7 @@ import { connectChecked } from "../../../infra/egress/connect.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { Egress, EgressRequest } from "../../../infra/egress/egress.ts";
 import { LIMITS } from "../../../infra/egress/limits.ts";
-import { judgeUrl } from "../../../infra/egress/url.ts";
+import { validateUrl } from "../../../infra/egress/url.ts";
 import { certificate, type Stranger, say, stranger } from "./stranger.ts";
 
 const open: (Stranger | Egress)[] = [];
@@ -153,7 +153,7 @@ describe("connections", () => {
     const server = await serve(say("200 OK"));
     const loopback = address === "127.0.0.2";
     const rules = { allowLoopback: loopback, own: ownRanges([]), extraPorts: [server.port] };
-    const verdict = judgeUrl(`http://x.example:${server.port}/`, rules);
+    const verdict = validateUrl(`http://x.example:${server.port}/`, rules);
     if (!verdict.ok) throw new Error(verdict.says);
     const connected = await connectChecked(verdict.target, {
       rules,
@@ -174,7 +174,7 @@ describe("connections", () => {
 
   it("a connection that never comes about ends in time", async () => {
     const rules = { allowLoopback: true, own: [], extraPorts: [] };
-    const verdict = judgeUrl("http://127.0.0.1:9/", rules);
+    const verdict = validateUrl("http://127.0.0.1:9/", rules);
     if (!verdict.ok) throw new Error(verdict.says);
     const connected = await connectChecked(verdict.target, {
       rules,

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
-import { brotliCompressSync, constants, deflateSync, gzipSync } from "node:zlib";
-import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { Transform } from "node:stream";
+import zlib, { brotliCompressSync, constants, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import { LIMITS, type Limits, limitsFor } from "../../../infra/egress/limits.ts";
@@ -114,6 +115,7 @@ describe("a good answer", () => {
     ["gzip that nobody asked for", say("200 OK\r\ncontent-encoding: gzip", gzipSync("body")), "body"],
     ["x-gzip", say("200 OK\r\ncontent-encoding: X-GZIP", gzipSync("body")), "body"],
     ["deflate", say("200 OK\r\ncontent-encoding: deflate", deflateSync("body")), "body"],
+    ["deflate without zlib's frame", say("200 OK\r\ncontent-encoding: deflate", deflateRawSync("body")), "body"],
     ["brotli", say("200 OK\r\ncontent-encoding: br", brotliCompressSync("body")), "body"],
     ["an empty body called gzip", say("200 OK\r\ncontent-encoding: gzip"), ""],
     ["an unknown coding stays as sent", say("200 OK\r\ncontent-encoding: snappy", "body"), "body"],
@@ -131,6 +133,17 @@ describe("a good answer", () => {
         gzipSync("body"),
         "and more",
       ),
+      "body",
+    ],
+    [
+      "gzip, and zeros after its end, at once and later",
+      (socket) => {
+        const packed = gzipSync("body");
+        socket.write(`HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: ${packed.length + 12}\r\n\r\n`);
+        socket.write(Buffer.concat([packed, Buffer.alloc(4)]), () =>
+          setTimeout(() => socket.write(Buffer.alloc(8)), 60),
+        );
+      },
       "body",
     ],
   ])("%s", async (_, behave, body) => {
@@ -389,6 +402,86 @@ describe("a bad answer", () => {
   });
 });
 
+/** 6 MiB of the same bytes (hex) again and again. */
+const blocks = (hex: string): Buffer => Buffer.alloc(6 * MIB - ((6 * MIB) % (hex.length / 2)), Buffer.from(hex, "hex"));
+
+describe("decoders", () => {
+  /** Everything that decodes, from its first output on, and how much came out of all of it. */
+  const seen = new Set<Transform>();
+  let decoded = 0;
+  const classes = [zlib.Gunzip, zlib.Inflate, zlib.InflateRaw, zlib.BrotliDecompress] as unknown as {
+    prototype: Transform;
+  }[];
+  const push = Transform.prototype.push;
+  beforeAll(() => {
+    for (const { prototype } of classes) {
+      prototype.push = function (this: Transform, chunk: Uint8Array | null, ...more) {
+        seen.add(this);
+        decoded += chunk?.length ?? 0;
+        return push.call(this, chunk, ...more);
+      };
+    }
+  });
+  beforeEach(() => {
+    seen.clear();
+    decoded = 0;
+  });
+  afterAll(() => {
+    for (const { prototype } of classes) Reflect.deleteProperty(prototype, "push");
+  });
+
+  const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 5 } };
+  const packers: [string, string, (bytes: Uint8Array) => Uint8Array][] = [
+    ["gzip", "gzip", gzipSync],
+    ["x-gzip", "x-gzip", gzipSync],
+    ["deflate", "deflate", deflateSync],
+    ["bare deflate", "deflate", deflateRawSync],
+    ["br", "br", (bytes) => brotliCompressSync(bytes, quality)],
+  ];
+  const BOMB = Buffer.alloc(96 * MIB);
+  /** Does not pack well, so that half of it packed decodes to something. */
+  const PLAIN = Buffer.from(Array.from({ length: 99_999 }, (_, i) => (i * i * 31 + (i >> 5)) & 0xff));
+  const half = (packed: Uint8Array): Uint8Array => packed.subarray(0, packed.length >> 1);
+
+  it.each(packers)("%s: nothing is decoded after the result, whatever the end", async (_, coding, pack) => {
+    const stop = new AbortController();
+    const head = (length: number) =>
+      `HTTP/1.1 200 OK\r\ncontent-encoding: ${coding}\r\ncontent-length: ${length}\r\n\r\n`;
+    const part = half(pack(PLAIN));
+    /** Sends this of a body that does not end there, and goes on once some of it was decoded. */
+    const send =
+      (packed: Uint8Array, then?: (socket: Socket) => void): Behaviour =>
+      (socket) => {
+        socket.write(Buffer.concat([Buffer.from(head(99_999_999)), packed]));
+        if (then)
+          void expect
+            .poll(() => decoded)
+            .toBeGreaterThan(0)
+            .then(() => then(socket));
+      };
+    const ends: [EgressResult["outcome"], Behaviour, Asked][] = [
+      ["too_large", say(`200 OK\r\ncontent-encoding: ${coding}`, pack(BOMB)), {}],
+      ["answered", say(`200 OK\r\ncontent-encoding: ${coding}`, pack(PLAIN)), {}],
+      ["timeout", send(part), { limits: { totalMs: 1_000 } }],
+      ["cut", send(part, (socket) => socket.resetAndDestroy()), {}],
+      ["cut", send(part, () => stop.abort()), { signal: stop.signal }],
+    ];
+    for (const [outcome, behave, asked] of ends) {
+      seen.clear();
+      decoded = 0;
+      const { result } = await ask(behave, asked);
+      const atResult = decoded;
+      expect(result.outcome).toBe(outcome);
+      expect(atResult).toBeGreaterThan(0);
+      // The cap, and the one chunk that broke it.
+      expect(atResult).toBeLessThanOrEqual(MIB + 16_384);
+      expect([...seen].map(({ destroyed }) => destroyed)).toEqual([true]);
+      await new Promise((done) => setTimeout(done, 150));
+      expect(decoded).toBe(atResult);
+    }
+  });
+});
+
 describe("sizes", () => {
   it("100 MB: the cap is kept, the connection ends, the rest is never taken", async () => {
     let taken = 0;
@@ -418,6 +511,17 @@ describe("sizes", () => {
     expect(result.body).toHaveLength(MIB);
     // All of it decoded would be 64 MiB; what the collector has not come to yet is no matter.
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(48 * MIB);
+  });
+
+  it.each<[string, string, (bytes: Uint8Array) => Uint8Array]>([
+    ["gzip, empty stored blocks", "gzip", () => Buffer.concat([gzipSync("").subarray(0, 10), blocks("000000ffff")])],
+    ["gzip, empty members", "gzip", () => blocks(gzipSync("").toString("hex"))],
+    ["br, empty metadata", "br", () => Buffer.concat([Buffer.from([0b00001100]), blocks("06")])],
+  ])("%s: what decodes to nothing ends at the cap of a coded body", async (_, coding, pack) => {
+    const { result, server } = await ask(say(`200 OK\r\ncontent-encoding: ${coding}`, pack(new Uint8Array())));
+    expect(result).toMatchObject({ outcome: "too_large", status: 200, body: new Uint8Array() });
+    expect(result.outcome !== "answered" && result.says).toContain(`more than ${MIB + 65_536} bytes`);
+    expect(server.connections()).toBe(1);
   });
 
   it("one-byte chunks: framing past four times the cap ends it", async () => {
@@ -558,6 +662,29 @@ describe("how many at once", () => {
     expect(results[11]).not.toHaveProperty("reason");
     expect(most).toBe(3);
     expect((await egress.fetch(request)).outcome).toBe("answered");
+  });
+
+  it("tarpits in their pools hold up nobody whose places are kept", async () => {
+    const tarpit = await stranger(() => {});
+    const seller = await stranger(say("200 OK"));
+    open.push(tarpit, seller);
+    const egress = egressOf({ pools: { asks: { most: 8 }, paid: { kept: 16 } } });
+    let ended = 0;
+    const hang = (pool: string) => {
+      const request: EgressRequest = { url: `${tarpit.origin}/`, method: "GET", profile: "handshake", pool };
+      return egress.fetch(request).finally(() => ended++);
+    };
+    const asks = Array.from({ length: 80 }, () => hang("asks"));
+    await expect.poll(() => tarpit.connections()).toBe(8);
+    const others = Array.from({ length: 80 }, () => hang("handshake"));
+    await expect.poll(() => tarpit.connections()).toBe(48);
+    const paid = Array.from({ length: 20 }, () =>
+      egress.fetch({ url: `${seller.origin}/`, method: "GET", profile: "paid" }),
+    );
+    for (const result of await Promise.all(paid)) expect(result.outcome).toBe("answered");
+    expect([ended, tarpit.connections()]).toEqual([0, 48]);
+    await egress.close();
+    await Promise.all([...asks, ...others]);
   });
 
   it("one that is called off in the line gives up its place in it", async () => {

@@ -76,7 +76,7 @@ describe("redirects of evidence", () => {
     ["no url", "http://[/", "bad_url"],
     ["a local name", "http://printer.local/", "host"],
     ["a name that resolves to a private address", "http://private.test/", "address"],
-  ])("each hop is judged: %s", async (_, location, reason) => {
+  ])("each hop is validated: %s", async (_, location, reason) => {
     const { server, egress } = await maze({ resolve: async () => ["10.0.0.1"] });
     const result = await egress.fetch(evidence(`${server.origin}/to?${encodeURIComponent(location)}`));
     expect(result).toMatchObject({ outcome: "refused", reason, sent: true });

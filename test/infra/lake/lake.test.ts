@@ -101,11 +101,23 @@ describe("statements", () => {
   });
 
   test("SQL files by name", () => {
-    expect(sql("12_stage")).toMatch(/^-- The records/);
-    expect(() => sql("12_nothing")).toThrow(/12_nothing/);
-    for (const file of readdirSync(resolve(import.meta.dirname, "../../../sql"))) {
-      const text = sql(file.replace(/\.sql$/, ""));
-      expect(text, file).toMatch(/^-- .+\n(--.*\n)*-- grain: .+\n(--.*\n)*-- reads: .+\n(--.*\n)*-- writes: .+\n/);
+    expect(sql("staging/stage")).toMatch(/^-- The records/);
+    expect(sql("queries/loaded:has")).toMatch(/^-- What the lake has[\s\S]* ON TRUE;$/);
+    expect(() => sql("staging/nothing")).toThrow(/staging\/nothing/);
+    expect(() => sql("queries/loaded:nothing")).toThrow("no query queries/loaded:nothing");
+    expect(() => sql("queries/loaded")).toThrow("queries/loaded.sql has has, other_days, day");
+    const folder = resolve(import.meta.dirname, "../../../sql");
+    const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".sql"));
+    expect(files.length).toBeGreaterThan(40);
+    for (const file of files) {
+      const names = [...readFileSync(resolve(folder, file), "utf8").matchAll(/^-- name: (.+)$/gm)].map(
+        (name) => name[1]!,
+      );
+      for (const name of names.length === 0 ? [""] : names.map((one) => `:${one}`)) {
+        const text = sql(file.replace(/\.sql$/, name));
+        const head = /^-- [A-Z].+\n(--.*\n)*-- grain: .+\n(--.*\n)*-- reads: .+\n(--.*\n)*-- writes: .+\n/;
+        expect(text, `${file}${name}`).toMatch(head);
+      }
     }
   });
 });

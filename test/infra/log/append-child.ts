@@ -4,10 +4,11 @@
  */
 import { writeSync } from "node:fs";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 const [dir, name] = process.argv.slice(2);
 if (!dir || !name) throw new Error("usage: append-child DIR NAME");
-const log = await openEmbeddedLog(dir, { partitions: 2 });
+const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
 
 let made = 0;
 async function appendForever(lane: number): Promise<void> {

@@ -3,14 +3,12 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   type Appended,
   type Log,
-  type LogRecord,
   MAX_BATCH,
   MAX_VALUE_BYTES,
   type NewRecord,
   OffsetGone,
-  TOPICS,
 } from "../../../infra/log/log.ts";
-import { openPacked } from "../../../infra/log/packed.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 /** One log; every `open` is another client of it, as another process would be. */
 export interface LogUnderTest {
@@ -118,30 +116,6 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       expect(await read(at, { maxBytes: 300 })).toEqual(upFrom(at, 3));
       expect(await read(at, { maxBytes: 1 })).toEqual([at]);
       expect(await read(at + 10)).toEqual([]);
-    });
-
-    it("hands out packed what it keeps packed: the same records, from any offset on", async () => {
-      if (!log.packed) {
-        expect(under.truncates).toBe(true);
-        return;
-      }
-      const at = await end("observations.paid", 1);
-      for (let i = 0; i < 3; i++) await log.append(batch("observations.paid", 1, 20 + i));
-      const read = await log.read("observations.paid", 1, at);
-      for (const from of [at, at + 1, at + 30, at + 62, at + 63]) {
-        const opened: LogRecord[] = [];
-        for await (const batches of log.packed("observations.paid", 1, from))
-          for (const one of batches) {
-            const batch = await openPacked("observations.paid", 1, one);
-            const records = Array.from({ length: batch.count }, (_, i) => batch.opened(i));
-            expect(offsets(records)).toEqual(upFrom(one.first, one.next - one.first));
-            for (const { characters, ...record } of records) {
-              expect(characters).toBe(Buffer.from(record.value).toString("latin1"));
-              if (record.offset >= from) opened.push(record);
-            }
-          }
-        expect(opened).toEqual(read.slice(from - at));
-      }
     });
 
     it("waits for a first record, and no longer than it was told to", async () => {

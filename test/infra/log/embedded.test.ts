@@ -8,13 +8,14 @@ import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { LogBusy, LogClosed, LogFull, LogRefused } from "../../../infra/log/errors.ts";
 import { OffsetGone } from "../../../infra/log/log.ts";
 import { assertSqlite } from "../../../infra/log/log-file.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { fc } from "../../helpers/histories.ts";
 import { logContract, record } from "./contract.ts";
 
 logContract("embedded", async () => {
   const dir = await mkdtemp(join(tmpdir(), "log-"));
   return {
-    open: () => openEmbeddedLog(dir, { partitions: 4 }),
+    open: () => openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 }),
     dispose: () => rm(dir, { recursive: true }),
     truncates: true,
   };
@@ -31,36 +32,43 @@ describe("embedded log", () => {
 
   it("keeps its id and everything else across a restart, in folders made on the way", async () => {
     const deep = join(dir, "a/b/c");
-    const first = await openEmbeddedLog(deep, { partitions: 2 });
+    const first = await openEmbeddedLog(deep, { topics: TOPICS, partitions: 2 });
     const [appended] = await first.append(many(1));
     await first.close();
-    const second = await openEmbeddedLog(deep, { partitions: 2 });
+    const second = await openEmbeddedLog(deep, { topics: TOPICS, partitions: 2 });
     expect(second.id).toBe(first.id);
     expect(second.id).toMatch(/^[0-9a-f]{32}$/);
     expect(await second.read("asks", 0, 0)).toMatchObject([{ eventId: appended!.eventId, offset: 0 }]);
     await second.close();
-    const stranger = await openEmbeddedLog(join(dir, "other"), { partitions: 2 });
+    const stranger = await openEmbeddedLog(join(dir, "other"), { topics: TOPICS, partitions: 2 });
     expect(stranger.id).not.toBe(first.id);
     await stranger.close();
   });
 
   it("refuses another partition count, and counts that split no bucket", async () => {
-    await (await openEmbeddedLog(dir, { partitions: 4 })).close();
-    await expect(openEmbeddedLog(dir, { partitions: 8 })).rejects.toThrow(/has 4 partitions .* opened with 8/);
+    await (await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 })).close();
+    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 8 })).rejects.toThrow(
+      /has 4 partitions .* opened with 8/,
+    );
     for (const partitions of [0, 3, 128, 1.5, Number.NaN]) {
-      await expect(openEmbeddedLog(join(dir, "x"), { partitions })).rejects.toThrow(LogRefused);
+      await expect(openEmbeddedLog(join(dir, "x"), { topics: TOPICS, partitions })).rejects.toThrow(LogRefused);
     }
   });
 
-  it("refuses files that are no log, or one of a later make", async () => {
+  it("refuses files that are no log, or one of a later or an earlier make", async () => {
     await writeFile(join(dir, "log.sqlite"), "not a database, but long enough to look like one".repeat(400));
-    await expect(openEmbeddedLog(dir, { partitions: 1 })).rejects.toThrow(/damaged or no log/);
+    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(/damaged or no log/);
     await rm(join(dir, "log.sqlite"));
-    await (await openEmbeddedLog(dir, { partitions: 1 })).close();
-    const db = new Database(join(dir, "log.sqlite"));
-    db.pragma("user_version = 2");
-    db.close();
-    await expect(openEmbeddedLog(dir, { partitions: 1 })).rejects.toThrow(/newer version/);
+    await (await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).close();
+    for (const [format, age] of [
+      [3, /newer version/],
+      [1, /older version/],
+    ] as const) {
+      const db = new Database(join(dir, "log.sqlite"));
+      db.pragma(`user_version = ${format}`);
+      db.close();
+      await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(age);
+    }
   });
 
   it.each([
@@ -81,7 +89,7 @@ describe("embedded log", () => {
 
   it("takes appendedAt from its clock at the time of the append", async () => {
     const clock = new FixedClock("2026-03-01T00:00:00.123Z");
-    const log = await openEmbeddedLog(dir, { partitions: 1, clock });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, clock });
     await log.append(many(1));
     clock.set("2026-03-02T00:00:00.456Z");
     await log.append(many(1));
@@ -95,8 +103,8 @@ describe("embedded log", () => {
 
   it("sees another connection's append within 100 ms of waiting", async () => {
     const [reader, writer] = [
-      await openEmbeddedLog(dir, { partitions: 1 }),
-      await openEmbeddedLog(dir, { partitions: 1 }),
+      await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 }),
+      await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 }),
     ];
     const waits: number[] = [];
     // One that is quick, since a shared machine may stall the others.
@@ -114,7 +122,7 @@ describe("embedded log", () => {
   });
 
   it("wakes only readers of the place that grew, and closes under those that wait", async () => {
-    const log = await openEmbeddedLog(dir, { partitions: 2 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
     let woken = false;
     const elsewhere = log.read("asks", 1, 0, { waitMs: 10_000 }).finally(() => {
       woken = true;
@@ -129,7 +137,7 @@ describe("embedded log", () => {
   });
 
   it("rejects with LogFull on a full file, stores nothing of the batch, and goes on when there is room", async () => {
-    const log = await openEmbeddedLog(dir, { partitions: 1, maxBytes: 2_000_000 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, maxBytes: 2_000_000 });
     const large = () => many(10, Buffer.alloc(20_000));
     let end = 0;
     let refused: unknown;
@@ -154,11 +162,11 @@ describe("embedded log", () => {
   });
 
   it("finishes a truncation that a crash cut short", async () => {
-    const log = await openEmbeddedLog(dir, { partitions: 2 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
     await log.append(many(5_000, new Uint8Array(1)));
     // As a crash leaves it: the start is raised, the rows are still there.
     const db = new Database(join(dir, "log.sqlite"));
-    db.prepare("UPDATE lane SET first = 4000 WHERE topic = 'asks' AND partition = 0").run();
+    db.prepare("UPDATE topic_partition SET first = 4000 WHERE topic = 'asks' AND partition = 0").run();
     await expect(log.read("asks", 0, 3_999)).rejects.toThrow(OffsetGone);
     await log.truncate("asks", 0, 4_000);
     expect(db.prepare("SELECT count(*) FROM record").pluck().get()).toBe(1_000);
@@ -168,7 +176,7 @@ describe("embedded log", () => {
   });
 
   it("gives LogBusy when another process never lets go, and stores nothing", async () => {
-    const log = await openEmbeddedLog(dir, { partitions: 1, busyMs: 100 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, busyMs: 100 });
     const holder = new Database(join(dir, "log.sqlite"));
     holder.exec("BEGIN IMMEDIATE");
     await expect(log.append(many(1))).rejects.toThrow(LogBusy);
@@ -194,13 +202,13 @@ describe("embedded log", () => {
     let run = 0;
     const property = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
       const own = join(dir, `run${run++}`);
-      let log = await openEmbeddedLog(own, { partitions: 2 });
+      let log = await openEmbeddedLog(own, { topics: TOPICS, partitions: 2 });
       const model = Array.from({ length: 4 }, () => ({ start: 0, all: [] as string[] }));
       for (const { op, lane, n } of steps) {
         const [topic, partition, m] = [lane < 2 ? "asks" : "orders", lane % 2, model[lane]!];
         if (op === "restart") {
           await log.close();
-          log = await openEmbeddedLog(own, { partitions: 2 });
+          log = await openEmbeddedLog(own, { topics: TOPICS, partitions: 2 });
         } else if (op === "truncate") {
           m.start = Math.max(m.start, Math.min(n, m.all.length));
           await log.truncate(topic, partition, m.start);
@@ -233,7 +241,7 @@ describe("embedded log", () => {
       fc.array(fc.record({ eventId: name, key: name, value }), { minLength: 1, maxLength: 200 }),
       limits,
       async (made, { maxRecords, maxBytes }) => {
-        const log = await openEmbeddedLog(join(dir, `names${run++}`), { partitions: 1 });
+        const log = await openEmbeddedLog(join(dir, `names${run++}`), { topics: TOPICS, partitions: 1 });
         await log.append(made.map((one) => ({ ...one, topic: "asks", partition: 0 })));
         const found = [];
         while (found.length < made.length) {

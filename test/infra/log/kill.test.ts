@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { expect, it } from "vitest";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 const CHILD = join(import.meta.dirname, "append-child.ts");
 
@@ -52,7 +53,7 @@ it("keeps every acknowledged record, once and at its offset, through a dozen kil
     const lines = await Promise.all(writers);
     for (const own of lines) expect(own.length).toBeGreaterThan(0);
     acknowledged.push(...lines.flat());
-    const log = await openEmbeddedLog(dir, { partitions: 2 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
     const found = await everything(log);
     for (const line of acknowledged) expect(found.get(line.split(" ")[3]!)).toEqual([line]);
     await log.close();

@@ -4,6 +4,7 @@
  */
 import { join } from "node:path";
 import { openLogFile } from "../../../infra/log/log-file.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 /** Between two logs. */
 const PAUSE_MS = 25;
@@ -16,7 +17,7 @@ process.once("message", (first: number) => {
   for (let n = 0; n < Number(logs); n++) {
     while (Date.now() < first + n * PAUSE_MS);
     try {
-      const log = openLogFile(join(dir, `${n}.sqlite`), { partitions: 2 });
+      const log = openLogFile(join(dir, `${n}.sqlite`), { topics: TOPICS, partitions: 2 });
       said.push(log.id);
       log.db.close();
     } catch (error) {

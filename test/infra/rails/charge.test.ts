@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { chargeServer, readCredential } from "../../../fixtures/market/charge.ts";
 import type { Shop } from "../../../fixtures/market/shop.ts";
 import { LOCAL_NETWORK, LOCAL_USDC } from "../../../infra/rails/chain/local-chain.ts";
-import { signingDomain } from "../../../infra/rails/domains.ts";
+import { signingDomain } from "../../../infra/rails/charge.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { PayableEntry, SignedPayment, Wallet } from "../../../infra/rails/rails.ts";
-import { paymentChallenges, readChallenge } from "../../../pipelines/1-observe/mpp.ts";
+import { paymentChallenges, readChallenge } from "../../../pipelines/1-observe/terms/mpp.ts";
 import { PAYEE, payer, type Rig, startRig } from "./harness.ts";
 
 let rig: Rig;

@@ -3,11 +3,11 @@ import { type Abi, type Address, createWalletClient, encodeFunctionData, type He
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readArtefact } from "../../../infra/rails/chain/artefact.ts";
-import { LOCAL_MINTER } from "../../../infra/rails/chain/local-chain.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { PayableEntry, SignedPayment } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
+import { LOCAL_MINTER } from "../../../infra/rails/wallets.ts";
 import { decoded, entryV1, entryV2, offer, PAYEE, payer, type Rig, startRig } from "./harness.ts";
 
 let rig: Rig;

@@ -1,10 +1,10 @@
-import type { Codes, FileBatch } from "../../../infra/store/file-batch.ts";
-import type { FileStat, FolderEntry, FolderLock, FsSeam, NewFile, ReadFile } from "../../../infra/store/fs.ts";
+import type { FileStat, FolderEntry, FsSeam, NewFile, ReadFile } from "../../../infra/store/fs.ts";
+import type { FolderLock } from "../../../infra/store/lock.ts";
 
 /** One thing the file system was asked to do; `index` counts from 0. Reads are not steps: they change nothing. */
 export interface Step {
   index: number;
-  op: "openNew" | "write" | "setModified" | "syncFile" | "sync" | "syncAll" | "mkdir" | "link" | "rename" | "unlink";
+  op: "openNew" | "write" | "setModified" | "syncFile" | "sync" | "mkdir" | "link" | "rename" | "unlink";
   path: string;
 }
 
@@ -35,8 +35,6 @@ const errno = (code: string, path: string): Error => Object.assign(new Error(`${
 export class RecordingFs implements FsSeam {
   readonly steps: Step[] = [];
   fault: (step: Step) => Fault | undefined = () => undefined;
-  /** Can it be synced as a whole? */
-  syncsWhole = true;
   readonly #start = BigInt(Date.now()) * 1_000_000n;
   #free: bigint[] = [];
   #nextInode = 2n;
@@ -53,7 +51,6 @@ export class RecordingFs implements FsSeam {
   afterPowerLoss(keeps: () => boolean): RecordingFs {
     const copies = new Map<Inode, Inode>();
     const image = new RecordingFs();
-    image.syncsWhole = this.syncsWhole;
     const copy = (from: Inode): Inode => {
       const known = copies.get(from);
       if (known) return known;
@@ -112,19 +109,6 @@ export class RecordingFs implements FsSeam {
     if (inode.entries) inode.syncedEntries = new Map(inode.entries);
   }
 
-  async syncAll(path: string): Promise<boolean> {
-    if (!this.syncsWhole) return false;
-    if (!(await this.#step("syncAll", path))) return true;
-    const all = (inode: Inode): void => {
-      inode.synced = inode.data;
-      if (!inode.entries) return;
-      inode.syncedEntries = new Map(inode.entries);
-      for (const child of inode.entries.values()) all(child);
-    };
-    all(this.#root);
-    return true;
-  }
-
   async mkdir(path: string): Promise<void> {
     await this.#step("mkdir", path);
     const { folder, name } = this.#parent(path);
@@ -159,32 +143,6 @@ export class RecordingFs implements FsSeam {
     const { folder, name } = this.#parent(path);
     folder.delete(name);
     this.#drop(inode);
-  }
-
-  /** File by file, each step one that can fail. */
-  openBatch(): FileBatch {
-    const codes = async <T>(files: readonly T[], work: (file: T) => Promise<void>): Promise<Codes> => {
-      const all: Codes = [];
-      for (const file of files) all.push(await work(file).then(() => null, codeOf));
-      return all;
-    };
-    return {
-      write: (files) =>
-        codes(files, async ({ path, bytes }) => {
-          const file = await this.openNew(path);
-          await file.write(bytes);
-        }),
-      move: (files) =>
-        codes(files, async ({ from, to }) => {
-          const linked = await this.link(from, to).then(
-            () => null,
-            (error: unknown) => ({ error }),
-          );
-          await this.unlink(from).catch(codeOf);
-          if (linked) throw linked.error;
-        }),
-      close: async () => {},
-    };
   }
 
   async readdir(path: string): Promise<FolderEntry[]> {
@@ -285,12 +243,6 @@ export class RecordingFs implements FsSeam {
 
 /** One turn of the event loop, as a real disk would take, so that concurrent callers interleave. */
 const turn = () => new Promise((resolve) => setImmediate(resolve));
-
-/** The code of an error of the file system; power is no such error. */
-function codeOf(error: unknown): string {
-  if (error instanceof PowerLoss) throw error;
-  return (error as { code: string }).code;
-}
 
 const torn = (data: Buffer, keeps: () => boolean): Buffer =>
   keeps() ? data : data.subarray(0, Math.floor(data.length / 2));

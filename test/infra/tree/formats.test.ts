@@ -3,7 +3,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { verifyBytes } from "../../../infra/keys/verify.ts";
 import { BadBundle, decodeEntries, encodeEntries, packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
-import { logId, openCheckpoint, signCheckpoint, witnessName } from "../../../infra/tree/checkpoint.ts";
+import { logId, MAX_SKEW_MS, openCheckpoint, signCheckpoint, witnessName } from "../../../infra/tree/checkpoint.ts";
 import {
   BadNote,
   COSIGNATURE,
@@ -13,6 +13,7 @@ import {
   type NoteSigner,
   parseNote,
   parseVkey,
+  signatureLine,
 } from "../../../infra/tree/note.ts";
 import { edgeOf, entriesPath, levelsOf, tilePath } from "../../../infra/tree/path.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -158,6 +159,32 @@ describe("checkpoints", () => {
     raw[11]! ^= 1;
     const changed = bytes.replace(line, `${line.split(" ").slice(0, 2).join(" ")} ${raw.toString("base64")}`);
     expect(() => openCheckpoint(Buffer.from(changed), trust)).toThrow(/cosignature .* does not hold/);
+  });
+
+  it("refuse a cosignature of the verifier's future, of any of its witnesses", () => {
+    const cosigned = new Date("2026-11-21T04:00:00.000Z").getTime();
+    const by = (ms: number, more = {}) => openCheckpoint(CHECKPOINT, { ...trust, ...more }, new Date(ms));
+    for (const ahead of [-86_400_000, 0, MAX_SKEW_MS])
+      expect(by(cosigned - ahead).cosignedAt?.getTime()).toBe(cosigned);
+    expect(() => by(cosigned - MAX_SKEW_MS - 1)).toThrow(
+      /at 2026-11-21T04:00:00.000Z, which our clock, at 2026-11-21T03/,
+    );
+    // Who trusts no witness reads no time.
+    expect(by(0, { witness: undefined }).cosignedAt).toBeNull();
+    const other = signer(WITNESS.name, 5);
+    const later = signCheckpoint(HEAD, LOG, other, new Date(cosigned + 3_600_000)).toString();
+    const both = Buffer.from(`${bytes}${later.split("\n").at(-2)}\n`);
+    const two = { ...trust, witnesses: [other] };
+    expect(openCheckpoint(both, trust, new Date(cosigned)).cosignedAt?.getTime()).toBe(cosigned);
+    expect(() => openCheckpoint(both, two, new Date(cosigned))).toThrow(/has not reached yet/);
+    // The eight bytes of the time hold more than a Date does.
+    const end = 2n ** 64n - 1n;
+    const stamp = Buffer.alloc(8);
+    stamp.writeBigUInt64BE(end);
+    const signature = WITNESS.sign(Buffer.from(`cosignature/v1\ntime ${end}\n${bytes.split("\n\n")[0]}\n`));
+    const line = signatureLine(WITNESS, COSIGNATURE, Buffer.concat([stamp, signature]));
+    const never = Buffer.from([...lines.slice(0, 5), line].join("\n"));
+    expect(() => openCheckpoint(never, trust)).toThrow(/at second 18446744073709551615, which is no date/);
   });
 
   it("are not signed under a key of another name", () =>

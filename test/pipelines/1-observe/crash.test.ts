@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import type { Log } from "../../../infra/log/log.ts";
+import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../../infra/rails/rails.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
@@ -60,8 +61,12 @@ function mortal(world: FakeWorld, killAt: number) {
     known: around("wallet", wallets.known.bind(wallets)),
     blind: around("wallet", wallets.blind.bind(wallets)),
   };
-  const mortalEgress: Partial<Egress> = { judge: egress.judge, fetch: around("fetch", egress.fetch.bind(egress)) };
+  const mortalEgress: Partial<Egress> = {
+    validate: egress.validate,
+    fetch: around("fetch", egress.fetch.bind(egress)),
+  };
   const observer = createObserver({
+    loop: STEADY_LOOP,
     log: mortalLog as Log,
     egress: mortalEgress as Egress,
     rail: mortalRail as Rail,
@@ -244,7 +249,7 @@ describe("a log that refuses", () => {
     prove(world);
   });
 
-  test("a chain that is down at the start: the loss is booked by the sweep", async () => {
+  test("a chain that is down at the start: the loss is booked by a later look", async () => {
     const world = fakeWorld();
     const plan = firstPaidOnly(await listAndPlan(world, honest(world.rail)));
     const { observer, dead } = mortal(world, 14);

@@ -1,5 +1,5 @@
 import type { SpanReport } from "../../../pipelines/1-observe/observer.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
 import { answer, CAPS, DAY, type FakeWorld, type Handler, item, SELLER, wellKnown } from "./world.ts";
@@ -24,7 +24,7 @@ export const firstPaidOnly = (plan: DayPlan): DayPlan => ({
   }),
 });
 
-export const firstKnockOnly = (plan: DayPlan): DayPlan => ({
+export const firstProbeOnly = (plan: DayPlan): DayPlan => ({
   ...plan,
   lines: plan.lines.map((line) => ({ ...line, calls: line.calls.slice(0, 1) })),
 });

@@ -1,6 +1,7 @@
 import type { WorldInfo } from "../../../fixtures/market/world.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
+import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
@@ -20,6 +21,7 @@ export interface MarketObserverParts {
 export function marketObserver({ rpcUrl, asset, chainId, control }: WorldInfo, parts: MarketObserverParts): Observer {
   const { seed, ...rest } = parts;
   return createObserver({
+    loop: STEADY_LOOP,
     ...rest,
     rail: createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 }),
     wallets: createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, seed) }),

@@ -10,11 +10,12 @@ import type { Egress } from "../../../infra/egress/egress.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log, NewRecord } from "../../../infra/log/log.ts";
 import type { Observer, SpanReport } from "../../../pipelines/1-observe/observer.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { Envelope } from "../../../pipelines/record/envelope.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { dayOf } from "../../../pipelines/record/time.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { END, START } from "./day.ts";
 import { marketObserver } from "./market-observer.ts";
 import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
@@ -44,7 +45,7 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "observe-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
   const { catalogue, newcomers } = world.info;
-  real = await openEmbeddedLog(join(dir, "log"), { partitions: 1 });
+  real = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 1 });
   log = new Tee(real);
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const memory = new LogMemory(log);
@@ -87,7 +88,7 @@ function of(name: string) {
     mine.flatMap((one) => (one.type === type && one.cap === listing.cap ? [one.body as BodyOf<T>] : []));
   return {
     cap: listing.cap!,
-    knocks: bodies("handshake").filter((one) => one.planned === "free"),
+    probes: bodies("handshake").filter((one) => one.planned === "free"),
     unpaid: bodies("handshake").filter((one) => one.planned === "paid"),
     intents: bodies("paid.intent"),
     results: bodies("paid.result"),
@@ -104,7 +105,7 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(plan.lines).toHaveLength(world.info.sellers.length);
     expect(plan.lines.every((line) => line.covered)).toBe(true);
     expect(report).toMatchObject({ missed: 0, broken: 0, stopped: false });
-    expect(report.knocks).toBe(4 * plan.lines.length);
+    expect(report.probes).toBe(4 * plan.lines.length);
     expect(report.paid + report.unpaid).toBe(4 * plan.lines.length);
     for (const { observed_at, type } of log.envelopes()) {
       if (type === "handshake" || type === "paid.intent") expect(dayOf(new Date(observed_at))).toBe(DAY);
@@ -115,8 +116,8 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     ["honest-v2", "known_answer"],
     ["slow", "known_answer"],
   ])("%s: right every time, by a question nobody could know", (name, input) => {
-    const { knocks, intents, results, settlements, followups } = of(name);
-    expect(knocks).toMatchObject(all(4, { state: "asked", live: true, honest: true, differs: [] }));
+    const { probes, intents, results, settlements, followups } = of(name);
+    expect(probes).toMatchObject(all(4, { state: "asked", live: true, honest: true, differs: [] }));
     expect(intents).toMatchObject(all(4, { input, header_name: "PAYMENT-SIGNATURE" }));
     expect(results).toMatchObject(
       all(4, {
@@ -171,14 +172,14 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
   });
 
   test("price-mover: every quote is honest, since its listing names no price", () => {
-    const { knocks, results } = of("price-mover");
-    expect(new Set(knocks.map((one) => one.price)).size).toBeGreaterThanOrEqual(1);
-    for (const one of [...knocks, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
+    const { probes, results } = of("price-mover");
+    expect(new Set(probes.map((one) => one.price)).size).toBeGreaterThanOrEqual(1);
+    for (const one of [...probes, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
   });
 
   test("v2-in-body: read and paid all the same, and the defect is on the record", () => {
-    const { knocks, results, settlements } = of("v2-in-body");
-    for (const one of knocks) {
+    const { probes, results, settlements } = of("v2-in-body");
+    for (const one of probes) {
       expect(one).toMatchObject({ state: "asked", live: true, honest: true });
       expect(one.terms!.defects.map(({ defect }) => defect)).toContain("terms_in_body");
     }
@@ -193,21 +194,21 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
   });
 
   test("pay-to-changer: the askings that name another payee are the dishonest ones, and no other", () => {
-    const { knocks, intents, results, payTo, settlements } = of("pay-to-changer");
-    const dishonest = [...knocks, ...results].filter((one) => one.honest === false);
+    const { probes, intents, results, payTo, settlements } = of("pay-to-changer");
+    const dishonest = [...probes, ...results].filter((one) => one.honest === false);
     expect(dishonest).toHaveLength(2);
     for (const one of dishonest) expect(one.differs).toMatchObject([{ defect: "pay_to_differs" }]);
     const elsewhere = (to: string) => to.toLowerCase() !== payTo;
     expect(
-      knocks.filter((one) => elsewhere(one.pay_to!)).length +
+      probes.filter((one) => elsewhere(one.pay_to!)).length +
         intents.filter((one) => elsewhere(one.quote.pay_to)).length,
     ).toBe(2);
     expect(settlements).toMatchObject(all(4, { as_quoted: true }));
   });
 
-  test("wall-when-down: a wall is a wall, for the knock and for the paid call of that block", () => {
-    const { knocks, unpaid, results } = of("wall-when-down");
-    const walls = [...knocks, ...unpaid].filter((one) => one.wall);
+  test("wall-when-down: a wall is a wall, for the probe and for the paid call of that block", () => {
+    const { probes, unpaid, results } = of("wall-when-down");
+    const walls = [...probes, ...unpaid].filter((one) => one.wall);
     expect(walls.length).toBe(of("wall-when-down").ledger.filter((line) => line.kind === "wall").length);
     for (const one of walls) expect(one).toMatchObject({ state: "wall", live: false, fault: "blocked", honest: null });
     expect(results.every((one) => one.outcome === 1)).toBe(true);
@@ -227,10 +228,10 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
   });
 
   test("price-creeper: its listing is read again when the price has moved, so no quote is dishonest", () => {
-    const { knocks, intents, results } = of("price-creeper");
-    const prices = [...knocks.map((one) => one.price), ...intents.map((one) => one.quote.price)];
+    const { probes, intents, results } = of("price-creeper");
+    const prices = [...probes.map((one) => one.price), ...intents.map((one) => one.quote.price)];
     expect(new Set(prices)).toEqual(new Set(["0.010000", "0.010800"]));
-    for (const one of [...knocks, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
+    for (const one of [...probes, ...results]) expect(one).toMatchObject({ honest: true, differs: [] });
   });
 
   test("free-for-all: paid with nothing, delivered, no schema and no truth", () => {
@@ -247,8 +248,8 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
   });
 
   test("dead: nobody there, nothing signed, no fault of ours", () => {
-    const { knocks, unpaid, intents } = of("dead");
-    expect(knocks).toMatchObject(
+    const { probes, unpaid, intents } = of("dead");
+    expect(probes).toMatchObject(
       all(4, { state: "silent", live: false, fault: null, honest: null, control: { ok: true } }),
     );
     expect(unpaid).toMatchObject(all(4, { state: "silent", live: false }));
@@ -273,7 +274,7 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
   test("a start after a kill finds nothing to do: no call is made twice, nothing is awaited", async () => {
     const before = log.records.length;
     expect(await observer.recover()).toEqual({ lost: 0 });
-    expect(await observer.observeSpan(plan, START, END)).toMatchObject({ knocks: 0, paid: 0, unpaid: 0 });
+    expect(await observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0, unpaid: 0 });
     expect(log.records.length).toBe(before);
     const swept = await observer.awaitSettlements();
     expect(swept).toMatchObject({ settled: 0, down: null });

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { type Clock, FixedClock, LapsedClock, systemClock } from "../../../infra/clock.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
-import { afterRow } from "../../../pipelines/1-observe/retest.ts";
+import { type Clock, FixedClock, SimulatedClock, systemClock } from "../../../infra/clock.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
+import { afterRow } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
-import { END, firstKnockOnly, listAndPlan, listing, START, salt } from "./day.ts";
+import { END, firstProbeOnly, listAndPlan, listing, START, salt } from "./day.ts";
 import {
   answer,
   CAPS,
@@ -35,14 +35,14 @@ describe("a day", () => {
     const world = fakeWorld();
     const plan = await listAndPlan(world, honest(world.rail));
     const report = await world.observer.observeSpan(plan, START, END);
-    expect(report).toEqual({ knocks: 4, paid: 4, unpaid: 0, missed: 0, broken: 0, stopped: false });
+    expect(report).toEqual({ probes: 4, paid: 4, unpaid: 0, missed: 0, broken: 0, stopped: false });
     for (const { at, body } of [...times(world, "handshake"), ...times(world, "paid.intent")]) {
       const planned = blockStart(body.slot.block).getTime() + body.slot.minute * 60_000;
       expect(at - planned).toBeGreaterThanOrEqual(0);
       expect(at - planned).toBeLessThan(30_000);
     }
-    expect(await world.observer.observeSpan(plan, START, END)).toMatchObject({ knocks: 0, paid: 0 });
-    expect(await world.restart().observeSpan(plan, START, END)).toMatchObject({ knocks: 0, paid: 0 });
+    expect(await world.observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0 });
+    expect(await world.restart().observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0 });
     expect(world.egress.paid()).toHaveLength(4);
   });
 
@@ -87,7 +87,7 @@ describe("a day", () => {
     );
     const plan = await listAndPlan(world, honest(world.rail));
     const report = await world.observer.observeSpan(plan, START, END);
-    expect(report).toMatchObject({ knocks: 4, paid: 4, broken: 8 });
+    expect(report).toMatchObject({ probes: 4, paid: 4, broken: 8 });
   });
 
   test("hosts run in parallel, the calls of one host one after the other", async () => {
@@ -114,10 +114,10 @@ describe("a day", () => {
       await world.observer.intakeSeller(`https://s${i}.example`);
       world.egress.sellers.set(`https://s${i}.example`, slow);
     }
-    const plan = firstKnockOnly(
+    const plan = firstProbeOnly(
       planDay({ day: DAY, salt, listed: await world.memory.listed(), caps: CAPS, now: START }),
     );
-    expect((await world.observer.observeSpan(plan, START, END)).knocks).toBe(16);
+    expect((await world.observer.observeSpan(plan, START, END)).probes).toBe(16);
     expect(most).toBe(3);
     for (let i = 0; i < 8; i++) {
       const mine = world.egress.asked
@@ -155,14 +155,14 @@ describe("in real time", () => {
     const start = new Date(START.getTime() + 600_000 - 100);
     const clock = realFrom(start);
     const span = world.observer.observeSpan(plan, start, END, () => clock);
-    const knocks = () => world.log.envelopes().filter(({ type }) => type === "handshake");
-    await expect.poll(knocks).toHaveLength(20);
+    const probes = () => world.log.envelopes().filter(({ type }) => type === "handshake");
+    await expect.poll(probes).toHaveLength(20);
     const due = START.getTime() + 600_000;
-    expect(knocks().filter(({ observed_at }) => Date.parse(observed_at) < due)).toEqual([]);
+    expect(probes().filter(({ observed_at }) => Date.parse(observed_at) < due)).toEqual([]);
     await new Promise((done) => setTimeout(done, 50));
-    expect(knocks()).toHaveLength(20);
+    expect(probes()).toHaveLength(20);
     world.observer.stop();
-    expect(await span).toMatchObject({ stopped: true, knocks: 20, missed: 0 });
+    expect(await span).toMatchObject({ stopped: true, probes: 20, missed: 0 });
   });
 
   test("a call whose block is over is not made up for", async () => {
@@ -170,7 +170,7 @@ describe("in real time", () => {
     const plan = await listAndPlan(world, honest(world.rail));
     const late = (): Clock => new FixedClock(new Date(START.getTime() + 2 * 21_600_000));
     const report = await world.observer.observeSpan(plan, START, END, late);
-    expect(report).toMatchObject({ knocks: 2, paid: 2, missed: 4 });
+    expect(report).toMatchObject({ probes: 2, paid: 2, missed: 4 });
   });
 });
 
@@ -212,7 +212,7 @@ describe("a listing that changes", () => {
     );
     expect(world.log.bodies("paid.result").map((one) => one.honest)).toEqual([false, false, false, false]);
     const reads = world.egress.asked.filter((one) => one.url.endsWith("/.well-known/x402"));
-    // At the start, and once in each block: its knock and its paid call share a minute.
+    // At the start, and once in each block: its probe and its paid call share a minute.
     expect(reads).toHaveLength(1 + 4);
   });
 });
@@ -349,21 +349,21 @@ describe("asks", () => {
       ],
       2,
     ],
-  ])("%s", async (_name, asked, listed, answers, knocked, listings) => {
+  ])("%s", async (_name, asked, listed, answers, probed, listings) => {
     const world = fakeWorld();
     world.egress.sellers.set(SELLER, shop(listed, answers));
     const report = await world.observer.ask(asked);
-    expect(report.knocked).toEqual(
-      knocked.map(([target, state]) => {
+    expect(report.probed).toEqual(
+      probed.map(([target, state]) => {
         const [method, path] = target.split(" ") as [string, string];
         return { cap: capId(method, `${SELLER}${path}`), state };
       }),
     );
-    expect(world.log.bodies("handshake").map((one) => one.planned)).toEqual(knocked.map(() => "asked"));
+    expect(world.log.bodies("handshake").map((one) => one.planned)).toEqual(probed.map(() => "asked"));
     expect(world.log.bodies("listing")).toHaveLength(listings);
   });
 
-  test("a concrete url of a listed template is knocked at where it was found, and known as the template", async () => {
+  test("a concrete url of a listed template is probed where it was found, and known as the template", async () => {
     const world = fakeWorld();
     const paths: string[] = [];
     world.egress.sellers.set(
@@ -376,7 +376,7 @@ describe("asks", () => {
       }),
     );
     const report = await world.observer.ask(ask("/t/7"));
-    expect(report.knocked).toEqual([{ cap: capId("GET", `${SELLER}/t/:id`), state: "asked" }]);
+    expect(report.probed).toEqual([{ cap: capId("GET", `${SELLER}/t/:id`), state: "asked" }]);
     expect((await world.memory.listed()).map((one) => one.url)).toEqual([`${SELLER}/t/:id`]);
     expect(paths).toHaveLength(1);
   });
@@ -397,11 +397,11 @@ describe("catalogues", () => {
     const [listed] = await world.memory.listed();
     expect(listed?.sellerClaims?.offers[0]?.price).toBe("0.010000");
     // The catalogue's lower price is no promise of the seller: its 402 is held against its own listing alone.
-    const plan = firstKnockOnly(
+    const plan = firstProbeOnly(
       planDay({ day: DAY, salt, listed: await world.memory.listed(), caps: CAPS, now: START }),
     );
     await world.observer.observeSpan(plan, START, END);
     expect(world.log.bodies("handshake")[0]).toMatchObject({ honest: true, price: "0.010000" });
-    expect(new LapsedClock(START).lapsed).toBe(true);
+    expect(new SimulatedClock(START).simulated).toBe(true);
   });
 });

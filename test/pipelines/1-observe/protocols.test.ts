@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { CannotSign } from "../../../infra/rails/rails.ts";
-import { deadlineOf } from "../../../pipelines/1-observe/sign.ts";
-import { readTerms } from "../../../pipelines/1-observe/terms.ts";
-import { END, firstKnockOnly, firstPaidOnly, listAndPlan, listing, payOnce, START } from "./day.ts";
+import { deadlineOf } from "../../../pipelines/1-observe/paid/sign.ts";
+import { END, firstPaidOnly, firstProbeOnly, listAndPlan, listing, payOnce, START } from "./day.ts";
+import { readTerms } from "./readings.ts";
 import { both402, challenge, mpp402, mppSeller, toolItem, toolSeller } from "./tongues.ts";
 import { answer, entry, FakeRail, fakeWorld, type Handler, honest, SELLER, sumOf, terms402, timeout } from "./world.ts";
 
@@ -190,7 +190,7 @@ describe("a tool is kept to its listing like any endpoint", () => {
     ] as const) {
       const world = fakeWorld();
       const plan = await listAndPlan(world, toolSeller(world.rail, {}, toolItem({ accepts: [listed] })));
-      await world.observer.observeSpan(firstKnockOnly(plan), START, END);
+      await world.observer.observeSpan(firstProbeOnly(plan), START, END);
       expect(world.log.bodies("mcp.probe")).toMatchObject([{ honest: honestly, state: "asked" }]);
       expect(world.log.bodies("handshake")).toEqual([]);
     }
@@ -219,10 +219,10 @@ describe("a tool is kept to its listing like any endpoint", () => {
     const world = fakeWorld();
     const plan = await listAndPlan(world, toolSeller(world.rail));
     const first = await world.observer.observeSpan(plan, START, END);
-    expect(first).toMatchObject({ knocks: 4, paid: 4 });
+    expect(first).toMatchObject({ probes: 4, paid: 4 });
     const again = world.restart();
     await again.recover();
-    expect(await again.observeSpan(plan, START, END)).toMatchObject({ knocks: 0, paid: 0 });
+    expect(await again.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0 });
   });
 
   test("a tool that takes the money is shown the same payment again, in a session of its own each time", async () => {
@@ -241,12 +241,12 @@ describe("a tool is kept to its listing like any endpoint", () => {
   });
 });
 
-test("HTTP is knocked at with the declared verb and example, and asked for JSON", async () => {
+test("HTTP is probed with the declared verb and example, and asked for JSON", async () => {
   const world = fakeWorld();
   const item = { method: "POST", example: { body: { a: 4, b: 5 } } };
   const plan = await listAndPlan(world, honest(world.rail, { item }));
-  await world.observer.observeSpan(firstKnockOnly(plan), START, END);
-  const knock = world.egress.asked.find((one) => one.url === `${SELLER}/sum`)!;
-  expect(knock).toMatchObject({ method: "POST", json: { a: 4, b: 5 } });
-  expect(knock.headers).toMatchObject({ accept: "application/json", "content-type": "application/json" });
+  await world.observer.observeSpan(firstProbeOnly(plan), START, END);
+  const probe = world.egress.asked.find((one) => one.url === `${SELLER}/sum`)!;
+  expect(probe).toMatchObject({ method: "POST", json: { a: 4, b: 5 } });
+  expect(probe.headers).toMatchObject({ accept: "application/json", "content-type": "application/json" });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { eachAtOnce } from "../../../infra/concurrency.ts";
 import { BoundedMap } from "../../../pipelines/1-observe/bounded.ts";
-import { eachAtOnce } from "../../../pipelines/1-observe/lane.ts";
 import { HostQueue, QueueFull } from "../../../pipelines/1-observe/queue.ts";
 
 const turn = () => new Promise<void>((done) => setImmediate(done));
@@ -35,6 +35,31 @@ describe("the queue of hosts", () => {
     await Promise.all([...Array.from({ length: 50 }, () => ask("big")), ask("small"), ask("tiny")]);
     expect(served.indexOf("small")).toBeLessThan(4);
     expect(served.indexOf("tiny")).toBeLessThan(5);
+  });
+
+  test("work that is put aside has a number of its own, and still one host at a time", async () => {
+    const queue = new HostQueue(2, 100, { asks: 1 });
+    const begun: string[] = [];
+    const held: (() => void)[] = [];
+    const run = (host: string, aside?: string) =>
+      queue.run(
+        host,
+        () => {
+          begun.push(`${host} ${aside ?? "plan"}`);
+          return new Promise<void>((done) => held.push(done));
+        },
+        aside,
+      );
+    const all = [run("a", "asks"), run("b", "asks"), run("b"), run("a"), run("c")];
+    await turn();
+    // The ask of b waits for that of a, and its planned call does not wait for the ask.
+    expect(begun).toEqual(["a asks", "b plan", "c plan"]);
+    while (held.length > 0) {
+      for (const done of held.splice(0)) done();
+      await turn();
+    }
+    await Promise.all(all);
+    expect(begun.slice(3).sort()).toEqual(["a plan", "b asks"]);
   });
 
   test("it is bounded, and a failure costs nobody else", async () => {

@@ -44,6 +44,6 @@ test("a price that rises with its own listing is honest at every asking: the lis
 test("a 402 above a listing that stays behind is not honest, and one minute holds one reading at most", async () => {
   const { honest, reads } = await aDay(true);
   expect(honest).toEqual(Array(8).fill(false));
-  // The first reading, then one a block: knock and paid call of a block share their minute.
+  // The first reading, then one a block: probe and paid call of a block share their minute.
   expect(reads).toBeLessThanOrEqual(1 + 4);
 });

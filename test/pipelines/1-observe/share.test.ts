@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { reservedFor } from "../../../pipelines/1-observe/plan.ts";
+import { reservedFor } from "../../../pipelines/1-observe/plan/plan.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { END, START } from "./day.ts";
@@ -64,7 +64,7 @@ describe("several observers", () => {
     // The caps are what the plan sets aside, to the last micro-unit.
     const price = 10_000n;
     const perDay = price * 4n * BigInt(ORIGINS.length);
-    const caps = { perCall: CAPS.perCall, perHostDay: price * 4n, perDay, total: perDay };
+    const caps = { ...CAPS, perHostDay: price * 4n, perDomainDay: price * 4n, perDay, total: perDay };
     let asks = "10000";
     const { world, plan } = await listed(
       caps,
@@ -102,7 +102,7 @@ describe("several observers", () => {
     await until(() => world.egress.paid().length === AT_ONCE);
     // Not heard any more: the group hands out what it had, and nothing of it settles.
     await next.ownership.change(ALL, []);
-    await next.hosts.settled();
+    await next.hosts.caughtUp();
     const deadlines = world.log.bodies("paid.intent").map(({ deadline }) => Date.parse(deadline));
     next.clock.set(new Date(Math.max(...deadlines) + 299_000));
     await next.observer.awaitSettlements();

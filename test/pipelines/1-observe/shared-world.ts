@@ -2,12 +2,13 @@ import { expect } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Log, LogRecord, NewRecord, ReadOptions } from "../../../infra/log/log.ts";
 import type { Ownership, OwnershipListener } from "../../../infra/log/ownership.ts";
+import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { FirstIntents } from "../../../pipelines/1-observe/first-intents.ts";
 import { HostShare } from "../../../pipelines/1-observe/hosts.ts";
 import { createObserver, type Observer } from "../../../pipelines/1-observe/observer.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
-import type { Caps } from "../../../pipelines/1-observe/spend.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
+import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { END, START, salt } from "./day.ts";
 import { answer, CAPS, CONTROL, DAY, FakeEgress, FakeLog, FakeRail, FakeWallets, honest, LogMemory } from "./world.ts";
@@ -146,7 +147,17 @@ export class SharedWorld {
     const firsts = await FirstIntents.open(log);
     const hosts = await HostShare.open({ ownership, partitions: log.partitions, catchUp, logger });
     const observer = createObserver({
-      ...{ log, egress, rail, wallets: new FakeWallets(), clock, memory, logger, metrics: createMetrics() },
+      ...{
+        log,
+        egress,
+        rail,
+        wallets: new FakeWallets(),
+        clock,
+        memory,
+        logger,
+        metrics: createMetrics(),
+        loop: STEADY_LOOP,
+      },
       shared: { hosts, firsts },
       config: {
         ...{ producer: "test", controlUrl: `${CONTROL}/ok`, caps: this.caps, spentBefore: 0n, hostsAtOnce: AT_ONCE },

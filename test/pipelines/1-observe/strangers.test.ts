@@ -10,11 +10,11 @@ import type { Egress } from "../../../infra/egress/egress.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { LogFull } from "../../../infra/log/errors.ts";
 import type { Log } from "../../../infra/log/log.ts";
-import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { createObserver } from "../../../pipelines/1-observe/observer.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { END, firstPaidOnly, START, salt } from "./day.ts";
-import { CAPS, CONFIG, DAY, entry, type FakeWorld, fakeWorld, item, wellKnown } from "./world.ts";
+import { CAPS, DAY, entry, type FakeWorld, fakeWorld, item, wellKnown } from "./world.ts";
 
 /** Bad input over real sockets, through the real egress, with its clocks shortened. */
 const SHORT = {
@@ -45,7 +45,7 @@ beforeAll(async () => {
   const inner = createEgress({ allowLoopback: true, userAgent: "touchstone-test", limits: SHORT });
   // The caller's deadline of a paid leg is at least 30 s: here it would be waited for.
   egress = {
-    judge: inner.judge.bind(inner),
+    validate: inner.validate.bind(inner),
     close: inner.close.bind(inner),
     fetch: (request) => inner.fetch({ ...request, ...(request.deadlineMs ? { deadlineMs: 500 } : {}) }),
   };
@@ -58,11 +58,11 @@ afterAll(async () => {
 
 const terms = Buffer.from(JSON.stringify({ x402Version: 2, accepts: [entry()] })).toString("base64");
 
-/** A shop whose answers to a knock and to a payment are the test's; it lists itself properly. */
-function shop(knocked: RequestListener, paid: RequestListener): RequestListener {
+/** A shop whose answers to a probe and to a payment are the test's; it lists itself properly. */
+function shop(probed: RequestListener, paid: RequestListener): RequestListener {
   return (request, response) => {
     if (request.url === "/.well-known/x402") return response.end(JSON.stringify(wellKnown(item())));
-    return request.headers["payment-signature"] ? paid(request, response) : knocked(request, response);
+    return request.headers["payment-signature"] ? paid(request, response) : probed(request, response);
   };
 }
 const asks: RequestListener = (_request, response) => response.writeHead(402, { "payment-required": terms }).end("{}");
@@ -90,22 +90,10 @@ const nested: RequestListener = (_request, response) =>
 async function observe(handler: RequestListener, log?: Log) {
   const origin = await serve(handler);
   const fake: FakeWorld = fakeWorld();
-  const observer = createObserver({
-    log: log ?? fake.log,
-    egress,
-    rail: fake.rail,
-    wallets: fake.wallets,
-    clock: fake.clock,
-    memory: fake.memory,
-    logger: createLogger("silent"),
-    metrics: createMetrics(),
-    config: {
-      ...CONFIG,
-      controlUrl: control,
-      hostsAtOnce: 2,
-      settlePollMs: [],
-    },
-  });
+  const observer = fake.restart(
+    { controlUrl: control, hostsAtOnce: 2 },
+    { egress, loop: STEADY_LOOP, log: log ?? fake.log },
+  );
   await observer.intakeSeller(origin);
   return { ...fake, observer, origin };
 }
@@ -149,8 +137,8 @@ describe("strangers over real sockets", () => {
       [{ ended: "cut", delivered: false, response_bytes: 7, fault: null }],
     ],
     ["an answer nested without end", asks, nested, [], [{ ended: "closed", delivered: true, outcome: 0, fault: null }]],
-  ])("%s", async (_name, knocked, paid, handshakes, results) => {
-    const { observer, memory, log } = await observe(shop(knocked, paid));
+  ])("%s", async (_name, probed, paid, handshakes, results) => {
+    const { observer, memory, log } = await observe(shop(probed, paid));
     const plan = planDay({ day: DAY, salt, listed: await memory.listed(), caps: CAPS, now: START });
     expect(await observer.observeSpan(firstPaidOnly(plan), START, END)).toMatchObject({ broken: 0, missed: 0 });
     expect(log.bodies("handshake")).toMatchObject(handshakes);
@@ -164,7 +152,7 @@ describe("a real log that is full", () => {
 
   test("the intent does not fit: no payment leaves, the span says why", async () => {
     dir = await mkdtemp(join(tmpdir(), "observe-full-"));
-    const log = await openEmbeddedLog(dir, { partitions: 1, maxBytes: 400 * 1024 });
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, maxBytes: 400 * 1024 });
     let payments = 0;
     try {
       const world = await observe(

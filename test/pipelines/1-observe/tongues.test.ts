@@ -4,16 +4,16 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readLedger } from "../../../fixtures/market/ledger.ts";
 import { startWorld, type World } from "../../../fixtures/market/world.ts";
-import { LapsedClock } from "../../../infra/clock.ts";
+import { SimulatedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { BodyOf, RecordType } from "../../../pipelines/record/bodies.ts";
 import { END, START, salt } from "./day.ts";
 import { marketObserver } from "./market-observer.ts";
 import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
 
-/** The sellers that speak something else than plain x402, on the real market: a day of knocks and paid calls. */
+/** The sellers that speak something else than plain x402, on the real market: a day of probes and paid calls. */
 const TONGUES = ["mpp", "both", "mcp-paid", "v2-in-body", "honest-v1"];
 
 let dir: string;
@@ -27,7 +27,7 @@ beforeAll(async () => {
   const { catalogue, newcomers, sellers } = world.info;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const memory = new LogMemory(log);
-  const observer = marketObserver(world.info, { log, egress, clock: new LapsedClock(START), memory, seed: 5 });
+  const observer = marketObserver(world.info, { log, egress, clock: new SimulatedClock(START), memory, seed: 5 });
   await observer.intakeCatalogue(catalogue);
   for (const { url } of newcomers) await observer.intakeCatalogue(url);
   const origins = new Set(sellers.filter((one) => TONGUES.includes(one.name)).map((one) => one.origin));
@@ -59,10 +59,10 @@ describe.each([
   ["honest-v1", { protocol: "x402", x402_version: 1 }, ["x402"], "X-PAYMENT"],
   ["mcp-paid", { protocol: "x402", x402_version: 2, price: "0.007000" }, ["x402"], "x402/payment"],
 ])("%s", (name, quote, protocols, header) => {
-  test("is knocked at, paid, right and honest, four times a day", () => {
+  test("is probed, paid, right and honest, four times a day", () => {
     const { bodies, seller } = of(name);
-    const knocks = bodies(name === "mcp-paid" ? "mcp.probe" : "handshake");
-    expect(knocks.map(({ state, live, honest, fault, planned }) => ({ state, live, honest, fault, planned }))).toEqual(
+    const probes = bodies(name === "mcp-paid" ? "mcp.probe" : "handshake");
+    expect(probes.map(({ state, live, honest, fault, planned }) => ({ state, live, honest, fault, planned }))).toEqual(
       Array(4).fill({ state: "asked", live: true, honest: true, fault: null, planned: "free" }),
     );
     expect(bodies(name === "mcp-paid" ? "handshake" : "mcp.probe")).toEqual([]);

@@ -2,12 +2,13 @@ import { afterAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
+import { countReasons, REASONS, type Reason } from "../../../pipelines/1-observe/listings/claims.ts";
 import { type Listed, readListed, readText } from "../../../pipelines/1-observe/listings/documents.ts";
-import { countReasons, REASONS, type Reason } from "../../../pipelines/1-observe/listings/reasons.ts";
-import { Intake, type IntakeReport } from "../../../pipelines/1-observe/listings.ts";
+import { Intake, type IntakeReport } from "../../../pipelines/1-observe/listings/intake.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
-import { readListedOffers, readTerms } from "../../../pipelines/1-observe/terms.ts";
+import { readOffered } from "../../../pipelines/1-observe/terms/terms.ts";
 import { Terms } from "../../../pipelines/record/bodies.ts";
+import { readTerms } from "./readings.ts";
 import { wildLines, wildText } from "./wild.ts";
 import { DAY, FakeLog, FakeRail } from "./world.ts";
 
@@ -187,7 +188,7 @@ function differences(one: Case): string[] {
   const { reading, raw, kind } = one;
   const item = raw.openapi_operation;
   const terms = item ? null : readTerms(answerOf(one), rail).terms;
-  const { offers, defects } = terms ?? readListedOffers(item, rail);
+  const { offers, defects } = terms ?? readOffered(item, rail.network);
   const found: string[] = [];
   if (offers.length !== reading.entries.length) found.push(`offers ${offers.length} not ${reading.entries.length}`);
   if (terms?.x402_version && reading.version !== null && terms.x402_version !== reading.version) {

@@ -2,10 +2,17 @@ import { createHash } from "node:crypto";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
+import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
 import type { PayableEntry, Rail, Settlement, SignedPayment, Wallet, Wallets } from "../../../infra/rails/rails.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { createObserver, type Observer, type ObserverConfig } from "../../../pipelines/1-observe/observer.ts";
-import { passes } from "../../../pipelines/1-observe/retest.ts";
+import {
+  createObserver,
+  type Observer,
+  type ObserverConfig,
+  type ObserverParts,
+} from "../../../pipelines/1-observe/observer.ts";
+import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
+import { passes } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
 import type {
@@ -93,15 +100,21 @@ export class LogMemory implements Memory {
         retest: { failing: false, passes: 0 },
         lastPrice: null,
         lastPayTo: null,
+        lastTried: null,
       });
     }
     const results = new Map(this.log.bodies("paid.result").map((one) => [one.intent, one]));
-    for (const { type, cap, body, event_id } of this.log.envelopes()) {
+    for (const { type, cap, body, event_id, observed_at } of this.log.envelopes()) {
       const one = cap ? caps.get(cap) : undefined;
       if (!one) continue;
       one.firstSeen = firstSeen.get(one.cap) ?? null;
-      if (type === "handshake" || type === "mcp.probe")
-        one.lastPrice = (body as BodyOf<"handshake">).price ?? one.lastPrice;
+      if (type === "handshake" || type === "mcp.probe") {
+        const { price, pay_to, planned } = body as BodyOf<"handshake">;
+        one.lastPrice = price ?? one.lastPrice;
+        one.lastPayTo = pay_to ?? one.lastPayTo;
+        if (planned === "paid") one.lastTried = observed_at;
+      }
+      if (type === "paid.intent") one.lastTried = observed_at;
       const result = type === "paid.intent" ? results.get(event_id) : undefined;
       if (!result || (result.fault !== null && result.fault !== "blocked")) continue;
       one.paidBlocks++;
@@ -187,18 +200,11 @@ export class LogMemory implements Memory {
   }
 
   async spentOn(day: string) {
-    const byCap = new Map<string, bigint>();
-    const byHost = new Map<string, bigint>();
-    let total = 0n;
-    for (const { cap, intent } of this.#intents()) {
-      if (intent.planned_at.slice(0, 10) !== day) continue;
-      const price = parseMoney(intent.quote.price);
-      const host = new URL(intent.url).host;
-      byCap.set(cap, (byCap.get(cap) ?? 0n) + price);
-      byHost.set(host, (byHost.get(host) ?? 0n) + price);
-      total += price;
-    }
-    return { byCap, byHost, total };
+    return this.#intents()
+      .filter(({ intent }) => intent.planned_at.slice(0, 10) === day)
+      .map(({ cap, intent: { url, quote } }) => ({
+        ...{ cap, host: new URL(url).host, payTo: quote.pay_to, micro: parseMoney(quote.price) },
+      }));
   }
 }
 
@@ -306,7 +312,7 @@ export class FakeEgress implements Egress {
     const seller = this.sellers.get(new URL(request.url).origin);
     return seller ? seller(asked, n) : transport("no route to host");
   }
-  judge() {
+  validate() {
     return { ok: true as const };
   }
   async close() {}
@@ -403,7 +409,16 @@ export const paying =
 export const CONTROL = "https://control.example";
 export const SELLER = "https://seller.example";
 
+/** Our own event loop, as the test says it is. */
+export class FakeLoop implements LoopWatch {
+  seen: LoopSeen = { stoodStill: false, atEnd: false };
+  begin() {
+    return () => this.seen;
+  }
+}
+
 export interface FakeWorld {
+  loop: FakeLoop;
   log: FakeLog;
   memory: LogMemory;
   rail: FakeRail;
@@ -412,15 +427,20 @@ export interface FakeWorld {
   clock: FixedClock;
   acks: string[];
   observer: Observer;
-  /** A new process on the same log, chain and sellers. */
-  restart(change?: Partial<ObserverConfig>): Observer;
+  /** A new process on the same log, chain and sellers; `parts` of its own stand in the place of the world's. */
+  restart(change?: Partial<ObserverConfig>, parts?: Partial<ObserverParts>): Observer;
 }
 
-export const CAPS = { perCall: 100_000n, perHostDay: 2_000_000n, perDay: 25_000_000n, total: 1_000_000_000n };
+/** The defaults of the settings. */
+export const CAPS: Caps = {
+  ...{ perCall: 100_000n, perHostDay: 2_000_000n, perDomainDay: 2_500_000n, perPayeeDay: 6_250_000n },
+  ...{ perDay: 25_000_000n, total: 1_000_000_000n, newShare: 200_000n },
+};
 /** What the observers of tests have in common. */
 export const CONFIG = { producer: "test", caps: CAPS, spentBefore: 0n, secret: Buffer.alloc(32, 1) };
 
 export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
+  const loop = new FakeLoop();
   const log = new FakeLog();
   const rail = new FakeRail();
   const egress = new FakeEgress();
@@ -430,8 +450,9 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
   const memory = new LogMemory(log);
   const wallets = new FakeWallets();
   const logger = createLogger("silent");
-  const start = (more: Partial<ObserverConfig> = {}): Observer =>
+  const start = (more: Partial<ObserverConfig> = {}, parts: Partial<ObserverParts> = {}): Observer =>
     createObserver({
+      loop,
       log,
       egress,
       rail,
@@ -450,6 +471,7 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
         ...change,
         ...more,
       },
+      ...parts,
     });
-  return { log, memory, rail, wallets, egress, clock, acks, observer: start(), restart: start };
+  return { loop, log, memory, rail, wallets, egress, clock, acks, observer: start(), restart: start };
 }

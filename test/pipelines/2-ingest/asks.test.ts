@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
+import { demandBefore } from "../../../pipelines/1-observe/ask-line.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { demandBefore } from "../../../pipelines/asks.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../../pipelines/record/ids.ts";

@@ -16,7 +16,7 @@ import {
 } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
-/** How a paid call's records become one row (records.md, Evidence; grading-method.md section 1). */
+/** How a paid call's records become one row (records.md, Evidence; verification-method.md section 1). */
 let world: World;
 beforeAll(async () => {
   world = await openTestWorld();

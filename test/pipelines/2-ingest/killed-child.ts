@@ -5,6 +5,7 @@ import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { openTestLake, PARTITIONS } from "./world.ts";
 
 const [dir, moment] = process.argv.slice(2) as [string, string];
@@ -13,7 +14,7 @@ const die = (): never => {
   throw new Error("still alive");
 };
 
-const log = await openEmbeddedLog(`${dir}/log`, { partitions: PARTITIONS });
+const log = await openEmbeddedLog(`${dir}/log`, { topics: TOPICS, partitions: PARTITIONS });
 const store = await openDirectoryStore(`${dir}/private`);
 const lake = await openTestLake(`${dir}/killed.duckdb`);
 const create = store.create.bind(store);

@@ -1,14 +1,14 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { BATCH_ROWS } from "../../../pipelines/2-ingest/batch.ts";
-import { beginWorker } from "../../../pipelines/2-ingest/judge-thread.ts";
 import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
-import { packing } from "./packed-log.ts";
+import { beginWorker } from "../../../pipelines/2-ingest/parse-thread.ts";
 import { garbage, handshake } from "./records.ts";
 import { openTestLake, openTestWorld, PARTITIONS, type World } from "./world.ts";
 
@@ -38,6 +38,9 @@ afterAll(() => world.close());
 
 const threads = async () => (await world.lake.all<{ n: bigint }>("SELECT current_setting('threads') AS n"))[0]!.n;
 
+const ROWS =
+  "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
+
 test("every record once, whatever batch it fell into; the engine has its threads back", async () => {
   const before = await threads();
   expect(await world.ingest.pass()).toMatchObject({ rows: RECORDS });
@@ -57,30 +60,47 @@ test("every record once, whatever batch it fell into; the engine has its threads
 });
 
 test("a lake made from the chain of commits has the same rows", async () => {
-  const rows =
-    "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
-  const before = await world.lake.all(rows);
+  const before = await world.lake.all(ROWS);
   expect(await world.ingest.rebuild()).toEqual({ rows: RECORDS });
-  expect(await world.lake.all(rows)).toEqual(before);
+  expect(await world.lake.all(ROWS)).toEqual(before);
 });
 
-test("a pass that is judged on threads ends at the same positions, with the same rows in the lake", async () => {
+/** The worker of a pass, ended at its nth message. */
+function killing(n: number): { begin: () => Worker; begun: Worker[] } {
+  const begun: Worker[] = [];
+  const begin = () => {
+    const worker = beginWorker();
+    begun.push(worker);
+    const post = worker.postMessage.bind(worker);
+    let messages = 0;
+    worker.postMessage = (message: unknown, moved?: unknown) => {
+      post(message, moved as ArrayBuffer[]);
+      if (messages++ === n) void worker.terminate();
+    };
+    return worker;
+  };
+  return { begin, begun };
+}
+
+test.each([
+  ["here", null, /^$/],
+  ["on a thread", beginWorker, /thread_total [1-9]/],
+  ["on a thread that dies with its first word", killing(0).begin, /thread_total 0/],
+  ["on a thread that dies in its second batch", killing(60).begin, /thread_total [01]\n/],
+])("a pass whose records are parsed %s ends at the same positions, with the same rows", async (_what, thread, said) => {
   const dir = await mkdtemp(join(tmpdir(), "large-"));
   const store = await openDirectoryStore(join(dir, "private"));
   const lake = await openTestLake(join(dir, "lake.duckdb"));
   const metrics = createMetrics();
   try {
-    const ingest = await world.rival({
-      ...{ lake, metrics, privateStore: store, log: packing(world.log, (first) => 3_000 + (first % 7)) },
-      threads: { count: 2, begin: beginWorker },
-    });
+    const ingest = await world.rival({ lake, metrics, privateStore: store, thread });
     expect(await ingest.pass()).toEqual({ positions: await world.ingest.positions(), rows: RECORDS });
-    const rows =
-      "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
-    expect(await lake.all(rows)).toEqual(await world.lake.all(rows));
-    const judged = /judged_on_threads_total (\d+)/.exec(await metrics.text())?.[1];
-    expect(Number(judged)).toBeGreaterThan(0);
-    expect(await metrics.text()).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
+    expect(await lake.all(ROWS)).toEqual(await world.lake.all(ROWS));
+    const text = await metrics.text();
+    if (thread) expect(text.match(/parsed_on_a_thread_total \d+\n/)?.[0] ?? "").toMatch(said);
+    expect(text).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
+    // Nothing that was on its way is left.
+    expect((await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name))).toEqual([]);
   } finally {
     await lake.close();
     await store.close();

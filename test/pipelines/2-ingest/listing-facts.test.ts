@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => world.close());
 
 const facts = (which: "changed" | "all") => world.lake.transaction((tx) => listingFacts(tx, which));
-const graded = () => world.lake.run(sql("41_graded"));
+const graded = () => world.lake.run(sql("queries/news:graded"));
 
 /** The same, made from what the planner and the volatile table say of everything. */
 async function slowly() {

@@ -46,7 +46,7 @@ describe("listed", () => {
     await world.ingest.pass();
     expect(await listed("own")).toMatchObject({
       ...{ url: urlOf("own"), method: "GET", tool: null, sellerListing: own.eventId, firstSeen: null, paidBlocks: 0 },
-      ...{ retest: { failing: false, passes: 0 }, lastPrice: null, lastPayTo: null },
+      ...{ retest: { failing: false, passes: 0 }, lastPrice: null, lastPayTo: null, lastTried: null },
       standing: [own.eventId, again.eventId].sort(),
     });
     expect((await listed("own"))?.sellerClaims).toEqual((await listed("own"))?.claims);
@@ -84,6 +84,21 @@ describe("listed", () => {
       lastPayTo: PAY_TO,
       firstSeen: at("07:00:00"),
     });
+  });
+
+  test("a turn is an intent, or a first leg that could not be paid; a free knock is none, nor what was our fault", async () => {
+    const tried = async (...records: Parameters<World["append"]>) => {
+      await world.append(...records);
+      await world.ingest.pass();
+      return (await listed("turn"))?.lastTried;
+    };
+    const leg = (time: string, over: object) => handshake("turn", at(time), { planned: "paid", ...over }, time);
+    expect(await tried(listing("turn", at("00:30:00")), handshake("turn", at("01:00:00")))).toBeNull();
+    expect(await tried(leg("02:00:00", { state: "silent", live: false, fault: "ours" }))).toBeNull();
+    expect(await tried(leg("03:00:00", { state: "silent", live: false }))).toBe(at("03:00:00"));
+    expect(await tried(intent("turn", at("09:00:00")))).toBe(at("09:00:00"));
+    expect(await tried(leg("08:00:00", {}), handshake("turn", at("10:00:00")))).toBe(at("09:00:00"));
+    expect(await tried(leg("11:00:00", {}))).toBe(at("11:00:00"));
   });
 
   test("paid blocks count once; a failure starts re-tests, three passes in a row end them", async () => {
@@ -157,30 +172,24 @@ describe("what was done, and what is open", () => {
     for (const done of [open, seen, closed, expired]) expect(awaited).not.toContain(done!.eventId);
   });
 
-  test("money by capability, host and day, settled or not", async () => {
+  test("money by capability, payee and day, settled or not", async () => {
     const dear = { ...quoteOf("0.030000") };
     await world.append(
       intent("spend", at("00:00:00", "2026-10-08")),
       intent("spend", at("23:59:59", "2026-10-08"), { quote: dear }),
+      intent("spend", at("13:00:00", "2026-10-08"), { quote: { ...quoteOf("0.001000"), pay_to: "0xElse" } }),
       intent("other", at("12:00:00", "2026-10-08")),
       intent("spend", at("00:00:00", "2026-10-09")),
     );
     await world.ingest.pass();
-    const spent = await memory.spentOn("2026-10-08");
-    expect(spent.total).toBe(70_000n);
-    expect(spent.byCap).toEqual(
-      new Map([
-        [capOf("spend"), 50_000n],
-        [capOf("other"), 20_000n],
-      ]),
-    );
-    expect(spent.byHost).toEqual(
-      new Map([
-        ["spend.example", 50_000n],
-        ["other.example", 20_000n],
-      ]),
-    );
-    expect((await memory.spentOn("2026-10-07")).total).toBe(0n);
+    const spent = (await memory.spentOn("2026-10-08")).sort((a, b) => Number(a.micro - b.micro));
+    const of = (name: string) => ({ cap: capOf(name), host: `${name}.example` });
+    expect(spent).toEqual([
+      { ...of("spend"), payTo: "0xElse", micro: 1_000n },
+      { ...of("other"), payTo: PAY_TO, micro: 20_000n },
+      { ...of("spend"), payTo: PAY_TO, micro: 50_000n },
+    ]);
+    expect(await memory.spentOn("2026-10-07")).toEqual([]);
   });
 });
 

@@ -1,11 +1,11 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parquetMetadata, parquetReadObjects } from "hyparquet";
+import { parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
-import { bodyBytes, type Row, Segment } from "../../../pipelines/2-ingest/segment.ts";
+import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/segment.ts";
 import { recordId } from "../../../pipelines/record/ids.ts";
 import { fc } from "../../helpers/histories.ts";
 
@@ -29,14 +29,14 @@ afterAll(async () => {
 const given = (row: Row) => ({
   ...{ topic: PLACE.topic, part: PLACE.partition, offset: BigInt(row.offset), event_id: row.eventId, type: row.type },
   ...{ key: row.key, cap: row.cap, observed_at: new Date(row.observedMs), producer: row.producer, v: row.v },
-  ...{ appended_at: new Date(row.appendedMs), body: Buffer.from(bodyBytes(row.body)).toString(), extra: row.extra },
+  ...{ appended_at: new Date(row.appendedMs), body: row.body.replace(/[\r\n]/g, " "), extra: row.extra },
 });
 
-function bytesOf(rows: readonly Row[]): Uint8Array {
-  const segment = new Segment(PLACE);
-  for (const row of rows) segment.add(row);
-  expect(segment.rows).toBe(rows.length);
-  return segment.close();
+async function bytesOf(rows: readonly Row[]): Promise<Uint8Array> {
+  const [lines, segment] = [join(dir, "rows.lines"), join(dir, "made.parquet")];
+  await writeFile(lines, rows.map(lineOf).join(""));
+  await writeSegment(lake, PLACE, { lines, segment });
+  return readFile(segment);
 }
 
 const bufferOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer;
@@ -48,34 +48,37 @@ async function readByEngine(bytes: Uint8Array): Promise<object[]> {
   return lake.all(`SELECT * FROM read_parquet('${path}', file_row_number = FALSE)`);
 }
 
-/** As segments were made before: a line of JSON a row, read and written by the engine. Old segments are such files. */
-async function writtenByEngine(rows: readonly Row[]): Promise<string> {
-  const [lines, path] = [join(dir, "rows.ndjson"), join(dir, "engine.parquet")];
-  const text = rows.map((row) => {
-    const { topic, part, offset, ...rest } = given(row);
-    return `${JSON.stringify({ ...rest, offset: Number(offset) })}\n`;
-  });
-  await writeFile(lines, text.join(""));
-  await lake.run(`COPY (
-    SELECT '${PLACE.topic}' AS topic, ${PLACE.partition}::USMALLINT AS part, "offset", event_id, type, key, cap, observed_at,
-      producer, v, appended_at, body, extra
-    FROM read_json('${lines}', format = 'newline_delimited', maximum_object_size = 16777216, columns = {
-      "offset": 'BIGINT', event_id: 'VARCHAR', type: 'VARCHAR', key: 'VARCHAR', cap: 'VARCHAR', observed_at: 'TIMESTAMP',
-      producer: 'VARCHAR', v: 'USMALLINT', appended_at: 'TIMESTAMP', body: 'VARCHAR', extra: 'VARCHAR'})
-  ) TO '${path}' (FORMAT parquet, COMPRESSION zstd)`);
-  return path;
-}
-
-const words = fc.oneof(
-  fc.string({ unit: "grapheme", minLength: 1 }),
-  fc.string({ unit: "binary", minLength: 1 }),
-  fc.constantFrom("é", "\u2028", '"', "\\", "\u{1f600}", "null", "x".repeat(512)),
-);
+const words = fc
+  .oneof(
+    fc.string({ unit: "grapheme", minLength: 1 }),
+    fc.string({ unit: "binary", minLength: 1 }),
+    fc.constantFrom(
+      "é",
+      "\u2028",
+      "x\ufeff",
+      '"',
+      "'",
+      "#",
+      " x ",
+      ",",
+      "\\",
+      "\\n",
+      "\u{1f600}",
+      "null",
+      "x".repeat(512),
+    ),
+  )
+  // The other reader takes a byte order mark at the start of a text for none of it.
+  .filter((text) => !/\p{Cc}|^\ufeff/u.test(text));
 const bodies = fc.oneof(
   { weight: 6, arbitrary: fc.jsonValue({ maxDepth: 3 }).map((x) => JSON.stringify({ x })) },
   { weight: 2, arbitrary: words.map((x) => JSON.stringify({ x })) },
   { weight: 1, arbitrary: fc.integer({ min: 1, max: 60_000 }).map((n) => `{"x":"${"é-".repeat(n / 2)}"}`) },
-  { weight: 1, arbitrary: fc.constantFrom("{}", "") },
+  {
+    weight: 1,
+    arbitrary: fc.jsonValue({ maxDepth: 2 }).map((x) => JSON.stringify({ x }, null, 1).replace("\n", "\r\n")),
+  },
+  { weight: 1, arbitrary: fc.constantFrom("{}", '{"\\u001f":"\\u001f"}') },
 );
 const moments = fc.oneof(
   fc.integer({ min: Date.parse("0001-01-01T00:00:00.000Z"), max: Date.parse("9999-12-31T23:59:59.999Z") }),
@@ -102,55 +105,61 @@ const rowsOf = fc
       let offset = first;
       return drawn.map(({ gap, body, ...row }, i): Row => {
         offset += gap;
-        return { ...row, offset, eventId: recordId("handshake", "cap", String(i)), body: Buffer.from(body) };
+        return { ...row, offset, eventId: recordId("handshake", "cap", String(i)), body };
       });
     }),
   );
 
-test("any rows read the same by the engine, by another reader, and as the engine's own file of their lines", async () => {
+test("any rows read the same by the engine and by another reader, line breaks of bodies as spaces", async () => {
   await fc.assert(
     fc.asyncProperty(rowsOf, async (rows) => {
-      const bytes = bytesOf(rows);
+      const bytes = await bytesOf(rows);
       const wanted = rows.map(given);
       expect(await readAlone(bytes)).toEqual(wanted);
-      const read = await readByEngine(bytes);
-      expect(read).toEqual(wanted);
-      if (rows.length > 0) expect(await lake.all(`FROM read_parquet('${await writtenByEngine(rows)}')`)).toEqual(read);
+      expect(await readByEngine(bytes)).toEqual(wanted);
     }),
     { numRuns: 60 },
   );
 });
 
-/** Names, types, nulls allowed: what tells a column of one file from that of another. */
-const shape = (bytes: ArrayBuffer) =>
-  parquetMetadata(bytes)
-    .schema.slice(1)
-    .map(({ name, type, repetition_type, converted_type, logical_type }) => {
-      return { name, type, repetition_type, converted_type, logical_type };
-    });
-
 const plain = (n: number, over: Partial<Row> = {}): Row => ({
   ...{ offset: n, eventId: recordId("handshake", "cap", String(n)), type: "handshake", key: `cap_${n}`, cap: null },
-  ...{ observedMs: n * 60_000, producer: "test/1", v: 1, appendedMs: 5, body: Buffer.from(`{"n":${n}}`), extra: null },
+  ...{ observedMs: n * 60_000, producer: "test/1", v: 1, appendedMs: 5, body: `{"n":${n}}`, extra: null },
   ...over,
 });
 
-test("columns have the names, types and order of the engine's files, and the same smallest and largest values", async () => {
-  const rows = [plain(3), plain(9), plain(11, { observedMs: -5 })];
-  const [own, engine] = [bufferOf(bytesOf(rows)), bufferOf(await readFile(await writtenByEngine(rows)))];
-  expect(shape(own)).toEqual(shape(engine));
-  expect(shape(bufferOf(bytesOf([])))).toEqual(shape(engine));
-  const ranges = (file: ArrayBuffer) =>
-    parquetMetadata(file).row_groups[0]!.columns.flatMap(({ meta_data: meta }) => {
-      const { min_value, max_value, null_count } = meta?.statistics ?? {};
-      return meta?.type === "INT64" ? [{ name: meta.path_in_schema, min_value, max_value, null_count }] : [];
-    });
-  expect(ranges(own)).toEqual(ranges(engine));
+test("columns have the names and types that the docstring lists, also in a file without a row", async () => {
+  const columns = [
+    ...[
+      "topic VARCHAR",
+      "part USMALLINT",
+      "offset BIGINT",
+      "event_id VARCHAR",
+      "type VARCHAR",
+      "key VARCHAR",
+      "cap VARCHAR",
+    ],
+    ...[
+      "observed_at TIMESTAMP",
+      "producer VARCHAR",
+      "v USMALLINT",
+      "appended_at TIMESTAMP",
+      "body VARCHAR",
+      "extra VARCHAR",
+    ],
+  ];
+  for (const rows of [[], [plain(3), plain(9, { observedMs: -5 })]]) {
+    await writeFile(join(dir, "named.parquet"), await bytesOf(rows));
+    const found = await lake.all<{ column_name: string; column_type: string }>(
+      `DESCRIBE FROM read_parquet('${join(dir, "named.parquet")}')`,
+    );
+    expect(found.map(({ column_name, column_type }) => `${column_name} ${column_type}`)).toEqual(columns);
+  }
 });
 
 test.each([1, 2, 255, 256, 257, 65_536, 65_537])("%i keys in one file, each where it belongs", async (keys) => {
   const rows = Array.from({ length: keys + 9 }, (_, n) => plain(n, { key: `key ${n % keys}` }));
-  const bytes = bytesOf(rows);
+  const bytes = await bytesOf(rows);
   const [path, wanted] = [join(dir, "keys.parquet"), rows.map(({ key }) => key).join()];
   await writeFile(path, bytes);
   const read = await lake.all<{ key: string }>(`SELECT key FROM read_parquet('${path}') ORDER BY "offset"`);
@@ -160,11 +169,11 @@ test.each([1, 2, 255, 256, 257, 65_536, 65_537])("%i keys in one file, each wher
 });
 
 test("bodies of one megabyte among small ones: pages grow and lose nothing", async () => {
-  const sizes = [10, 1_048_000, 0, 70_000, 112 * 1024, 3, 1_048_000];
+  const sizes = [10, 1_048_000, 2, 70_000, 112 * 1024, 3, 1_048_000];
   const rows = Array.from({ length: 40 }, (_, n) =>
-    plain(n, { body: Buffer.from(String.fromCharCode(97 + (n % 26)).repeat(sizes[n % sizes.length]!)) }),
+    plain(n, { body: String.fromCharCode(97 + (n % 26)).repeat(sizes[n % sizes.length]!) }),
   );
-  const bytes = bytesOf(rows);
+  const bytes = await bytesOf(rows);
   expect(await readAlone(bytes)).toEqual(rows.map(given));
   expect(await readByEngine(bytes)).toEqual(rows.map(given));
 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { TOPICS } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
 import { BadVolatile, decodeVolatile, encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
 import { fc } from "../../helpers/histories.ts";

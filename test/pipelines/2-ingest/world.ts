@@ -10,6 +10,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics, type Metrics } from "../../../infra/telemetry.ts";
 import { createIngest, type Ingest, type IngestOptions } from "../../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../../pipelines/2-ingest/load.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 /** A real log, store and lake in a folder of their own. */
 export interface World {
@@ -33,7 +34,7 @@ export const openTestLake = (path: string): Promise<Lake> =>
 
 export async function openTestWorld(options: Partial<IngestOptions> = {}): Promise<World> {
   const dir = await mkdtemp(join(tmpdir(), "ingest-"));
-  const log = options.log ?? (await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS }));
+  const log = options.log ?? (await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS }));
   const store = options.privateStore ?? (await openDirectoryStore(join(dir, "private")));
   const lake = options.lake ?? (await openTestLake(join(dir, "lake.duckdb")));
   const clock = new FixedClock("2026-11-15T12:00:00.000Z");

@@ -1,13 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { lower, needHigh, needLow, round6, upper } from "../../../pipelines/3-grade/bounds.ts";
-import { withBuyers, worstOf } from "../../../pipelines/3-grade/buyers.ts";
-import { cusum, cusumCap } from "../../../pipelines/3-grade/cusum.ts";
+import { lower, needHigh, needLow, round6, upper, withBuyers, worstOf } from "../../../pipelines/3-grade/bounds.ts";
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
-import { latScore, p95 } from "../../../pipelines/3-grade/latency.ts";
-import { compositeOf } from "../../../pipelines/3-grade/letter.ts";
-import { priceStability } from "../../../pipelines/3-grade/price.ts";
-import { streakDeff } from "../../../pipelines/3-grade/streaks.ts";
-import { nextMonday, windowStart } from "../../../pipelines/3-grade/window.ts";
+import { compositeOf, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
+import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
+import { streakDeff } from "../../../pipelines/3-grade/pure.ts";
+import { latScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { vectorFunctions, vectorsOf } from "./vectors.ts";

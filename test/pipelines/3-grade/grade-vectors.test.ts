@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
-import { Kin } from "../../../pipelines/3-grade/kin.ts";
+import { windowStart } from "../../../pipelines/3-grade/params.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
-import { windowStart } from "../../../pipelines/3-grade/window.ts";
+import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
 import { TestLake } from "./lake.ts";
 import { type GradeIn, type GradeOut, samplesOf, type Vector, vectorsOf, withdrawnOf } from "./vectors.ts";
@@ -85,7 +85,7 @@ describe("the 49 endpoints of the vectors", () => {
     const thieves = (others ?? []).map((other, i) => ({ ...other, cap: `${vector.id}-other${i}` }));
     const place = { pay_to: site?.pay_to ?? null, domain: site?.domain ?? null, disputed: false };
     const rows = { cap: vector.id, ...place, rows: samplesOf(vector), withdrawn: new Set(withdrawnOf(vector)) };
-    const line = gradeRows(rows, new Kin(thieves), NOW);
+    const line = gradeRows(rows, new RelatedParties(thieves), NOW);
     expect(inVectorWords(line)).toEqual(expected(vector));
     expect(line).toEqual(lines.get(vector.id));
   });

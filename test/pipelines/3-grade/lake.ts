@@ -1,4 +1,5 @@
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import { sql } from "../../../infra/lake/sql.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 
 export interface Site {
@@ -35,7 +36,7 @@ export class TestLake {
   static async open(): Promise<TestLake> {
     const instance = await DuckDBInstance.create(":memory:", { threads: "2" });
     const conn = await instance.connect();
-    await conn.run(TABLES);
+    for (const statements of [TABLES, sql("tables/rules"), sql("tables/grade")]) await conn.run(statements);
     return new TestLake(instance, conn);
   }
 

@@ -1,9 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { round6 } from "../../../pipelines/3-grade/bounds.ts";
-import { withBuyers, worstOf } from "../../../pipelines/3-grade/buyers.ts";
+import { round6, withBuyers, worstOf } from "../../../pipelines/3-grade/bounds.ts";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
-import { Kin } from "../../../pipelines/3-grade/kin.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
+import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import { COMPONENTS } from "../../../pipelines/record/vocabulary.ts";
@@ -59,7 +58,7 @@ describe("a published call", () => {
       fc.property(profile, (like) => {
         const { own, arriving } = story(like);
         const steps = arriving.map((_, n) =>
-          gradeRows({ cap: "x", ...NOBODY, rows: [...own, ...arriving.slice(0, n)] }, new Kin([]), NOW),
+          gradeRows({ cap: "x", ...NOBODY, rows: [...own, ...arriving.slice(0, n)] }, new RelatedParties([]), NOW),
         );
         for (const [n, line] of steps.entries()) if (n > 0) expectNoRise(steps[n - 1]!, line);
         if (

@@ -3,12 +3,12 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { variablesOf } from "../../../pipelines/3-grade/grade.ts";
 import { AFTER, CUSUM_H, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
-import { variablesOf } from "../../../pipelines/3-grade/variables.ts";
 import { SHARED_DESIGN } from "./vectors.ts";
 
 const OWN = fileURLToPath(new URL("../../../pipelines/3-grade/grading-params.json", import.meta.url));
-const SQL = fileURLToPath(new URL("../../../sql/", import.meta.url));
+const SQL = fileURLToPath(new URL("../../../sql/grade/", import.meta.url));
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 
 describe("grading-params.json", () => {
@@ -52,15 +52,15 @@ describe("grading-params.json", () => {
   });
 });
 
-describe("sql/3x", () => {
-  const files = readdirSync(SQL).filter((name) => /^3\d_/.test(name));
+describe("sql/grade", () => {
+  const files = readdirSync(SQL).sort();
   const code = files.map((name) => readFileSync(join(SQL, name), "utf8").replace(/--.*$/gm, "")).join("\n");
 
   it("asks for no number that a run does not set, and a run sets none that is not asked for", () => {
     const set = [...variablesOf(new Date("2026-11-15T12:00:00Z")).matchAll(/SET VARIABLE (\w+)/g)].map(
       ([, name]) => name!,
     );
-    const perChunk = ["chunk", "eps", "tied"];
+    const perChunk = ["chunk"];
     const asked = new Set([...code.matchAll(/param\('(\w+)'\)/g)].map(([, name]) => name!));
     expect([...asked].sort()).toEqual([...set, ...perChunk].sort());
   });
@@ -72,11 +72,11 @@ describe("sql/3x", () => {
   });
 
   it("says of every file its sentence, grain, reads and writes", () => {
-    expect(files).toHaveLength(10);
+    expect(files).toHaveLength(7);
     for (const name of files) {
       const head = readFileSync(join(SQL, name), "utf8")
         .split("\n")
-        .filter((line) => line.startsWith("--"));
+        .filter((line) => line.startsWith("--") && !line.startsWith("-- name:"));
       expect(head[0], name).toMatch(/^-- [A-Z].+\.$/);
       for (const word of ["-- grain:", "-- reads:", "-- writes:"])
         expect(

@@ -1,6 +1,6 @@
+import { windowStart } from "../../../pipelines/3-grade/params.ts";
 import type { Endpoint } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
-import { windowStart } from "../../../pipelines/3-grade/window.ts";
 import { fc } from "../../helpers/histories.ts";
 
 export const NOW = new Date("2026-11-15T12:00:00.000Z");

@@ -1,5 +1,5 @@
-import { Kin } from "../../../pipelines/3-grade/kin.ts";
 import { type Endpoint, gradeRows } from "../../../pipelines/3-grade/pure.ts";
+import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
@@ -29,5 +29,5 @@ export const theft = (ms: number): Sample =>
   at(ms, { delivered: false, delivery: null, outcome: 0, schema_ok: null }, PAID);
 
 export const grade = (rows: Sample[], more: Partial<Endpoint> = {}, now = NOW): RunLine =>
-  gradeRows({ cap: "cap_x", ...NOBODY, rows, ...more }, new Kin([]), now);
+  gradeRows({ cap: "cap_x", ...NOBODY, rows, ...more }, new RelatedParties([]), now);
 export const flagsOf = (line: RunLine): Flag[] => line.cards.find((card) => card.headline)!.card.flags;

@@ -8,10 +8,14 @@ const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 /** The published page of parameters, where the design folder lies beside the repository. */
 export const SHARED_DESIGN = resolve(ROOT, "../shared/design");
 
-/** VECTORS_DIR if set, else the project's own copy, else the folder beside the repository. */
-function vectorsFile(): string {
-  const folders = [process.env.VECTORS_DIR, join(ROOT, "fixtures/vectors"), resolve(ROOT, "../shared/vectors")];
-  const files = folders.filter((folder) => folder !== undefined).map((folder) => join(folder, "grading/vectors.json"));
+/**
+ * The file of VECTORS_DIR if that is set, else the project's own copy, else that of the folder beside the repository.
+ * @param given what VECTORS_DIR is @throws Error when there is none: also when VECTORS_DIR is set and holds none, since
+ *   whoever sets it means to be told of those, and not of ours
+ */
+function vectorsFile(given: string | undefined): string {
+  const own = [join(ROOT, "fixtures/vectors"), resolve(ROOT, "../shared/vectors")];
+  const files = (given === undefined ? own : [given]).map((folder) => join(folder, "grading/vectors.json"));
   const file = files.find((name) => existsSync(name));
   if (!file) throw new Error(`no grading vectors; looked for ${files.join(", ")}`);
   console.info(`grading vectors: ${file}`);
@@ -79,7 +83,15 @@ export interface GradeOut {
   cards: { tier: string; band_raw: string; composite: number; progress: number }[];
 }
 
-const all = JSON.parse(readFileSync(vectorsFile(), "utf8")) as Vector<never, never>[];
+const all = readVectors(process.env.VECTORS_DIR);
+
+/** @throws Error when the file holds no list, or an empty one: no test would fail by it */
+export function readVectors(given: string | undefined): Vector<never, never>[] {
+  const file = vectorsFile(given);
+  const vectors: unknown = JSON.parse(readFileSync(file, "utf8"));
+  if (!Array.isArray(vectors) || vectors.length === 0) throw new Error(`no grading vectors in ${file}`);
+  return vectors;
+}
 
 export const vectorsOf = <In, Out>(fn: string): Vector<In, Out>[] =>
   all.filter((vector) => vector.fn === fn) as Vector<In, Out>[];

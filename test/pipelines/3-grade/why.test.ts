@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { Kin } from "../../../pipelines/3-grade/kin.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
+import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import { whyText } from "../../../pipelines/3-grade/why.ts";
 import type { RunCard } from "../../../pipelines/record/card.ts";
@@ -13,7 +13,8 @@ function cardsOf(id: string, edit: (row: Sample) => Sample = (row) => row): RunC
   const vector = vectors.get(id)!;
   const place = { pay_to: null, domain: null, disputed: false };
   const rows = samplesOf(vector).map(edit);
-  return gradeRows({ cap: id, ...place, rows, withdrawn: new Set(withdrawnOf(vector)) }, new Kin([]), NOW).cards;
+  return gradeRows({ cap: id, ...place, rows, withdrawn: new Set(withdrawnOf(vector)) }, new RelatedParties([]), NOW)
+    .cards;
 }
 
 /** The sentence of a card as it would be published without a hold. */

@@ -11,11 +11,12 @@ import { commitmentRecord, commitTo, momentOf } from "../../../pipelines/record/
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import type { CommitmentLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { handshake, listing } from "../2-ingest/records.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
-import { barrier, Deployment } from "../owners/deployment.ts";
-import { placed, PARTITIONS as SHARED } from "../owners/records.ts";
+import { barrier, Deployment } from "../roles/deployment.ts";
+import { placed, PARTITIONS as SHARED } from "../roles/records.ts";
 import { header, World } from "./world.ts";
 
 /** Golden records: what was written once must read the same for good. */
@@ -133,7 +134,7 @@ test("owners of a cluster say them in their runs; each is taken once, also when 
   const dir = await mkdtemp(join(tmpdir(), "commitments-"));
   closing.push(() => rm(dir, { recursive: true, force: true }));
   const clock = new FixedClock("2026-11-20T08:00:00.000Z");
-  const log = await openEmbeddedLog(join(dir, "log"), { partitions: SHARED, clock });
+  const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: SHARED, clock });
   closing.push(() => log.close());
   const at = await Deployment.open(join(dir, "stores"), log, clock);
   closing.push(() => at.close());
@@ -171,16 +172,16 @@ test("a publisher whose clock is behind leaves it out, and takes it when it is s
   closing.push(() => world.close());
   const publisher = world.publisher();
   const moment = momentOf(new Date("2026-11-21T04:10:00.000Z"));
-  const said = [{ kind: "commitment" as const, capability_id: capOf("a"), moment, sha256: committed("one") }];
+  const drafts = [{ kind: "commitment" as const, capability_id: capOf("a"), moment, sha256: committed("one") }];
   const saidAt = async (now: string, n: number) => {
     world.clock.set(now);
-    await publisher.takeRun({ header: header(now, n), lines: [], said });
-    return publisher.published.commitments.size;
+    await publisher.takeRun({ header: header(now, n), lines: [], drafts });
+    return publisher.fold.commitments.size;
   };
   expect(await saidAt("2026-11-21T04:59:59.999Z", 1)).toBe(0);
   expect(await saidAt("2026-11-21T05:00:00.000Z", 2)).toBe(1);
   expect(await saidAt("2026-11-21T05:00:01.000Z", 3)).toBe(1);
-  expect(publisher.published.size).toBe(1);
+  expect(publisher.fold.size).toBe(1);
 });
 
 test("a leaf with one member more than its kind has is never published", async () => {

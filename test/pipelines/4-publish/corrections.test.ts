@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { headlineOf } from "../../../pipelines/4-publish/fold.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { writeRun } from "../../../pipelines/4-publish/runs.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
+import { headlineOf } from "../../../pipelines/published/caps.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
@@ -29,7 +29,7 @@ async function take(day: number, hour: number, band: Band, corrections: Correcti
   world.clock.set(now);
   return publisher.takeRun({ header: header(now, ++next), lines: [line("a", now, [band], now)] }, corrections);
 }
-const band = () => (JSON.parse(headlineOf(publisher.published.caps.get(capOf("a"))!)!.text) as SignedCard).band;
+const band = () => (JSON.parse(headlineOf(publisher.fold.caps.get(capOf("a"))!)!.text) as SignedCard).band;
 const withdrawn = (observed_at: string, more: object = {}) =>
   correction("a", `of ${observed_at}`, { record_id: "rec_1", observed_at, ...more });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { DueDays, heldUntil } from "../../../pipelines/4-publish/due.ts";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
 import { Moments } from "../../../pipelines/4-publish/moments.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";

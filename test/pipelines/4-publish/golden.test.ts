@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
+import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { Leaf, type LeafKind } from "../../../pipelines/record/leaf.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { capOf, correction, header, JWKS, line, listing, SIGNERS, TRUST, World } from "./world.ts";

@@ -1,11 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { Store } from "../../../infra/store/store.ts";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
-import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
-import { shardsOf } from "../../../pipelines/4-publish/index-lines.ts";
-import { Page } from "../../../pipelines/4-publish/page.ts";
+import { Page, writeIndex } from "../../../pipelines/4-publish/index-build.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";
+import { shardsOf } from "../../helpers/market-index.ts";
 import { line, listing, SIGNERS, urlOf } from "./world.ts";
 
 const AT = "2026-11-21T04:00:00.000Z";

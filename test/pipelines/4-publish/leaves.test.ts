@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { canonicalBytes, canonicalText } from "../../../infra/canonical.ts";
 import { signTextSoon } from "../../../infra/keys/sign.ts";
-import { CARD_TEXT, type Draft, sealLeaf } from "../../../pipelines/4-publish/leaves.ts";
+import { BadLeaf, CARD_TEXT, type Draft, sealLeaf } from "../../../pipelines/4-publish/leaves.ts";
 import { fc } from "../../helpers/histories.ts";
 import { line, SIGNERS } from "./world.ts";
 
@@ -37,3 +37,22 @@ it("a leaf whose card was printed for its signature has the bytes of one that is
     ),
   );
 });
+
+it.each([2 ** 53, -(2 ** 53)])(
+  "the integer %d, which is two numbers of a text, comes into no card and no leaf",
+  async (n) => {
+    const weights_applied = { liveness: n };
+    expect(() => signTextSoon(SIGNERS.cards, { ...plain, weights_applied })).toThrow(
+      /integer past .* \/weights_applied\//,
+    );
+    const inputs = { positions: {}, digest: "", kin: "" };
+    const facts = { kind: "grade" as const, day: "", raw_band: "B" as const, headline: true, why: "", inputs };
+    const signed = await signTextSoon(SIGNERS.cards, plain);
+    const draft = (more: object): Draft => ({ ...facts, card: { ...signed.object, ...more } });
+    expect(() => sealLeaf(draft({}), 7, 3, AT)).not.toThrow();
+    expect(() => sealLeaf(draft({ weights_applied }), 7, 3, AT)).toThrow(BadLeaf);
+    // Beside a card that is printed already.
+    const carried = { ...draft({}), inputs: { ...inputs, positions: { asks: n } }, [CARD_TEXT]: signed.text };
+    expect(() => sealLeaf(carried, 7, 3, AT)).toThrow(BadLeaf);
+  },
+);

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { ObjectMeta, Store } from "../../../infra/store/store.ts";
-import { headersOf, kindOfKey, NotPublic } from "../../../pipelines/4-publish/objects.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { writeRun } from "../../../pipelines/4-publish/runs.ts";
+import { headersOf, kindOfKey, NotPublic } from "../../../pipelines/published/objects.ts";
+import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { Faults } from "./faults.ts";
 import { capOf, cardToken, header, JWKS, line, listing, NEXT_CARDS, rotated, SIGNERS, TRUST, World } from "./world.ts";
@@ -70,7 +70,7 @@ describe("a publication", () => {
     await publisher.publishSchedule(SCHEDULE);
     const other = world.publisher();
     await other.start();
-    expect(other.published).toEqual(publisher.published);
+    expect(other.fold).toEqual(publisher.fold);
   });
 
   it("writes public keys of the table only, with its headers", async () => {
@@ -147,7 +147,7 @@ describe("schedules", () => {
     await expect(publisher.publishSchedule({ ...next, opens: wrong })).rejects.toThrow(`does not open ${SCHEDULE.day}`);
     await publisher.publishSchedule({ ...next, opens });
     expect(await kinds()).toBe("keys schedule schedule");
-    expect(publisher.published.schedules.get(SCHEDULE.day)?.salt).toBe(opens.salt);
+    expect(publisher.fold.schedules.get(SCHEDULE.day)?.salt).toBe(opens.salt);
   });
 });
 

@@ -4,10 +4,10 @@ import type { Store } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { ClockRefused } from "../../../pipelines/4-publish/clocks.ts";
 import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
-import { Fork } from "../../../pipelines/4-publish/head.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { readCheckpoint } from "../../../pipelines/4-publish/read.ts";
+import { Fork } from "../../../pipelines/4-publish/tree-head.ts";
 import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
+import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { proveRecord, tokenOf } from "../../helpers/prove-record.ts";
 import { Faults } from "./faults.ts";
 import { JWKS, listing, ORIGIN, TRUST, World } from "./world.ts";
@@ -171,7 +171,8 @@ describe("clocks", () => {
       now: () => clock.now(),
       monotonic: () => clock.monotonic(),
       sleep: (ms) => clock.sleep(ms),
-      lapsed: false,
+      simulated: false,
+      jumps: false,
     };
   };
   const publishAt = (clock: Clock, chain?: { newest: string; fixedBlockTime: boolean } | null) => {
@@ -186,7 +187,7 @@ describe("clocks", () => {
     expect(await publishAt(real(AT))).toMatchObject({ leaves: 1 });
   });
 
-  it("lapsed and behind: a day that is lived again keeps the last time, which never goes back", async () => {
+  it("simulated and behind: a day that is lived again keeps the last time, which never goes back", async () => {
     await publishAt(new FixedClock("2026-11-20T00:00:00.000Z"));
     const { leaves } = await proveRecord(world.publicStore, { trust: TRUST, settled: true });
     expect(leaves.at(-1)?.at).toBe(AT);
@@ -205,9 +206,9 @@ describe("clocks", () => {
     expect(await sizeNow()).toBe(fine ? 2 : 1);
   });
 
-  it("a chain that cannot be asked, or a lapsed clock: not compared", async () => {
+  it("a chain that cannot be asked, or a simulated clock: not compared", async () => {
     expect(await publishAt(real(AT), null)).toMatchObject({ leaves: 1 });
-    const lapsed = world.publisher({ chainTime: () => Promise.reject(new Error("asked")) });
-    expect(await lapsed.publishListings([listing("b")])).toMatchObject({ leaves: 1 });
+    const simulated = world.publisher({ chainTime: () => Promise.reject(new Error("asked")) });
+    expect(await simulated.publishListings([listing("b")])).toMatchObject({ leaves: 1 });
   });
 });

@@ -2,9 +2,9 @@ import type { Store } from "../../../infra/store/store.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES } from "../../../infra/tree/path.ts";
-import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { type Generation, generationBytes, generationKey, stage } from "../../../pipelines/4-publish/generation.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
+import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { ORIGIN, TRUST } from "./world.ts";
 
 /** Leaves of {@link shortOfASegment}. */

@@ -47,8 +47,8 @@ describe("a publisher that waits", () => {
     await publishCards();
     const { counts, waiting } = counting();
     await waiting.follow();
-    const { size } = active.published;
-    expect(waiting.published.size).toBe(size);
+    const { size } = active.fold;
+    expect(waiting.fold.size).toBe(size);
     expect(counts.bundles).toBe(Math.ceil(size / 256));
     await waiting.follow();
     expect(counts).toEqual({ bundles: Math.ceil(size / 256), writes: 0 });
@@ -66,8 +66,8 @@ describe("a publisher that waits", () => {
     await publishCards();
     const { waiting } = counting();
     await waiting.follow();
-    expect([...waiting.published.caps]).toEqual([...active.published.caps]);
-    const [card] = waiting.published.caps.values().next().value!.cards;
+    expect([...waiting.fold.caps]).toEqual([...active.fold.caps]);
+    const [card] = waiting.fold.caps.values().next().value!.cards;
     expect(JSON.parse(card!.text)).toMatchObject({ band: "B" });
   });
 
@@ -95,9 +95,9 @@ describe("a publisher that waits", () => {
     });
     await expect(dying.publishListings([listing("half")])).rejects.toThrow("dead");
     await waiting.follow();
-    expect(waiting.published.size).toBe(active.published.size);
+    expect(waiting.fold.size).toBe(active.fold.size);
     await waiting.start();
-    expect(waiting.published.size).toBe(active.published.size + 1);
+    expect(waiting.fold.size).toBe(active.fold.size + 1);
     const expected = [tokenOf({ kind: "listing", ...listing("half") })];
     await proveRecord(world.publicStore, { trust: TRUST, expected, settled: true });
   });
@@ -121,9 +121,9 @@ describe("a publisher that waits", () => {
     });
     const waiting = world.publisher({ writer: "waiting", publicStore });
     await expect(waiting.follow()).rejects.toThrow(key);
-    expect(waiting.published.size).toBe(256);
+    expect(waiting.fold.size).toBe(256);
     served = sound;
     await waiting.follow();
-    expect([...waiting.published.caps]).toEqual([...active.published.caps]);
+    expect([...waiting.fold.caps]).toEqual([...active.fold.caps]);
   });
 });

@@ -2,8 +2,8 @@ import { utimesSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { readView } from "../../../pipelines/4-publish/view.ts";
+import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { JWKS, listing, TRUST, World } from "./world.ts";
 
@@ -61,7 +61,7 @@ describe("the history", () => {
     await publisher.nameHistory(newer);
     expect((await publisher.view())?.history).toEqual(newer);
     world.clock.set("2026-11-21T05:30:00.000Z");
-    expect(await publisher.sweep()).toBe(1);
+    expect(await publisher.collectGarbage()).toBe(1);
     expect(await keys("live/")).toEqual([newer.files["7"], "live/view.json"]);
   });
 });
@@ -72,9 +72,9 @@ describe("sweeping", () => {
     const named = await publisher.writeLive(1, Buffer.from("named"));
     await publisher.writeView({ live: [named], positions: {} });
     world.clock.set("2026-11-21T04:59:59.999Z");
-    expect(await publisher.sweep()).toBe(0);
+    expect(await publisher.collectGarbage()).toBe(0);
     world.clock.set("2026-11-21T05:00:00.000Z");
-    expect(await publisher.sweep()).toBe(1);
+    expect(await publisher.collectGarbage()).toBe(1);
     expect(await keys("live/")).toEqual([named, "live/view.json"]);
     expect(await world.publicStore.head(old)).toBeNull();
   });
@@ -88,9 +88,9 @@ describe("sweeping", () => {
     for (const key of partials) utimesSync(join(world.dir, "public", key), made, made);
     world.clock.set("2026-11-21T04:00:00.000Z");
     world.clock.set(new Date(made.getTime() + 48 * 3_600_000 - 1));
-    expect(await publisher.sweep()).toBe(0);
+    expect(await publisher.collectGarbage()).toBe(0);
     world.clock.set(new Date(made.getTime() + 48 * 3_600_000));
-    expect(await publisher.sweep()).toBe(4);
+    expect(await publisher.collectGarbage()).toBe(4);
     // The right edge is never full, so it stays, however old.
     expect((await keys("tile/")).filter((key) => key.includes(".p/"))).toEqual([
       "tile/0/001.p/46",

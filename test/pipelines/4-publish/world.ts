@@ -9,14 +9,10 @@ import { type Signer, signerOf } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics, type Metrics } from "../../../infra/telemetry.ts";
-import type { ListingFacts } from "../../../pipelines/4-publish/fold.ts";
-import {
-  checkpointKeys,
-  createPublisher,
-  type Publisher,
-  type PublisherOptions,
-} from "../../../pipelines/4-publish/publisher.ts";
+import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
+import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
+import type { ListingFacts } from "../../../pipelines/published/caps.ts";
 import type { RunCard, RunHeader, RunLine } from "../../../pipelines/record/card.ts";
 import { capId, partitionOf } from "../../../pipelines/record/ids.ts";
 import { type Band, COMPONENTS, type Flag, TIERS, type Tier } from "../../../pipelines/record/vocabulary.ts";

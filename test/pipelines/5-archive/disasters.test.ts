@@ -1,13 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ArchiveParts } from "../../../pipelines/5-archive/archive.ts";
-import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";
 import { Mishappened, mishapIn, mishapInLake, type StoreMishap } from "./mishaps.ts";
-import { ArchiveWorld, publisherOver } from "./world.ts";
+import { type ArchiveParts, ArchiveWorld, publisherOver, type Step } from "./world.ts";
 
 /** A day for each disaster: it comes of age, something goes wrong, and after it the whole record is looked at. */
 const FIRST = "2026-11-10";
@@ -89,14 +87,25 @@ const another = (parts: ArchiveParts) => ({
   publisher: publisherOver(world.ingest, parts.publicStore, { privateStore: parts.privateStore }),
 });
 
-const STEPS: ArchiveStep[] = [
-  ...(["settled", "made", "packed", "put", "read back", "counted", "signed", "manifest put"] as const),
-  ...(["published", "taken out"] as const),
+const STEPS: Step[] = [
+  ...([
+    "taken out",
+    "looked",
+    "written",
+    "made",
+    "packed",
+    "put",
+    "read back",
+    "counted",
+    "signed",
+    "manifest put",
+  ] as const),
+  "published",
 ];
 
 describe.each(["throws", "dies, and another process goes on"])("the job %s", (how) => {
   test.each(STEPS)("after: %s", async (step) => {
-    const onStep = (at: ArchiveStep) => {
+    const onStep = (at: Step) => {
       if (at === step) throw new Mishappened(step);
     };
     await disaster((parts) => ({ onStep, ...(how === "throws" ? {} : another(parts)) }));

@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { CannotSupersede } from "../../../pipelines/5-archive/errors.ts";
-import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
-import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
@@ -12,13 +11,13 @@ import { fc } from "../../helpers/histories.ts";
 import { correction, handshake, later, listing, reinstated } from "../2-ingest/records.ts";
 import { Mishappened } from "./mishaps.ts";
 import { toolProbe } from "./tools.ts";
-import { ArchiveWorld, publisherOver } from "./world.ts";
+import { ArchiveWorld, publisherOver, type Step } from "./world.ts";
 
 const FIRST = "2026-11-10";
 /** Days that one history adds; the next one goes on behind them, in the same record. */
 const DAYS = 3;
 const HISTORIES = 4;
-const STEPS: ArchiveStep[] = ["settled", "made", "packed", "put", "read back", "signed", "published", "taken out"];
+const STEPS: Step[] = ["taken out", "looked", "written", "made", "packed", "put", "read back", "signed", "published"];
 
 const minute = fc.integer({ min: 0, max: 1_439 });
 const name = fc.constantFrom("a", "b", "c");
@@ -131,12 +130,12 @@ async function run(step: Command): Promise<void> {
 }
 
 /** The archive's job when days up to this one are old enough; it may die, and then another process looks later. */
-async function archive(upto: number, dies: ArchiveStep | null, rowsAFile: number): Promise<void> {
+async function archive(upto: number, dies: Step | null, rowsAFile: number): Promise<void> {
   const at = `${addDays(naive.base, 111 + upto)}T00:00:00.000Z`;
   if (at > naive.now) naive.now = at;
   const { publicStore, ingest } = world;
   const publisher = publisherOver(ingest, publicStore, { privateStore: ingest.store });
-  const onStep = (step: ArchiveStep) => {
+  const onStep = (step: Step) => {
     if (step === dies) throw new Mishappened(step);
   };
   try {
@@ -157,7 +156,7 @@ interface Where {
 async function where(): Promise<Where> {
   await world.ingest.ingest.pass();
   const types = "type IN ('handshake', 'mcp.probe')";
-  const query = `SELECT event_id FROM event WHERE ${types} UNION ALL SELECT event_id FROM late WHERE ${types}`;
+  const query = `SELECT event_id FROM event WHERE ${types}`;
   const rows = await world.ingest.lake.all<{ event_id: string }>(query);
   const files = new Map<string, string[]>();
   for (const leaf of await world.filed()) {
@@ -221,6 +220,6 @@ test("drawn histories of days, late rows, corrections, deaths and rebuilds: ever
   await fc.assert(property, { numRuns: HISTORIES, endOnFailure: true, verbose: true });
   await world.prove();
   const source = new DirectorySource(world.publicDir);
-  const { findings } = await audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+  const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
   expect(findings.filter(({ result }) => result === "broken")).toEqual([]);
 });

@@ -4,13 +4,13 @@ import { decompress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
-import { packedProbes } from "../../../pipelines/5-archive/probe-files.ts";
-import type { ProbeSubject } from "../../../pipelines/5-archive/subjects.ts";
+import { probeFiles, spansOf } from "../../../pipelines/5-archive/probe-files.ts";
+import { PROBES, type ProbeSubject } from "../../../pipelines/5-archive/subjects.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { SEED } from "../../helpers/drawn.ts";
 import { fc } from "../../helpers/histories.ts";
 import { handshake, later, TERMS } from "../2-ingest/records.ts";
-import { openTestWorld, type World } from "../2-ingest/world.ts";
+import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 import { toolProbe } from "./tools.ts";
 
 const D1 = "2026-11-10";
@@ -106,6 +106,24 @@ interface Row {
   body: string;
 }
 
+/** What was appended, as the log has it. */
+function said({ value }: Pick<NewRecord, "value">): Row {
+  const { event_id, cap, key, observed_at, body } = JSON.parse(Buffer.from(value).toString("utf8"));
+  return { event_id, cap: cap ?? key, t: Date.parse(observed_at), body: JSON.stringify(body) };
+}
+
+async function filesOf(subject: ProbeSubject, day: string, rowsAFile?: number) {
+  const ends = (await lakePositions(world.lake))[PROBES[subject].topic]!;
+  const parts = await Promise.all(
+    Array.from({ length: PARTITIONS }, async (_, part) => ({
+      ...{ part, first: 0, next: ends[String(part)] ?? 0 },
+      spans: await spansOf(world.lake, subject, day, part),
+    })),
+  );
+  const from = { printer: world.lake, privateStore: world.store, logId: world.log.id };
+  return (await probeFiles(from, { subject, day, parts }, rowsAFile ? { rowsAFile } : {})).files;
+}
+
 /** What the design says of a row (records.md, Archive rows), by the book: member by member, printed by RFC 8785. */
 function rowOf({ event_id, cap, t, body }: Row, isTool: boolean): string {
   const said = JSON.parse(body) as BodyOf<"mcp.probe">;
@@ -157,11 +175,8 @@ test.each<[ProbeSubject, string]>([
     });
     await world.append(...records);
     await world.ingest.pass();
-    const query =
-      "SELECT event_id, cap, epoch_ms(observed_at)::DOUBLE AS t, body FROM event_whole WHERE type = $type ORDER BY cap, event_id";
-    const rows = await world.lake.all<Row>(query, { type });
-    expect(rows).toHaveLength(ROWS);
-    const { files } = await packedProbes(world.lake, subject, D1, await lakePositions(world.lake), 50);
+    const rows = records.map(said).sort((a, b) => (a.cap + a.event_id < b.cap + b.event_id ? -1 : 1));
+    const files = await filesOf(subject, D1, 50);
     expect(files.map((file) => file.rows)).toEqual([50, 50, 50, 10]);
     const text = (
       await Promise.all(files.map(async ({ path }) => decompress(await readFile(path)).toString("utf8")))
@@ -170,9 +185,9 @@ test.each<[ProbeSubject, string]>([
     expect(lines).toEqual(rows.map((row) => rowOf(row, type === "mcp.probe")));
     const values = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(values.map((value) => canonicalText(value))).toEqual(lines);
-    const said = new Map(rows.map(({ event_id, body }) => [event_id, JSON.parse(body) as BodyOf<"mcp.probe">]));
+    const bodies = new Map(rows.map(({ event_id, body }) => [event_id, JSON.parse(body) as BodyOf<"mcp.probe">]));
     for (const { record_id, latency_ms, status, ...value } of values) {
-      const body = said.get(String(record_id))!;
+      const body = bodies.get(String(record_id))!;
       expect([latency_ms, status]).toEqual([body.latency_ms, body.status]);
       if (type === "mcp.probe") expect([value.tool, value.initialize_ms]).toEqual([body.tool, body.initialize_ms]);
     }
@@ -186,7 +201,7 @@ test("half of a surrogate pair never becomes a row: its record is set aside, its
   const half = Buffer.from(Buffer.from(bad.value).toString("utf8").replace('"HALF"', '"\\ud83d"'));
   await world.append(good, { ...bad, value: half });
   await world.ingest.pass();
-  const { files } = await packedProbes(world.lake, "liveness_probes", DAY, await lakePositions(world.lake));
+  const files = await filesOf("liveness_probes", DAY);
   const [file, ...more] = files;
   expect([file?.rows, more]).toEqual([1, []]);
   expect(decompress(await readFile(file!.path)).toString("utf8")).toContain(good.eventId);

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { audit } from "../../../pipelines/audit/audit.ts";
-import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { capOf, handshake, listing } from "../2-ingest/records.ts";
 import { toolCap, toolListing, toolProbe } from "./tools.ts";
@@ -51,7 +51,7 @@ test("probes and grades of an MCP tool have files of their own, and the auditor 
   expect(await world.ingest.lake.all("FROM event WHERE type IN ('handshake', 'mcp.probe')")).toEqual([]);
 
   const source = new DirectorySource(world.publicDir);
-  const { findings } = await audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+  const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
   expect(findings.filter(({ result }) => result !== "ok")).toEqual([]);
 
   // A new lake does not bring them back.

@@ -1,11 +1,12 @@
 import { createHash } from "node:crypto";
+import { createWriteStream } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { THREADED_BYTES } from "../../../pipelines/5-archive/hashing.ts";
-import { Packing, unpack, unpackFile } from "../../../pipelines/5-archive/pack.ts";
+import { Packing, unpack } from "../../../pipelines/5-archive/pack.ts";
 
 let dir: string;
 beforeAll(async () => {
@@ -49,7 +50,7 @@ describe.each([
   test("is unpacked with its hash, length and lines, and into a file", async () => {
     expect(await unpack(packed, whole.length)).toEqual({ ...want, lines });
     const path = join(dir, "text");
-    expect(await unpackFile(packed, path, whole.length)).toEqual({ ...want, lines });
+    expect(await unpack(packed, whole.length, createWriteStream(path))).toEqual({ ...want, lines });
     expect((await readFile(path)).equals(whole)).toBe(true);
   });
 

@@ -2,26 +2,44 @@ import { join } from "node:path";
 import { compress, decompress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { allPartitions } from "../../../infra/log/ownership.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
-import { createLogger } from "../../../infra/telemetry.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import type { Ingest } from "../../../pipelines/2-ingest/ingest.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { Draft } from "../../../pipelines/4-publish/leaves.ts";
-import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
-import { type ArchiveParts, type ArchiveReport, makeArchive } from "../../../pipelines/5-archive/archive.ts";
-import { type EvidenceReport, makeEvidence } from "../../../pipelines/5-archive/evidence.ts";
-import { type MovedParts, movedOut } from "../../../pipelines/5-archive/moved.ts";
+import type { EvidenceReport } from "../../../pipelines/5-archive/evidence.ts";
+import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
+import { movedOut } from "../../../pipelines/5-archive/follow.ts";
+import { archiveFold } from "../../../pipelines/5-archive/place.ts";
+import type { SupersedeParts } from "../../../pipelines/5-archive/supersede.ts";
 import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
-import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
-import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
+import { evidenceKey } from "../../../pipelines/published/objects.ts";
+import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { archiveFileKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
+import type { ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
+import { type ArchiveReport, archiveDays, closeDays, printerOf } from "../../../pipelines/roles/days.ts";
+import type { FileArchiveParts } from "../../../pipelines/roles/file-archive.ts";
+import type { OwnArchiveStep } from "../../../pipelines/roles/own-archive.ts";
+import { Owner } from "../../../pipelines/roles/owner.ts";
+import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
+import { Publishing } from "../../../pipelines/roles/publishing.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
+
+/** Boundaries of the owner's half and of the publisher's, in their order. */
+export type Step = OwnArchiveStep | ArchiveStep;
+export interface ArchiveParts extends Omit<SupersedeParts, "onStep">, Pick<FileArchiveParts, "rowsAFile" | "logger"> {
+  /** In front of the lake (default: the world's). */
+  ingest?: Ingest;
+  onStep?: (step: Step, subject?: ArchiveSubject | null, day?: string | null) => void | Promise<void>;
+}
 
 /** A real log, lake and publisher, and the jobs of the pipeline over them; only the observer is left out. */
 export class ArchiveWorld {
@@ -34,26 +52,24 @@ export class ArchiveWorld {
 
   /** @param lake of the caller's making (default: one of a test) */
   static async open(lake?: Lake): Promise<ArchiveWorld> {
-    const parts: { moved?: MovedParts } = {};
-    const moved = {
-      mark: (lake: Lake) => movedOut(parts.moved!).mark(lake),
-      settle: (lake: Lake) => movedOut(parts.moved!).settle(lake),
-    };
+    const parts: { publicStore?: Store } = {};
+    const moved = movedOut(() => archiveFold(parts.publicStore!, TRUST));
     const ingest = await openTestWorld({ moved, ...(lake ? { lake } : {}) });
     const publicStore = await openDirectoryStore(join(ingest.dir, "public"));
-    parts.moved = { publicStore, trust: TRUST, partitions: PARTITIONS, logger: createLogger("silent") };
+    parts.publicStore = publicStore;
     const publisher = publisherOver(ingest, publicStore);
     await publisher.publishKeys(JWKS);
     const pipelineParts = {
-      now: () => ingest.clock.now(),
-      logId: ingest.log.id,
+      clock: ingest.clock,
+      log: ingest.log,
       privateStore: ingest.store,
+      publicStore,
       lake: ingest.lake,
       memory: createMemory(ingest.lake),
       ingest: ingest.ingest,
       publisher,
-      partitions: PARTITIONS,
       logger: createLogger("silent"),
+      metrics: createMetrics(),
       ownOrigins: [],
     };
     // Grading, publishing and evidence never ask the observer.
@@ -110,7 +126,8 @@ export class ArchiveWorld {
     const { publicStore = this.publicStore, privateStore = this.ingest.store } = more;
     const isOwn = publicStore === this.publicStore && privateStore === this.ingest.store;
     return {
-      ...{ lake: this.ingest.lake, privateStore, publicStore, partitions: PARTITIONS, logger: createLogger("silent") },
+      ...{ lake: this.ingest.lake, privateStore, publicStore, logId: this.ingest.log.id },
+      logger: createLogger("silent"),
       publisher: isOwn ? this.publisher : publisherOver(this.ingest, publicStore, { privateStore }),
       ...{ trust: TRUST, cards: SIGNERS.cards, jwks: async () => JWKS, baseUrl: "https://record.example" },
       now: () => this.ingest.clock.now(),
@@ -121,8 +138,18 @@ export class ArchiveWorld {
   /** The archive's job at this moment. */
   async archive(at: string, more: Partial<ArchiveParts> = {}): Promise<ArchiveReport> {
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
-    await this.ingest.ingest.pass();
-    return makeArchive(this.archiveParts(more), new Date(at));
+    const parts = this.archiveParts(more);
+    const filing = { ...parts, scratch: printerOf(parts.lake) };
+    return archiveDays({ ...this.#halves(parts), filing }, new Date(at), parts.onStep ? { onStep: parts.onStep } : {});
+  }
+
+  /** The owner of every partition and the publisher, over these stores. */
+  #halves(parts: Pick<ArchiveParts, "lake" | "ingest" | "privateStore" | "publicStore" | "publisher" | "logger">) {
+    const { lake, ingest = this.ingest.ingest, privateStore, publicStore, publisher, logger } = parts;
+    const { log, clock, metrics } = this.ingest;
+    const common = { privateStore, publicStore, log, clock, logger, metrics };
+    const owner = new Owner({ ...common, lake, ingest, ownership: allPartitions(PARTITIONS), followed: publisher });
+    return { owner, publishing: new Publishing({ ...common, publisher }) };
   }
 
   /** Leaves of the archive. */
@@ -140,12 +167,9 @@ export class ArchiveWorld {
   freezeOver(at: string, stores: { privateStore: Store; publicStore: Store }): Promise<EvidenceReport> {
     this.ingest.clock.set(at);
     const publisher = publisherOver(this.ingest, stores.publicStore, { privateStore: stores.privateStore });
-    const { privateStore } = stores;
-    const { lake } = this.ingest;
-    return makeEvidence(
-      { lake, privateStore, publisher, partitions: PARTITIONS, logger: createLogger("silent") },
-      new Date(at),
-    );
+    const logger = createLogger("silent");
+    const { owner, publishing } = this.#halves({ ...stores, lake: this.ingest.lake, publisher, logger });
+    return closeDays(owner, publishing, new Date(at));
   }
 
   async leaves(): Promise<Leaf[]> {

@@ -9,8 +9,8 @@ import { signObject } from "../../../infra/keys/sign.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
-import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { archiveFileKey, archiveManifestKey, dayOfManifest, reproduceOf } from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
@@ -42,7 +42,7 @@ afterAll(() => world.close());
 
 const auditOf = async (publicDir: string): Promise<AuditReport> => {
   const source = new DirectorySource(publicDir);
-  return audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+  return audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
 };
 const brokenIn = ({ findings }: AuditReport): string[] =>
   findings.filter(({ result }) => result === "broken").map(({ check }) => check);
@@ -159,6 +159,9 @@ describe("a publisher who lies", () => {
       () => [...firstDay((text) => text), { text: `${probes.split("\n")[0]}\n` }],
       [ROWS],
     ],
+    ["says another latency", () => firstDay((text) => text.replace(/"latency_ms":\d+/, '"latency_ms":1')), [ROWS]],
+    ["says another state", () => firstDay(() => misread("free")), [ROWS]],
+    ["says another amount", () => firstDay((text) => text.replace(/"amount":"0\./, '"amount":"9.')), [ROWS]],
     ["puts another record in", () => firstDay((text) => text.replace(/rec_...(?=.{23}")/, "rec_000")), [ROWS]],
     [
       "turns the order round",
@@ -192,7 +195,7 @@ describe("a publisher who lies", () => {
         ...firstDay((text) => text),
         ...["free", "wall"].map((state) => ({ text: misread(state), supersedes: idOf(probes) })),
       ],
-      [FILES],
+      [FILES, ROWS],
     ],
     [
       "replaces a file of another subject",

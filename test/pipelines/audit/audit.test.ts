@@ -7,13 +7,13 @@ import { decompress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/sign.ts";
 import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
-import { checkpointKeys } from "../../../pipelines/4-publish/publisher.ts";
+import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
 import { problemOf } from "../../../pipelines/audit/findings.ts";
-import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
 import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
-import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
+import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitmentRecord, commitTo } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
@@ -67,7 +67,7 @@ beforeAll(async () => {
 afterAll(() => world.close());
 
 const auditOf = async (source: Source): Promise<AuditReport> =>
-  audit({ source, head: await openSourceHead(source, {}, () => undefined) });
+  audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
 
 /** Every object that an audit of the sound record reads. */
 async function needed(): Promise<string[]> {
@@ -157,7 +157,7 @@ test.each(Object.keys(KINDS))(
   async (kind) => {
     const key = (await needed()).find((one) => KINDS[kind]!.test(one))!;
     const honest = new DirectorySource(world.publicDir);
-    const head = await openSourceHead(honest, {}, () => undefined);
+    const head = await openSourceTreeHead(honest, {}, () => undefined);
     for (const lie of Object.keys(LIES) as Lie[]) {
       const told = await audit({ source: new LyingSource(honest, key, lie, 0.5), head }).then(
         ({ proven, findings }) => ({ proven, says: JSON.stringify(findings.flatMap(({ problems }) => problems)) }),
@@ -172,7 +172,7 @@ test.each(Object.keys(KINDS))(
 
 test("mix and match: the checkpoint of another history over these objects is not proven", async () => {
   const source = new DirectorySource(world.publicDir);
-  const head = await openSourceHead(source, {}, () => undefined);
+  const head = await openSourceTreeHead(source, {}, () => undefined);
   const report = await audit({ source, head: { ...head, root: Buffer.alloc(32, 5) } });
   expect([report.proven, report.findings.some(({ result }) => result === "not run")]).toEqual([false, true]);
 });
@@ -201,7 +201,7 @@ test("a bit that changes nothing of what a bundle or shard unpacks to is found t
     await writeFile(join(copy, key), inert);
     expect(await namedIn(copy)).toEqual({ proven: false, says: key });
     const source = new DirectorySource(copy);
-    const head = await openSourceHead(source, {}, () => undefined);
+    const head = await openSourceTreeHead(source, {}, () => undefined);
     expect((await audit({ source, head, packing: "content" })).proven).toBe(true);
     await writeFile(join(copy, key), whole);
   }
@@ -226,7 +226,7 @@ function inertFlip(whole: Buffer, unpack: (bytes: Buffer) => Buffer): Buffer {
 describe("what a publisher with all keys could do", () => {
   test("another history of the same size, or a longer one that leaves something out, is a fork", async () => {
     const own = new DirectorySource(world.publicDir);
-    const head = await openSourceHead(own, {}, () => undefined);
+    const head = await openSourceTreeHead(own, {}, () => undefined);
     const keys = checkpointKeys(ORIGIN, SIGNERS);
     const note = signCheckpoint({ ...head, root: Buffer.alloc(32, 9) }, keys.log, keys.witness, new Date());
     const forged: Source = { name: "forged", get: async () => note, close: async () => undefined };
@@ -239,7 +239,7 @@ describe("what a publisher with all keys could do", () => {
 
   test("a live answer that shows another card, or is not signed, is found", async () => {
     const source = new DirectorySource(world.publicDir);
-    const head = await openSourceHead(source, {}, () => undefined);
+    const head = await openSourceTreeHead(source, {}, () => undefined);
     const fold = new PublishedFold();
     for (const leaf of await world.leaves()) fold.apply(leaf);
     const answered = (scorecard: string) =>

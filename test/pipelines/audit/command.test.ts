@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { EXIT } from "../../../infra/exit.ts";
+import { EXIT } from "../../../commands/exit.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { capOf, handshake, listing, urlOf } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";

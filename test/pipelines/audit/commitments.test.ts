@@ -3,14 +3,14 @@ import { writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { EXIT, exitCodeOf } from "../../../infra/exit.ts";
+import { openCommand } from "../../../commands/audit.ts";
+import { EXIT, exitCodeOf } from "../../../commands/exit.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/commitments.ts";
-import { openSourceHead } from "../../../pipelines/audit/open-head.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";
 import type { CommitmentLeaf } from "../../../pipelines/record/leaf.ts";
-import { openCommand } from "../../../serving/commands/open-commitment.ts";
 import { capOf, JWKS, listing, World } from "../4-publish/world.ts";
 import { LyingSource } from "../mirror/lies.ts";
 
@@ -38,7 +38,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-const headOf = (source: DirectorySource) => openSourceHead(source, {}, () => undefined);
+const headOf = (source: DirectorySource) => openSourceTreeHead(source, {}, () => undefined);
 const opened = async (salt: Uint8Array, bytes: Uint8Array) => {
   const source = new DirectorySource(dir);
   return openCommitment(source, await headOf(source), salt, bytes).catch((error: Error) => error.name);

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
-import { shardsOf } from "../../../pipelines/4-publish/index-lines.ts";
 import { IndexFold } from "../../../pipelines/audit/index-fold.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";
+import { shardsOf } from "../../helpers/market-index.ts";
 
 type Draft = Record<string, unknown> & { kind: string };
 

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { VerifyPool } from "../../../infra/keys/verify-pool.ts";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/4-publish/read.ts";
 import { LogReading } from "../../../pipelines/audit/log-reading.ts";
 import { Packing } from "../../../pipelines/audit/packing.ts";
-import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
+import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { grow, publishKeys, sourceDir } from "../mirror/bed.ts";
 

@@ -7,8 +7,8 @@ import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { MissingObject } from "../../../infra/tree/tiles.ts";
 import type { CardVerdict } from "../../../pipelines/audit/recompute.ts";
-import { Unproven } from "../../../pipelines/mirror/errors.ts";
-import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
+import { Unproven } from "../../../pipelines/published/errors.ts";
+import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import {
   capOf,
@@ -227,23 +227,23 @@ test("the tool loads no database", async () => {
     const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, maxBuffer: 1 << 24 });
     return (JSON.parse(stdout) as string[]).filter((path) => /duckdb|better_sqlite3/.test(path));
   };
-  expect(await loaded("serving/commands/recompute.ts")).toEqual([]);
+  expect(await loaded("commands/recompute.ts")).toEqual([]);
   expect((await loaded("infra/lake/duckdb.ts")).length).toBeGreaterThan(0);
 });
 
 test("a kin file that leads to another table than it says is refused", async () => {
   const { leaves } = await world.prove();
   const file = leaves.find((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && leaf.holds === "kin")!;
-  const { kinTables } = await import("../../../pipelines/audit/kin-tables.ts");
+  const { relatedPartyTables } = await import("../../../pipelines/audit/recompute.ts");
   const text = decompress((await world.publicStore.get(file.key!))!.bytes)
     .toString("utf8")
     .replace('"add":[{', '"add":[{"x":1,');
-  expect((await kinTables(new DirectorySource(world.publicDir), [file as never])).size).toBeGreaterThan(1);
+  expect((await relatedPartyTables(new DirectorySource(world.publicDir), [file as never])).size).toBeGreaterThan(1);
   const lie = text.replace(/"pay_to":"0x9/, '"pay_to":"0x8');
   const packed = compress(Buffer.from(lie));
   const leaf = {
     ...file,
     ...{ sha256: sha256hex(packed), bytes: packed.length, unpacked_sha256: sha256hex(lie), unpacked_bytes: lie.length },
   };
-  await expect(kinTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(Unproven);
+  await expect(relatedPartyTables(showing(new Map([[file.key!, packed]])), [leaf as never])).rejects.toThrow(Unproven);
 });

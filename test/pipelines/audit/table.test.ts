@@ -3,15 +3,16 @@ import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { compress, decompress } from "zstd-napi";
-import { EXIT, type ExitName, exitCodeOf } from "../../../infra/exit.ts";
+import { AuditFailed, auditCommand } from "../../../commands/audit.ts";
+import { EXIT, type ExitName, exitCodeOf } from "../../../commands/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
+import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { EMPTY_LIVE, grow as growTree } from "../../../pipelines/4-publish/live.ts";
 import { Packing } from "../../../pipelines/audit/packing.ts";
 import { auditTree } from "../../../pipelines/audit/tree.ts";
-import { Oversized } from "../../../pipelines/mirror/errors.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
-import { AuditFailed, auditCommand } from "../../../serving/commands/audit.ts";
+import { Oversized } from "../../../pipelines/published/errors.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/bed.ts";
@@ -257,4 +258,28 @@ test("a root that the log's key signed and no tree has is found, keys and all", 
   await writeFile(join(copy, "checkpoint"), signed);
   const { code, says } = await audited(copy);
   expect([code, says]).toEqual([EXIT.tampered, expect.stringContaining("checkpoint")]);
+});
+
+test("a cosignature of the future is believed by no way of asking, and freshens nothing", async () => {
+  const copy = await mkdtemp(join(work, "future-"));
+  await cp(sourceDir(record), copy, { recursive: true });
+  const head = openCheckpoint(await readFile(join(copy, "checkpoint")), record.trust);
+  const inMs = (ms: number) => record.note(head, new Date(Date.now() + ms).toISOString());
+  const file = join(copy, "checkpoint");
+  const ways: [string, string, object][] = [
+    ["the source", copy, {}],
+    ["the source, of whatever age", copy, { maxAge: 0 }],
+    ["another copy", sourceDir(record), { also: [copy] }],
+    ["the checkpoint kept", sourceDir(record), { since: file }],
+    ["one endpoint", copy, { endpoint: "all" }],
+    ["a commitment", copy, { open: file, salt: "00".repeat(32) }],
+  ];
+  await writeFile(file, inMs(3_600_000));
+  for (const [way, dir, more] of ways) {
+    const { code, says } = await audited(dir, more);
+    expect([way, code, says]).toEqual([way, EXIT.tampered, expect.stringMatching(/checkpoint.* has not reached yet/)]);
+  }
+  // A clock that is a little behind is no fault of the log's.
+  await writeFile(file, inMs(60_000));
+  expect((await audited(copy)).code).toBe(EXIT.ok);
 });

@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { planDay } from "../../../pipelines/1-observe/plan.ts";
+import { budgetText } from "../../../commands/budget-text.ts";
+import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
+import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { PublishedFold } from "../../../pipelines/4-publish/fold.ts";
 import { type BudgetReport, budgetReport, keepReport, keptReport } from "../../../pipelines/budget/report.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
-import { budgetText } from "../../../serving/commands/budget-text.ts";
 import {
   at,
   capOf,
@@ -14,13 +15,17 @@ import {
   later,
   listing,
   NOTHING,
+  PAY_TO,
   result,
   settlement,
 } from "../2-ingest/records.ts";
 import { openTestWorld, type World } from "../2-ingest/world.ts";
 
 const DAY = "2026-11-12";
-const CAPS = { perCall: 50_000n, perHostDay: 2_000_000n, perDay: 200_000n, total: 1_000_000n };
+const CAPS: Caps = {
+  ...{ perCall: 50_000n, perHostDay: 2_000_000n, perDomainDay: 3_000_000n, perPayeeDay: 4_000_000n },
+  ...{ perDay: 200_000n, total: 1_000_000n, newShare: 200_000n },
+};
 
 let world: World;
 let report: BudgetReport;
@@ -80,14 +85,21 @@ test("coverage: who is, who is not, and why", () => {
 });
 
 test("spend against the caps: what left, what settled, what we lost ourselves, what came back", () => {
-  const { day, by_host, by_day, ever } = report.spent;
+  const { day, by_host, by_domain, by_payee, by_day, ever } = report.spent;
   expect(day).toEqual({ calls: 3, signed: "0.060000", settled: "0.040000", lost: "0.020000", refunded: "0.020000" });
   expect(by_host).toEqual([{ host: "cheap.example", ...day }]);
+  expect(by_domain).toEqual([{ domain: "cheap.example", ...day }]);
+  expect(by_payee).toEqual([{ payee: PAY_TO, ...day }]);
   expect(by_day.map((one) => [one.day, one.signed, one.lost])).toEqual([
     [DAY, "0.060000", "0.020000"],
     ["2026-11-11", "0.020000", "0.020000"],
   ]);
-  expect([ever, report.caps.per_day]).toEqual(["0.080000", "0.200000"]);
+  expect(ever).toBe("0.080000");
+  expect(report.caps).toEqual({
+    ...{ per_call: "0.050000", per_host_day: "2.000000", per_domain_day: "3.000000", per_payee_day: "4.000000" },
+    ...{ per_day: "0.200000", total: "1.000000" },
+  });
+  expect(report.new_share).toBe("0.200000");
 });
 
 test("the next letter of what can be paid has its price, and the cheapest covered one comes first", () => {
@@ -104,13 +116,18 @@ test("the table is for people: bounded, with the reasons in words and where to l
   const text = budgetText(report, 2);
   expect(text).toContain("covered   1 of 5 endpoints, 0.08 set aside");
   expect(text).toContain("0.06 of 0.20 on the day (3 calls; 0.04 settled, 0.02 lost by our own fault, 0.02 refunded)");
+  expect(text).toContain("at most 0.05 a call; on a day 2.00 a host, 3.00 a domain, 4.00 a payee");
+  expect(text).toContain("0.20 of a day's caps is kept for endpoints never paid");
+  expect(text).toContain(`0.06 to cheap.example\n          0.06 to the payee ${PAY_TO}`);
   expect(text).toContain("1 dearer than a call may be");
   expect(text).toContain("and 3 more: --all, or --json");
   expect(text).toMatch(/covered +UNRATED +0\.02 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/);
   expect(budgetText(report, 10)).not.toContain("more: --all");
 });
 
-test("a report is kept for whoever asks beside a running service, the newest one", async () => {
+test("a report is kept for whoever asks beside a running service, the newest one of this version", async () => {
+  expect(await keptReport(world.store)).toBeNull();
+  await keepReport(world.store, { ...report, v: 1 as 2 });
   expect(await keptReport(world.store)).toBeNull();
   await keepReport(world.store, { ...report, day: "2026-11-11" });
   await keepReport(world.store, report);

@@ -14,7 +14,8 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { checkpointKeys, createPublisher } from "../../../pipelines/4-publish/publisher.ts";
+import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
+import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import {
   type CorrectionOrder,
   draftOf,
@@ -24,15 +25,16 @@ import {
 import { disputeBody, disputeId, type SignedDispute, statementOf } from "../../../pipelines/corrections/dispute.ts";
 import { readEndpoint } from "../../../pipelines/corrections/endpoint-record.ts";
 import { Reading } from "../../../pipelines/corrections/reading.ts";
-import { Pipeline, type PipelineParts } from "../../../pipelines/pipeline.ts";
+import { PublishedTree } from "../../../pipelines/published/tree-head.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
+import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { createApp } from "../../../serving/app.ts";
 import type { CheckAnswer } from "../../../serving/schemas/check.ts";
 import type { TrustResponse } from "../../../serving/schemas/trust.ts";
 import { Follower } from "../../../serving/tables/follower.ts";
-import { PublishedTree } from "../../../serving/tables/tree.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { CAME, capOf, handshake, intent, later, result, settlement } from "../2-ingest/records.ts";
 import { openTestLake, PARTITIONS } from "../2-ingest/world.ts";
@@ -95,7 +97,7 @@ export async function openWorld() {
   const metrics = createMetrics();
   keygen(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
   const keys = loadKeys(join(dir, "keys"));
-  const log = await openEmbeddedLog(join(dir, "log"), { partitions: PARTITIONS, clock });
+  const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS, clock });
   const faults = new Faults();
   const privateStore = await openDirectoryStore(join(dir, "private"));
   const publicStore = await openDirectoryStore(join(dir, "public"));
@@ -122,8 +124,8 @@ export async function openWorld() {
     const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
     const pipeline = new Pipeline({
       ...unused,
-      ...{ now: () => clock.now(), logId: log.id, privateStore: guarded, lake, memory: createMemory(lake) },
-      ...{ ingest, publisher, partitions: PARTITIONS, logger, ownOrigins: [] },
+      ...{ clock, log, privateStore: guarded, publicStore: faults.over(publicStore), lake },
+      ...{ memory: createMemory(lake), ingest, publisher, logger, metrics, ownOrigins: [], priority: {} },
     });
     return { lake, ingest, publisher, pipeline };
   }
@@ -177,8 +179,8 @@ export async function openWorld() {
       return bodies;
     },
     async reinstate(name: string, id: string): Promise<void> {
-      const { said } = await readEndpoint(reading, capOf(name));
-      const { cap, body } = planReinstatement(said, id, "it was right");
+      const { correctionRecords } = await readEndpoint(reading, capOf(name));
+      const { cap, body } = planReinstatement(correctionRecords, id, "it was right");
       await recorder.append([draftOf("reinstated", cap, body, clock.now())]);
     },
     /** A dispute as an operator records it. */

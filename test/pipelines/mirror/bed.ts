@@ -8,8 +8,9 @@ import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
 import { writeKeys } from "../../../pipelines/4-publish/keys.ts";
-import { type MirrorOptions, type MirrorSummary, mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
-import { DirectorySource, type Source } from "../../../pipelines/mirror/source.ts";
+import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
+import type { MirrorOptions, MirrorSummary } from "../../../pipelines/mirror/run.ts";
+import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
 import { cardOf, listingDraft, NOW, type PublicRecord } from "../../helpers/public-record.ts";
 
@@ -102,18 +103,18 @@ export class Mirror {
 
   /**
    * Prove what is exposed.
-   * @param owed keys that may be missing, and must be: what does not hold is never there
+   * @param missing keys that may be missing, and must be: what does not hold is never there
    * @returns the size that is served, null for none
    */
-  async proven(record: PublicRecord, settled = false, owed: readonly string[] = []): Promise<number | null> {
+  async proven(record: PublicRecord, settled = false, missing: readonly string[] = []): Promise<number | null> {
     const { trust } = record;
-    for (const key of owed) if (await this.publicStore.head(key)) throw new Error(`${key} is owed and is there`);
+    for (const key of missing) if (await this.publicStore.head(key)) throw new Error(`${key} is missing and is there`);
     try {
       return (await proveRecord(this.publicStore, { trust, settled })).checkpoint?.size ?? null;
     } catch (error) {
-      if (!(error instanceof RecordBroken) || owed.length === 0) throw error;
+      if (!(error instanceof RecordBroken) || missing.length === 0) throw error;
       const others = error.problems.filter(
-        (problem) => !owed.some((key) => problem.includes(key) && problem.includes("missing")),
+        (problem) => !missing.some((key) => problem.includes(key) && problem.includes("missing")),
       );
       if (others.length > 0) throw new RecordBroken(others);
       return openCheckpoint((await this.publicStore.get("checkpoint"))!.bytes, trust).size;

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { EXIT } from "../../../infra/exit.ts";
+import { EXIT } from "../../../commands/exit.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, publishAll, sourceDir } from "./bed.ts";
 
@@ -29,7 +29,7 @@ const mirror = (source: string) => {
   return { status, stderr, said: stdout ? (JSON.parse(stdout) as Record<string, unknown>) : null };
 };
 
-it("ends with a code of its own while something is owed, and says what; with 0 once it is there", async () => {
+it("ends with a code of its own while something is missing, and says what; with 0 once it is there", async () => {
   const lacking = join(dir, "lacking");
   await cp(sourceDir(record), lacking, { recursive: true });
   const key = record.committer.fold.index!.key;
@@ -37,8 +37,11 @@ it("ends with a code of its own while something is owed, and says what; with 0 o
   const { size } = record.committer.fold;
   for (const tries of [1, 2]) {
     const { status, stderr, said } = mirror(lacking);
-    expect([status, stderr]).toEqual([EXIT.owed, expect.stringContaining(`1 objects are owed, ${key} first: none`)]);
-    expect(said).toMatchObject({ size, owed: [{ key, expected: "an object", got: "none", tries }] });
+    expect([status, stderr]).toEqual([
+      EXIT.missing,
+      expect.stringContaining(`1 objects are missing, ${key} first: none`),
+    ]);
+    expect(said).toMatchObject({ size, missing: [{ key, expected: "an object", got: "none", tries }] });
   }
-  expect(mirror(sourceDir(record))).toMatchObject({ status: EXIT.ok, said: { result: "idle", size, owed: [] } });
+  expect(mirror(sourceDir(record))).toMatchObject({ status: EXIT.ok, said: { result: "idle", size, missing: [] } });
 });

@@ -1,9 +1,9 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
-import type { EvidenceDraft } from "../../../pipelines/4-publish/freezes.ts";
-import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
-import { Oversized, Unproven } from "../../../pipelines/mirror/errors.ts";
+import type { EvidenceDraft } from "../../../pipelines/4-publish/filings.ts";
+import { Oversized, Unproven } from "../../../pipelines/published/errors.ts";
+import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishKeys, sourceDir, specOf, WatchedSource } from "./bed.ts";
@@ -106,19 +106,19 @@ describe("evidence files", () => {
     ],
     ["of another day", compress(Buffer.from(linesOf("2026-11-11", 7))), /[0-9a-f]{64} of \d+/],
     ["that is no zstd", Buffer.alloc(packed.length, 7), /[0-9a-f]{64} of \d+/],
-  ])("one %s is owed with the reason, never exposed, and asked for again", async (_, shown, says) => {
+  ])("one %s is missing with the reason, never exposed, and asked for again", async (_, shown, says) => {
     const own = await mirror();
     const from = new WatchedSource(sourceDir(record));
     from.shown.set(draft.key!, shown);
     const { size } = record.committer.fold;
     const done = await own.run(from, { keys: keysOf(record) });
-    expect(done).toMatchObject({ result: "synced", size, owed: [{ key: draft.key, tries: 1 }] });
-    expect(done.owed[0]!.got).toMatch(says);
+    expect(done).toMatchObject({ result: "synced", size, missing: [{ key: draft.key, tries: 1 }] });
+    expect(done.missing[0]!.got).toMatch(says);
     expect(await own.proven(record, false, [draft.key!])).toBe(size);
-    expect((await own.run(from)).owed).toMatchObject([{ key: draft.key, tries: 2, since: done.owed[0]!.since }]);
+    expect((await own.run(from)).missing).toMatchObject([{ key: draft.key, tries: 2, since: done.missing[0]!.since }]);
     from.shown.clear();
     from.asked.length = 0;
-    expect(await own.run(from)).toMatchObject({ result: "idle", owed: [] });
+    expect(await own.run(from)).toMatchObject({ result: "idle", missing: [] });
     expect(from.asked).toEqual(["checkpoint", draft.key]);
     expect(await own.proven(record, true)).toBe(size);
     from.asked.length = 0;
@@ -132,7 +132,7 @@ describe("evidence files", () => {
     from.onGet = (key) => {
       if (key === draft.key) throw new Oversized(key, draft.bytes);
     };
-    expect((await own.run(from, { keys: keysOf(record) })).owed).toMatchObject([{ key: draft.key }]);
+    expect((await own.run(from, { keys: keysOf(record) })).missing).toMatchObject([{ key: draft.key }]);
   });
 
   const bomb = compress(Buffer.alloc(200_000_000, 0x0a));
@@ -141,14 +141,14 @@ describe("evidence files", () => {
     ["unpacks without end", fileOf(DAY, linesOf(DAY, 3), bomb)],
     ["has fewer lines than it says", fileOf(DAY, linesOf(DAY, 3), undefined, { rows: 4 })],
     ["ends within a line", fileOf(DAY, half, undefined, { rows: 40 })],
-  ])("a log that itself published a file that %s: it is owed for good and never exposed", async (_, file) => {
+  ])("a log that itself published a file that %s: it is missing for good and never exposed", async (_, file) => {
     const lying = await PublicRecord.open();
     await publishKeys(lying);
     const key = await publish(lying, file);
     const own = await mirror();
     const from = new WatchedSource(sourceDir(lying));
     for (const tries of [1, 2]) {
-      expect(await own.run(from, { keys: keysOf(lying) })).toMatchObject({ size: 2, owed: [{ key, tries }] });
+      expect(await own.run(from, { keys: keysOf(lying) })).toMatchObject({ size: 2, missing: [{ key, tries }] });
       expect(await own.publicStore.head(key)).toBeNull();
     }
     await lying.close();

@@ -5,11 +5,10 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { indexLineOf } from "../../../pipelines/4-publish/index-lines.ts";
-import { MirrorUsage, Unproven } from "../../../pipelines/mirror/errors.ts";
-import { exportIndex } from "../../../pipelines/mirror/export-index.ts";
-import { openIndex } from "../../../pipelines/mirror/read-index.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { exportIndex, openIndex } from "../../../pipelines/mirror/export-index.ts";
+import { MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { indexLineOf } from "../../helpers/market-index.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll, sourceDir } from "./bed.ts";
 

@@ -2,8 +2,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
-import { Forked, MirrorUsage, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/mirror/errors.ts";
-import { DirectorySource } from "../../../pipelines/mirror/source.ts";
+import { Forked, MirrorUsage, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
+import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishAll, publishKeys, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { Forked, MirrorUsage, SourceDown } from "../../../pipelines/mirror/errors.ts";
-import { followMirror } from "../../../pipelines/mirror/follow.ts";
+import { followMirror } from "../../../pipelines/mirror/mirror.ts";
+import { Forked, MirrorUsage, SourceDown } from "../../../pipelines/published/errors.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./bed.ts";
 

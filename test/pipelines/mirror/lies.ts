@@ -1,6 +1,6 @@
 import { gunzipSync, gzipSync } from "node:zlib";
-import { Oversized, SourceDown } from "../../../pipelines/mirror/errors.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
+import { Oversized, SourceDown } from "../../../pipelines/published/errors.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
 
 /** What a source can do to one object, as its contract lets it be seen (http.test.ts: how HTTP comes to it). */
 export const LIES = {

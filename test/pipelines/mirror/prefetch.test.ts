@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { Oversized, SourceDown } from "../../../pipelines/mirror/errors.ts";
 import {
+  PREFETCH_AT_ONCE,
   PREFETCH_BYTES,
-  PREFETCH_LANES,
   PREFETCH_OBJECT_BYTES,
   Prefetch,
-  type Wish,
+  type ToFetch,
 } from "../../../pipelines/mirror/prefetch.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
+import { Oversized, SourceDown } from "../../../pipelines/published/errors.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
 import { fc } from "../../helpers/histories.ts";
 
 /** A source far away: its answers come when the test says so, and it counts what is under way. */
@@ -45,7 +45,7 @@ class Far implements Source {
 }
 
 const bytesOf = (key: string) => Buffer.from(`the bytes of ${key}`);
-const wish = (key: string): Wish => ({ key, maxBytes: 1_000 });
+const toFetch = (key: string): ToFetch => ({ key, maxBytes: 1_000 });
 const keys = (count: number, prefix = "k") => Array.from({ length: count }, (_, i) => `${prefix}${i}`);
 const nothingHere = async () => false;
 
@@ -53,19 +53,19 @@ describe("what is wished for", () => {
   it("is asked for once, many at a time, and waits for whoever asks", async () => {
     const far = new Far(bytesOf);
     const source = new Prefetch(far, nothingHere);
-    source.want(keys(100), wish);
+    source.want(keys(100), toFetch);
     await far.answer();
     expect(far.asked).toEqual(keys(100));
-    expect(far.most).toBe(PREFETCH_LANES);
+    expect(far.most).toBe(PREFETCH_AT_ONCE);
     for (const key of keys(100)) expect(await source.get(key, 1_000)).toEqual(bytesOf(key));
     expect(far.asked).toHaveLength(100);
   });
 
   it("is not asked for early at a source that is near, nor where it is here already", async () => {
     const near = new Far(bytesOf, false);
-    new Prefetch(near, nothingHere).want(keys(3), wish);
+    new Prefetch(near, nothingHere).want(keys(3), toFetch);
     const far = new Far(bytesOf);
-    new Prefetch(far, async (key) => key !== "k1").want(keys(3), wish);
+    new Prefetch(far, async (key) => key !== "k1").want(keys(3), toFetch);
     await Promise.all([near.answer(), far.answer()]);
     expect([near.asked, far.asked]).toEqual([[], ["k1"]]);
   });
@@ -73,11 +73,11 @@ describe("what is wished for", () => {
   it("is asked for in its turn where it was not begun, and then only once", async () => {
     const far = new Far(bytesOf);
     const source = new Prefetch(far, nothingHere);
-    source.want(keys(PREFETCH_LANES + 1), wish);
-    const last = source.get(`k${PREFETCH_LANES}`, 1_000);
+    source.want(keys(PREFETCH_AT_ONCE + 1), toFetch);
+    const last = source.get(`k${PREFETCH_AT_ONCE}`, 1_000);
     await far.answer();
-    expect(await last).toEqual(bytesOf(`k${PREFETCH_LANES}`));
-    expect([...far.asked].sort()).toEqual(keys(PREFETCH_LANES + 1).sort());
+    expect(await last).toEqual(bytesOf(`k${PREFETCH_AT_ONCE}`));
+    expect([...far.asked].sort()).toEqual(keys(PREFETCH_AT_ONCE + 1).sort());
   });
 
   it("takes no more memory than it may, whatever comes, and goes on as it is taken", async () => {
@@ -101,13 +101,13 @@ describe("what is wished for", () => {
     let told = 0;
     const items = source.announced(keys(1_000), (key) => {
       told++;
-      return wish(key);
+      return toFetch(key);
     });
     const seen: string[] = [];
     for (const key of items) {
       seen.push(key);
-      expect(told).toBeLessThanOrEqual(seen.length + 2 * PREFETCH_LANES);
-      expect(told).toBe(Math.min(1_000, seen.length + 2 * PREFETCH_LANES));
+      expect(told).toBeLessThanOrEqual(seen.length + 2 * PREFETCH_AT_ONCE);
+      expect(told).toBe(Math.min(1_000, seen.length + 2 * PREFETCH_AT_ONCE));
     }
     expect(seen).toEqual(keys(1_000));
   });
@@ -144,7 +144,7 @@ describe("what does not come early", () => {
       return bytesOf(key);
     });
     const source = new Prefetch(far, nothingHere);
-    source.want(["k0"], wish);
+    source.want(["k0"], toFetch);
     await far.answer();
     const got = source.get("k0", 9).catch((error: Error) => error);
     await far.answer();
@@ -154,19 +154,19 @@ describe("what does not come early", () => {
   it("is not pressed for: after one failure only what was begun is waited for", async () => {
     const far = new Far(down);
     const source = new Prefetch(far, nothingHere);
-    source.want(keys(500), wish);
+    source.want(keys(500), toFetch);
     await far.answer();
-    expect(far.asked).toHaveLength(PREFETCH_LANES);
+    expect(far.asked).toHaveLength(PREFETCH_AT_ONCE);
     expect(source.distant).toBe(false);
-    expect(await source.look(wish("k499"))).toBe(null);
-    expect(far.asked).toHaveLength(PREFETCH_LANES);
+    expect(await source.look(toFetch("k499"))).toBe(null);
+    expect(far.asked).toHaveLength(PREFETCH_AT_ONCE);
   });
 });
 
 it("after stop nothing is on its way, and nothing begins any more", async () => {
   const far = new Far(bytesOf);
   const source = new Prefetch(far, nothingHere);
-  source.want(keys(100), wish);
+  source.want(keys(100), toFetch);
   let stopped = false;
   const stop = source.stop().then(() => {
     stopped = true;
@@ -175,9 +175,9 @@ it("after stop nothing is on its way, and nothing begins any more", async () => 
   await far.answer();
   await stop;
   expect(far.running).toBe(0);
-  source.want(keys(100, "late"), wish);
+  source.want(keys(100, "late"), toFetch);
   await far.answer();
-  expect(far.asked).toHaveLength(PREFETCH_LANES);
+  expect(far.asked).toHaveLength(PREFETCH_AT_ONCE);
 });
 
 it("whatever is wished for, looked at and asked for: whoever asks gets what the source itself would say", async () => {
@@ -198,12 +198,12 @@ it("whatever is wished for, looked at and asked for: whoever asks gets what the 
       const source = new Prefetch(far, nothingHere);
       const said: Promise<void>[] = [];
       for (const { what, of } of steps) {
-        if (what === "want") source.want(of, wish);
+        if (what === "want") source.want(of, toFetch);
         else if (what === "answer") await far.answer();
         for (const one of of) {
           const want = missing.includes(one) ? null : bytesOf(one);
           if (what === "look") {
-            const looked = source.look(wish(one));
+            const looked = source.look(toFetch(one));
             said.push(looked.then((bytes) => bytes && expect(bytes).toEqual(want)) as Promise<void>);
           } else if (what === "get") {
             const fails = (error: unknown) => {

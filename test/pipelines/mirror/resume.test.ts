@@ -10,12 +10,12 @@ import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
-import { Oversized, SourceDown, Unproven } from "../../../pipelines/mirror/errors.ts";
-import { fetchEvidence, type NamedFile } from "../../../pipelines/mirror/evidence.ts";
-import { HttpSource } from "../../../pipelines/mirror/http-source.ts";
-import { MemorySink, PartFolder } from "../../../pipelines/mirror/sink.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
-import { StoreSource } from "../../../pipelines/mirror/store-source.ts";
+import { Oversized, SourceDown, Unproven } from "../../../pipelines/published/errors.ts";
+import { fetchFile, type NamedFile } from "../../../pipelines/published/files.ts";
+import { HttpSource } from "../../../pipelines/published/http-source.ts";
+import { MemorySink, PartFolder } from "../../../pipelines/published/sink.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
+import { StoreSource } from "../../../pipelines/published/store-source.ts";
 import { NOW } from "../../helpers/public-record.ts";
 
 /** Does not pack, so that its packed length is known to be large. */
@@ -151,14 +151,14 @@ describe("a mirror that was killed", () => {
   };
   /** What a run leaves that ends within the transfer. */
   const killed = async (url: string) => {
-    await expect(fetchEvidence(sourceOf(url, 1), file, new PartFolder(dir))).rejects.toThrow(SourceDown);
+    await expect(fetchFile(sourceOf(url, 1), file, new PartFolder(dir))).rejects.toThrow(SourceDown);
     expect(await readdir(dir)).toHaveLength(2);
   };
 
   it("goes on with the part that it has on the disk", async () => {
     const { url, asked } = await server({ cut: (n) => (n === 0 ? 50_000 : null), until: someArrived });
     await killed(url);
-    expect(Buffer.compare(await fetchEvidence(sourceOf(url), file, new PartFolder(dir)), body)).toBe(0);
+    expect(Buffer.compare(await fetchFile(sourceOf(url), file, new PartFolder(dir)), body)).toBe(0);
     expect(asked[1]!.ifRange).toBe('"one"');
     expect(await readdir(dir)).toEqual([]);
   });
@@ -168,10 +168,10 @@ describe("a mirror that was killed", () => {
     await killed(url);
     const part = (await readdir(dir)).find((name) => !name.endsWith(".json"))!;
     await writeFile(join(dir, part), Buffer.alloc(30_000, 7));
-    expect(Buffer.compare(await fetchEvidence(sourceOf(url), file, new PartFolder(dir)), body)).toBe(0);
+    expect(Buffer.compare(await fetchFile(sourceOf(url), file, new PartFolder(dir)), body)).toBe(0);
     expect(asked.at(-1)!.range).toBeUndefined();
     const other = { ...file, sha256: "0".repeat(64) };
-    await expect(fetchEvidence(sourceOf(url), other, new PartFolder(dir))).rejects.toThrow(Unproven);
+    await expect(fetchFile(sourceOf(url), other, new PartFolder(dir))).rejects.toThrow(Unproven);
     expect(await readdir(dir)).toEqual([]);
   });
 });

@@ -1,10 +1,10 @@
 import { beforeAll, expect, it } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { FixedClock } from "../../../infra/clock.ts";
-import { writeTree } from "../../../pipelines/4-publish/apply.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
+import { writeTree } from "../../../pipelines/4-publish/recover.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
@@ -33,8 +33,8 @@ const honest: Source = {
   get: async (key) => (await theirs.get(key))?.bytes ?? null,
   close: async () => undefined,
 };
-const mirrored = async (source: Source) => {
-  const [publicStore, stateStore] = [new MemoryStore(), new MemoryStore()];
+const mirrored = async (source: Source, publicStore = new MemoryStore()) => {
+  const stateStore = new MemoryStore();
   const run = mirrorOnce({ source, publicStore, stateStore, clock: new FixedClock(NOW), keys: given });
   return { run, publicStore };
 };
@@ -49,7 +49,7 @@ it.each([
     return key === SEGMENT && !has ? null : honest.get(key, maxBytes);
   };
   const { run, publicStore } = await mirrored({ ...honest, get });
-  expect(await run).toMatchObject({ result: "synced", size: SIZE, fetched: has ? 2 : 257, owed: [] });
+  expect(await run).toMatchObject({ result: "synced", size: SIZE, fetched: has ? 2 : 257, missing: [] });
   expect(asked.filter((key) => key.startsWith("tile/entries/"))).toHaveLength(has ? 1 : 257);
   const segment = decompress((await publicStore.get(SEGMENT))!.bytes);
   const lines = entries.slice(0, 65_536).flatMap((entry) => [entry, Buffer.from("\n")]);
@@ -60,6 +60,25 @@ it.each([
     const [own, copy] = [theirs.objects.get(key)!, publicStore.objects.get(key)!].map(({ bytes }) => bytes);
     expect([key, Buffer.compare(own!, copy!)]).toEqual([key, 0]);
   }
+});
+
+it.each([
+  ["fetched again", true],
+  ["made again", false],
+])("a segment and a tile that power tore before an earlier run committed are %s", async (_, has) => {
+  const torn = new MemoryStore();
+  for (const key of [SEGMENT, "tile/0/007"]) {
+    const { bytes } = (await theirs.get(key))!;
+    await torn.create(key, bytes.subarray(0, bytes.length / 2));
+  }
+  const get: Source["get"] = async (key, maxBytes) => (key === SEGMENT && !has ? null : honest.get(key, maxBytes));
+  const { run, publicStore } = await mirrored({ ...honest, get }, torn);
+  expect(await run).toMatchObject({ result: "synced", size: SIZE, missing: [] });
+  for (const key of theirs.objects.keys())
+    expect([key, Buffer.compare((await publicStore.get(key))!.bytes, (await theirs.get(key))!.bytes)]).toEqual([
+      key,
+      0,
+    ]);
 });
 
 const draw = drawn(SEED);

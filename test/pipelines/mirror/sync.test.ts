@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { sweepPartials } from "../../../pipelines/4-publish/sweep.ts";
-import { MirrorBusy, MirrorUsage } from "../../../pipelines/mirror/errors.ts";
+import { collectPartials } from "../../../pipelines/4-publish/writes.ts";
+import { MirrorBusy, MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { Faults } from "../4-publish/faults.ts";
 import {
@@ -115,7 +115,7 @@ describe("a mirror", () => {
       if (key !== "tile/entries/000") return;
       await grow(growing, "b", 300);
       growing.clock.set("2026-12-21T12:00:00.000Z");
-      expect(await sweepPartials(growing.store, growing.clock)).toBeGreaterThan(0);
+      expect(await collectPartials(growing.store, growing.clock)).toBeGreaterThan(0);
     };
     expect(await own.run(from, { keys: keysOf(growing) })).toMatchObject({ size: begun });
     expect(from.asked.filter((key) => key === "checkpoint")).toHaveLength(1);
@@ -243,6 +243,18 @@ describe("a run that is cut off", () => {
       expect(await own.proven(record, true)).toBe(size);
     }
   });
+});
+
+it("refuses a cosignature of its future, whatever age it accepts, and exposes nothing of it", async () => {
+  const own = await mirror();
+  for (const maxAgeSeconds of [undefined, 0, 60]) {
+    own.clock.set(new Date(Date.parse(NOW) - 301_000));
+    await expect(own.run(source(), { maxAgeSeconds })).rejects.toThrow(/cosigned by .* has not reached yet/);
+    await expect(own.run(source(), { maxAgeSeconds })).rejects.toThrow(Unproven);
+  }
+  expect(await own.proven(record)).toBeNull();
+  own.clock.set(new Date(Date.parse(NOW) - 300_000));
+  expect(await own.run(source())).toMatchObject({ result: "synced" });
 });
 
 it("measures time by the clock it was given", async () => {

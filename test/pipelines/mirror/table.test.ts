@@ -2,8 +2,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/sign.ts";
-import type { EvidenceDraft } from "../../../pipelines/4-publish/freezes.ts";
-import { evidenceKey } from "../../../pipelines/4-publish/objects.ts";
+import type { EvidenceDraft } from "../../../pipelines/4-publish/filings.ts";
+import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../../../pipelines/record/archive.ts";
 import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
@@ -128,7 +128,7 @@ describe(`what the snapshot stands on (seed ${SEED})`, () => {
       expect(error?.message).toContain(error?.name === "Tampered" && object === "tile" ? "e" : key);
       expect(await own.proven(record)).toBe(first);
       if (lie !== "tampered") return;
-      expect(await own.run(honest())).toMatchObject({ result: "synced", size, owed: [] });
+      expect(await own.run(honest())).toMatchObject({ result: "synced", size, missing: [] });
       expect(await own.proven(record, true)).toBe(size);
     },
   );
@@ -136,13 +136,13 @@ describe(`what the snapshot stands on (seed ${SEED})`, () => {
 
 describe(`what lies beside it (seed ${SEED})`, () => {
   it.each(table(["index list", "shard", "evidence", "archive object"]))(
-    "%s, %s: the snapshot goes on and the key is owed, until it is there",
+    "%s, %s: the snapshot goes on and the key is missing, until it is there",
     async (object, lie) => {
       const own = await mirror();
       const key = keys[object]!;
       const done = await own.run(liar(key, lie));
       expect(done).toMatchObject({ result: "synced", size });
-      const packedOtherwise = done.owed.length === 0;
+      const packedOtherwise = done.missing.length === 0;
       // A shard is packed again here: a bit that changes nothing of its text changes nothing here either.
       expect([object, lie, packedOtherwise]).toEqual([
         object,
@@ -150,13 +150,13 @@ describe(`what lies beside it (seed ${SEED})`, () => {
         packedOtherwise && object === "shard" && lie === "tampered",
       ]);
       if (packedOtherwise) return;
-      expect(done.owed.map((one) => one.key)).toEqual([key]);
+      expect(done.missing.map((one) => one.key)).toEqual([key]);
       const gone = object === "index list" ? [key, ...(await shardsOf(own))] : [key];
       expect(await own.proven(record, false, gone)).toBe(size);
       // The hint still names the index that is whole here.
       const hint = JSON.parse(Buffer.from((await own.publicStore.get("hint/index.json"))!.bytes).toString());
       expect(hint.tree_size).toBe(/index|shard/.test(object) ? first - 1 : size - 1);
-      expect(await own.run(honest())).toMatchObject({ result: "idle", owed: [] });
+      expect(await own.run(honest())).toMatchObject({ result: "idle", missing: [] });
       if (lie !== "missing") return;
       expect(await own.proven(record, true)).toBe(size);
       expect(await own.publicStore.head(keys.manifest!)).not.toBeNull();
@@ -177,15 +177,15 @@ describe(`what lies beside it (seed ${SEED})`, () => {
       LIES["5xx"](key);
     };
     const done = await own.run(from, { keys: keysOf(record), width: 1 });
-    expect(done.owed.length).toBeGreaterThanOrEqual(asked.length);
+    expect(done.missing.length).toBeGreaterThanOrEqual(asked.length);
     expect(asked.length).toBeLessThanOrEqual(5);
-    const { owed } = await own.run(honest());
-    expect(owed).toEqual([]);
+    const { missing } = await own.run(honest());
+    expect(missing).toEqual([]);
     expect(await own.proven(record, true)).toBe(size);
   });
 });
 
-/** Shards that only the owed list names are not known here, so not here. */
+/** Shards that only the missing list names are not known here, so not here. */
 async function shardsOf(own: Mirror): Promise<string[]> {
   const list = JSON.parse(Buffer.from((await record.store.get(keys["index list"]!))!.bytes).toString()) as {
     shards: { sha256: string }[];

@@ -1,13 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  BadUrl,
-  isTemplate,
-  literalPrefix,
-  matchesTemplate,
-  normaliseUrl,
-  pathKey,
-  registrableDomain,
-} from "../../../pipelines/record/url.ts";
+import { BadUrl, normaliseUrl, pathKey, registrableDomain } from "../../../pipelines/record/url.ts";
 import { fc } from "../../helpers/histories.ts";
 
 describe("normalised url", () => {
@@ -60,42 +52,6 @@ describe("normalised url", () => {
       }),
     );
     expect(normaliseUrl("https://e.example/?a=1&a=2")).not.toBe(normaliseUrl("https://e.example/?a=2&a=1"));
-  });
-});
-
-describe("templates", () => {
-  test.each([
-    ["https://e.example/users/:id", true],
-    ["https://e.example/users/{id}", true],
-    ["https://e.example/x?years={years}", true],
-    ["https://e.example/files/*", true],
-    ["https://e.example/files/:rest*", true],
-    ["https://e.example/videos:lookup", false],
-    ["https://e.example/a%3Ab", false],
-    ["https://e.example/:8080", false],
-    ["https://e.example/", false],
-  ])("%s is a template: %s", (url, is) => {
-    expect(isTemplate(normaliseUrl(url))).toBe(is);
-  });
-
-  test.each([
-    ["https://e.example/users/:id", "https://e.example/users/7", true],
-    ["https://e.example/users/:id", "https://e.example/users/7/", true],
-    ["https://e.example/users/:id", "https://e.example/users/", false],
-    ["https://e.example/users/:id", "https://e.example/users/7/x", false],
-    ["https://e.example/users/:id", "http://e.example/users/7", false],
-    ["https://e.example/v{n}.json", "https://e.example/v3.json", true],
-    ["https://e.example/v{n}.json", "https://e.example/v3.xml", false],
-    ["https://e.example/files/*", "https://e.example/files/a/b/c", true],
-    ["https://e.example/x?years={years}", "https://e.example/x?years=2", true],
-  ])("%s takes %s: %s", (template, url, takes) => {
-    expect(matchesTemplate(normaliseUrl(template), normaliseUrl(url))).toBe(takes);
-  });
-
-  test("the longer literal prefix is the closer template", () => {
-    const near = normaliseUrl("https://e.example/a/b/:id");
-    const far = normaliseUrl("https://e.example/a/:x/:id");
-    expect(literalPrefix(near)).toBeGreaterThan(literalPrefix(far));
   });
 });
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { VIEW } from "../../../pipelines/4-publish/objects.ts";
-import type { Source } from "../../../pipelines/mirror/source.ts";
+import { VIEW } from "../../../pipelines/published/objects.ts";
+import type { Source } from "../../../pipelines/published/source.ts";
 import { LiveObjects, replicaStore } from "../../../serving/replica/live-objects.ts";
 import { TwoHands } from "../../helpers/serving.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { VIEW } from "../../../pipelines/4-publish/objects.ts";
+import { VIEW } from "../../../pipelines/published/objects.ts";
 import { encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
 import { NO_VOLATILE, type Volatile } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";

@@ -2,7 +2,7 @@ import type { Admin } from "kafkajs";
 import { describe, expect, test } from "vitest";
 import { LogRefused } from "../../../../infra/log/errors.ts";
 import { checkTopics, identityTopic, TOPIC_CONFIG, topicOf } from "../../../../infra/log/kafka/topics.ts";
-import { TOPICS } from "../../../../infra/log/log.ts";
+import { TOPICS } from "../../../../pipelines/record/topics.ts";
 
 const NAMES = [identityTopic("log"), ...TOPICS.map((topic) => topicOf("log", topic))];
 
@@ -22,13 +22,13 @@ function brokers(behind: number): { admin: Admin; asked: () => number } {
 describe("topics of a log", () => {
   test("that were just made are looked for again where a broker does not know them yet", async () => {
     const { admin, asked } = brokers(2);
-    expect(await checkTopics(admin, "log", true)).toBe(4);
+    expect(await checkTopics(admin, "log", TOPICS, true)).toBe(4);
     expect(asked()).toBe(3);
   });
 
   test("that nobody made are refused at once, by name", async () => {
     const { admin, asked } = brokers(1);
-    const refused = checkTopics(admin, "log");
+    const refused = checkTopics(admin, "log", TOPICS);
     await expect(refused).rejects.toThrow(LogRefused);
     await expect(refused).rejects.toThrow(NAMES.at(-1)!);
     expect(asked()).toBe(1);

@@ -7,12 +7,8 @@ import { fileURLToPath } from "node:url";
 import { type Address, createPublicClient, createWalletClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readArtefact } from "../../../../infra/rails/chain/artefact.ts";
-import {
-  LOCAL_MINTER,
-  LOCAL_USDC,
-  type LocalChain,
-  startLocalChain,
-} from "../../../../infra/rails/chain/local-chain.ts";
+import { LOCAL_USDC, type LocalChain, startLocalChain } from "../../../../infra/rails/chain/local-chain.ts";
+import { LOCAL_MINTER } from "../../../../infra/rails/wallets.ts";
 
 let dir: string;
 beforeAll(async () => {

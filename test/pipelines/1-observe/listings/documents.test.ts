@@ -1,15 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
-import { claimOf } from "../../../../pipelines/1-observe/claims.ts";
-import { readText } from "../../../../pipelines/1-observe/listings/documents.ts";
-import { expand } from "../../../../pipelines/1-observe/listings/expand.ts";
+import { type Listed, readBytes, readText, readYaml } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { expand, Intake } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { takeFile, takeUrl } from "../../../../pipelines/1-observe/listings/operator.ts";
-import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/seller.ts";
-import { Intake } from "../../../../pipelines/1-observe/listings.ts";
+import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/sources.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { fc } from "../../../helpers/histories.ts";
+import { claimOf } from "../readings.ts";
 import {
   ASSET,
   answer,
@@ -35,9 +34,15 @@ function world() {
   return { log, egress, intake: new Intake({ egress, rail, recorder, metrics }) };
 }
 
+/** As an operator's own file is read: YAML too. */
+function readFile(text: string): Listed {
+  const listed = readText(text, Number.POSITIVE_INFINITY);
+  return listed.form === "none" ? (readYaml(text) ?? listed) : listed;
+}
+
 /** `METHOD url` of every item that can be listed. */
 function places(text: string): string[] {
-  const read = readText(text);
+  const read = readFile(text);
   return read.items.flatMap(expand).flatMap((item) => {
     const taken = claimOf(item, { name: "test", ...(read.base ? { base: read.base } : {}) }, rail);
     return "claim" in taken ? [`${taken.claim.body.claims.method ?? "-"} ${taken.claim.body.normalised_url}`] : [];
@@ -127,12 +132,19 @@ describe("forms are recognised by what is in them", () => {
     ["nothing", "none", "", []],
     ["OpenAPI without a paid operation", "none", '{"openapi":"3.0.0","paths":{"/a":{"get":{}}}}', []],
   ])("%s", (_name, form, text, want) => {
-    expect(readText(text).form).toBe(form);
+    expect(readFile(text).form).toBe(form);
     expect(places(text)).toEqual(want);
   });
 
+  test("YAML is read of an operator's own file, and never of what came from an address", () => {
+    expect(readFile(OPENAPI).form).toBe("openapi");
+    for (const seller of [true, false]) {
+      expect(readBytes({ bytes: Buffer.from(OPENAPI), seller })).toMatchObject({ form: "none", items: [] });
+    }
+  });
+
   test("an operation says how it is called: schemas with their references put in place, examples by place", () => {
-    const [item] = readText(OPENAPI).items;
+    const [item] = readFile(OPENAPI).items;
     const taken = claimOf(item, { name: "test" }, rail);
     expect("claim" in taken && taken.claim.body.claims).toMatchObject({
       ...{ description: "adds", offers: [], fixed_price: false, input_in: "body", output_mime: "application/json" },
@@ -365,7 +377,7 @@ describe("whatever the text is", () => {
     ["a CSV cell that never ends", `url,method\n"https://s.example/${"x".repeat(2_000_000)}`],
   ])("%s", (_name, text) => {
     const began = performance.now();
-    const read = readText(text);
+    const read = readFile(text);
     expect(read.items.length + read.rejected.length).toBeGreaterThan(0);
     expect(performance.now() - began).toBeLessThan(10_000);
   });
@@ -384,7 +396,7 @@ describe("whatever the text is", () => {
     });
     const text = JSON.stringify({ items: Array.from({ length: 5_900 }, (_, i) => row(i)), pagination: {} });
     const began = process.cpuUsage();
-    const read = readText(text);
+    const read = readFile(text);
     const taken = read.items.filter((item) => "claim" in claimOf(item, { name: "test" }, rail));
     const { user, system } = process.cpuUsage(began);
     const ms = Math.round((user + system) / 1000);

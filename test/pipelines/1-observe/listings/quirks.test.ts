@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { createEgress } from "../../../../infra/egress/create.ts";
-import { updatedAt } from "../../../../pipelines/1-observe/bazaar.ts";
-import { claimOf, type ListedClaim, type Source } from "../../../../pipelines/1-observe/claims.ts";
-import { differences } from "../../../../pipelines/1-observe/honesty.ts";
-import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
-import { expand } from "../../../../pipelines/1-observe/listings/expand.ts";
-import { looksLikeAddress, readNetwork } from "../../../../pipelines/1-observe/networks.ts";
-import { readTerms } from "../../../../pipelines/1-observe/terms.ts";
+import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listings/claims.ts";
+import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { expand } from "../../../../pipelines/1-observe/listings/intake.ts";
+import { differences } from "../../../../pipelines/1-observe/probe/probe.ts";
+import { looksLikeAddress, readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import { isTemplate, registrableDomain } from "../../../../pipelines/record/url.ts";
+import { isTemplate } from "../../../../pipelines/record/template.ts";
+import { registrableDomain } from "../../../../pipelines/record/url.ts";
+import { claimOf, readTerms } from "../readings.ts";
 import { ASSET, entry, FakeRail, NETWORK, PAY_TO } from "../world.ts";
 
 /** A test for every row of the corpus's tables of quirks, under the quirk's name. Values are made up here. */
@@ -512,11 +512,11 @@ describe("urls", () => {
   test("over 2,048 characters", () => expect(take({ url: `https://s.example/${"x".repeat(2_100)}` })).toBe("bad_url"));
   test("staging hosts are like any other; hosts that are not of the internet are not listed", async () => {
     const egress = createEgress({ allowLoopback: false, userAgent: "test" });
-    const judge = (url: string) => egress.judge(url);
-    expect(taken({ url: "https://staging.s.example/a" }, { judge })).toBeDefined();
-    expect(taken({ url: "https://s.example:8443/a" }, { judge })).toBeDefined();
+    const validate = (url: string) => egress.validate(url);
+    expect(taken({ url: "https://staging.s.example/a" }, { validate })).toBeDefined();
+    expect(taken({ url: "https://s.example:8443/a" }, { validate })).toBeDefined();
     for (const host of ["localhost:3000", "x.localhost", "10.0.0.1", "service.internal", "box"]) {
-      expect(take({ url: `http://${host}/a` }, { judge }), host).toBe("not_public");
+      expect(take({ url: `http://${host}/a` }, { validate }), host).toBe("not_public");
     }
     await egress.close();
   });

@@ -4,10 +4,12 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
-import { Control } from "../../../../pipelines/1-observe/control.ts";
-import { knock } from "../../../../pipelines/1-observe/handshake.ts";
+import { STEADY_LOOP } from "../../../../infra/loop-watch.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/call-tool.ts";
-import { makeToolRequest } from "../../../../pipelines/1-observe/mcp/tool.ts";
+import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
+import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
+import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.ts";
+import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { toolTerms } from "../tongues.ts";
 import { FakeRail } from "../world.ts";
@@ -91,8 +93,14 @@ const request = (args: Record<string, unknown> = { a: 1, b: 2 }) =>
 
 async function knockWith(change: Record<string, Say>, asked = request()) {
   says = { ...good, ...change };
-  const tools = { egress, rail: new FakeRail(), control: new Control(egress, null) };
-  const seen = await knock(tools, asked, null, new FixedClock("2026-11-02T00:00:00Z"));
+  const tools = {
+    egress,
+    reader: ownReader,
+    loop: STEADY_LOOP,
+    rail: new FakeRail(),
+    control: new Control(egress, null),
+  };
+  const seen = await probe(tools, asked, null, new FixedClock("2026-11-02T00:00:00Z"));
   const body = { slot: { block: 1, minute: 0 }, planned: "free" as const, ...seen.body, ...seen.mcp };
   expect(() => BODIES["mcp.probe"].parse(body)).not.toThrow();
   return { body, read: seen.read, methods: got.map((one) => one.method) };

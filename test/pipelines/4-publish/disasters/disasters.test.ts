@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { sha256 } from "../../../../infra/canonical.ts";
-import { kindOfKey, OBJECTS } from "../../../../pipelines/4-publish/objects.ts";
+import { kindOfKey, OBJECTS } from "../../../../pipelines/published/objects.ts";
 import { idOf, isWrite } from "./calls.ts";
 import { DISASTERS } from "./disasters.ts";
 import { Machine } from "./machine.ts";

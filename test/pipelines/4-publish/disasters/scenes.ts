@@ -1,8 +1,8 @@
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../../infra/canonical.ts";
-import { evidenceKey } from "../../../../pipelines/4-publish/objects.ts";
 import type { Publisher } from "../../../../pipelines/4-publish/publisher.ts";
 import { writeRun } from "../../../../pipelines/4-publish/runs.ts";
+import { evidenceKey } from "../../../../pipelines/published/objects.ts";
 import { tokenOf } from "../../../helpers/prove-record.ts";
 import { capOf, cardToken, correction, header, JWKS, line, listing, rotated } from "../world.ts";
 import type { Machine } from "./machine.ts";
@@ -113,7 +113,7 @@ const evidenceAndKeys: Scene = {
       rows: 1,
     } as const;
     const draft = { ...freeze, positions: ROWS, below: null, ...file, unpacked_bytes: Buffer.byteLength(text) };
-    await publisher.publishFreezes([{ day: DAY, freeze: 0, drafts: [draft] }]);
+    await publisher.publishDayCloses([{ day: DAY, freeze: 0, drafts: [draft] }]);
     await publisher.publishKeys(rotated("2026-11-21T04:00:00.000Z"));
   },
   putIn: [...tokens("known", 1), `evidence ${DAY} 0 1`],
@@ -134,7 +134,7 @@ const liveAndSweep: Scene = {
     const history = await publisher.writeHistory(3, Buffer.from("history"));
     await publisher.nameHistory({ files: { "3": history }, positions: POSITIONS });
     await publisher.refreshCheckpoint();
-    await publisher.sweep();
+    await publisher.collectGarbage();
   },
   putIn: [1, 250, 10].flatMap((part) => tokens(`known-${part}`, part)),
 };

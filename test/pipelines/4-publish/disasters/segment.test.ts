@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Publisher } from "../../../../pipelines/4-publish/publisher.ts";
-import { readCheckpoint } from "../../../../pipelines/4-publish/read.ts";
+import { readCheckpoint } from "../../../../pipelines/published/reader.ts";
 import { RecordBroken, tokenOf } from "../../../helpers/prove-record.ts";
 import { BEFORE, goneCap, shortOfASegment } from "../short-of-a-segment.ts";
 import { listing, TRUST } from "../world.ts";

@@ -130,15 +130,15 @@ describe("a grader that slept", () => {
       // What it says of b is published only where its number was its own before the newer run was taken.
       const taken = runs[n]!.taken;
       expect(runs[n === 0 ? 1 : 0]!.taken).toBe(true);
-      expect(publisher.published.caps.get(line("a", NEW, []).cap)?.cards.map(({ band }) => band)).toEqual(["F"]);
+      expect(publisher.fold.caps.get(line("a", NEW, []).cap)?.cards.map(({ band }) => band)).toEqual(["F"]);
       const putIn = [token("a"), token("b"), cardToken("a", NEW)];
       if (taken) putIn.push(cardToken("a", OLD), cardToken("b", OLD));
       else expect(runs[n]!.reason).toMatch(/behind/);
       await machine.prove();
       const { publisher: fresh } = machine.publisher("fresh");
       await fresh.takeNewRuns();
-      expect([...fresh.published.caps.values()].map((cap) => cap.cards.length)).toEqual(
-        [...publisher.published.caps.values()].map((cap) => cap.cards.length),
+      expect([...fresh.fold.caps.values()].map((cap) => cap.cards.length)).toEqual(
+        [...publisher.fold.caps.values()].map((cap) => cap.cards.length),
       );
       expect(taken).toBe(n === 0);
     },

@@ -1,0 +1,94 @@
+import { type Clock, systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { keysDocument } from "../infra/keys/keyring.ts";
+import { fixedPartitions } from "../infra/log/ownership.ts";
+import { createPublisher } from "../pipelines/4-publish/publisher.ts";
+import { archivePlace } from "../pipelines/5-archive/place.ts";
+import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
+import { openIngest, originOf } from "../pipelines/roles/assemble.ts";
+import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
+import { Owner } from "../pipelines/roles/owner.ts";
+import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { Publishing } from "../pipelines/roles/publishing.ts";
+import { type RoleOptions, repeat, report } from "./roles.ts";
+
+/** Between two looks; a day comes of age once a day, and what comes late may wait as long. */
+const EVERY_S = 3_600;
+
+/** The archive of one machine, and nothing else of it. */
+interface OpenArchive {
+  parts: SupersedeParts;
+  /** Files what is due. */
+  archive(now: Date): Promise<ArchiveReport>;
+  close(): Promise<void>;
+}
+
+/**
+ * Log, lake and publisher for the archive alone: no money, no market. The lake has everything that the log holds.
+ * @throws LakeBusy while a service owns the lake, and what ingest and publisher throw
+ */
+async function openArchive(parts: Parts, clock: Clock): Promise<OpenArchive> {
+  const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
+  const { lake, ingest } = await openIngest(parts, clock);
+  try {
+    await ingest.pass();
+    const origin = originOf(config.base_url);
+    const { partitions } = log;
+    const stores = { privateStore, publicStore };
+    const publisher = createPublisher({ ...stores, signers: keys, clock, origin, partitions, logger, metrics });
+    await publisher.start();
+    await publisher.publishKeys(keysDocument(keys.ring));
+    const place = { ...archivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
+    const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
+    const common = { ...stores, log, clock, logger, metrics };
+    const owner = new Owner({ ...common, lake, ingest, ownership, followed: publisher });
+    const publishing = new Publishing({ ...common, publisher });
+    const filing = { ...place, scratch: printerOf(lake) };
+    return {
+      parts: { ...place, lake, privateStore, publisher, logId: log.id },
+      archive: (now) => archiveDays({ owner, publishing, filing }, now),
+      close: () => lake.close(),
+    };
+  } catch (error) {
+    await lake.close();
+    throw error;
+  }
+}
+
+/** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
+async function withArchive(config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> {
+  makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  try {
+    const opened = await openArchive(parts, systemClock);
+    try {
+      await work(opened);
+    } finally {
+      await opened.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
+
+/** `touchstone archive`: days older than 110 days into signed files, and out of the lake. */
+export const archive = (config: Config, options: RoleOptions): Promise<void> =>
+  withArchive(config, (opened) =>
+    repeat(options, EVERY_S, async () => {
+      report(options, { ...(await opened.archive(systemClock.now())) }, listAt(config));
+    }),
+  );
+
+/** `touchstone archive supersede`: a wrong file is replaced by one that is made again from the record. */
+export const archiveSupersede = (
+  config: Config,
+  id: string,
+  options: { reason: string; json?: boolean },
+): Promise<void> =>
+  withArchive(config, async ({ parts }) => {
+    const { id: by, rows, content_hash, file } = await supersede(parts, id, options.reason);
+    const next = `${listAt(config)}/${by}`;
+    report(options, { superseded: id, by, rows, content_hash, file, reason: options.reason }, next);
+  });

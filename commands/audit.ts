@@ -1,0 +1,217 @@
+import { open, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { sha256hex } from "../infra/canonical.ts";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import type { Checkpoint } from "../infra/tree/checkpoint.ts";
+import { type AuditReport, audit } from "../pipelines/audit/audit.ts";
+import { openCommitment } from "../pipelines/audit/commitments.ts";
+import type { Copy, ForkSeen } from "../pipelines/audit/copies.ts";
+import type { Finding } from "../pipelines/audit/findings.ts";
+import type { AskLive } from "../pipelines/audit/live.ts";
+import type { PackingMode } from "../pipelines/audit/packing.ts";
+import { refuseStale } from "../pipelines/mirror/tree-head.ts";
+import { MirrorUsage } from "../pipelines/published/errors.ts";
+import { CHECKPOINT } from "../pipelines/published/objects.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import type { Source } from "../pipelines/published/source.ts";
+import { openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { SALT_BYTES } from "../pipelines/record/commitment.ts";
+import { recomputeCommand } from "./recompute.ts";
+
+export interface AuditCommandOptions {
+  logKey?: string;
+  witnessKey?: string;
+  /** Other copies of the same record. */
+  also: string[];
+  /** Light mode: one endpoint's cards only. */
+  endpoint?: string;
+  /** File with bytes that a commitment is to be opened with, and the salt (64 hex digits) that their buyer was given. */
+  open?: string;
+  salt?: string;
+  /** `content`: packed bytes that no leaf names are validated by what they unpack to alone. */
+  packing?: PackingMode;
+  json?: boolean;
+  /** Refuse a checkpoint cosigned longer ago than this many seconds (default: any age). */
+  maxAge?: number;
+  /** File with a checkpoint that was kept from an earlier time. */
+  since?: string;
+  /** Folder for files of forks (default: the one we are in). */
+  forksIn?: string;
+  /** Settings with the credentials of a bucket. */
+  settings?: () => Pick<Config, "stores">;
+}
+
+/** The record does not hold. The findings say where. */
+export class AuditFailed extends Error {
+  constructor(broken: readonly Finding[]) {
+    super(`the record does not hold: ${broken.map(({ check }) => check).join(", ")}`);
+    this.name = "AuditFailed";
+  }
+}
+
+/** Two signed histories that no one log can have. */
+export class AuditForked extends Error {
+  constructor(forks: readonly ForkSeen[], files: readonly string[]) {
+    super(
+      `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
+    );
+    this.name = "AuditForked";
+  }
+}
+
+/** Longest wait for one live answer, ms, and its most bytes. */
+const LIVE_MS = 10_000;
+const LIVE_BYTES = 1024 * 1024;
+
+const askLive =
+  (base: string): AskLive =>
+  async (path) => {
+    const answer = await fetch(base.replace(/\/+$/, "") + path, {
+      signal: AbortSignal.timeout(LIVE_MS),
+      redirect: "error",
+    });
+    if (!answer.ok) return null;
+    const text = await answer.text();
+    if (text.length > LIVE_BYTES) return null;
+    return JSON.parse(text) as unknown;
+  };
+
+/** One line a check, its problems below it. */
+function textOf({ check, result, checked, open, says, problems }: Finding): string {
+  const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
+  const left = open > 0 ? `; ${open} not provable yet (${says})` : "";
+  const lines = problems.map(
+    ({ key, expected, got }) => `          ${key}\n            expected ${expected}\n            got      ${got}`,
+  );
+  return [`${mark} ${check}: ${checked}${left}`, ...lines].join("\n");
+}
+
+/** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
+async function keptCheckpoint(file: string, of: Source, logKey?: string, witnessKey?: string): Promise<Checkpoint> {
+  const note = await readFile(file).catch((error: Error) => {
+    throw new MirrorUsage(`${file} cannot be read: ${error.message}`);
+  });
+  const source: Source = {
+    name: file,
+    get: async (key, maxBytes) => (key === CHECKPOINT ? note : of.get(key, maxBytes)),
+    close: async () => undefined,
+  };
+  return openSourceTreeHead(source, { log: logKey, witness: witnessKey }, () => undefined, systemClock);
+}
+
+async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promise<string> {
+  const file = join(folder, `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`);
+  await writeFile(file, `${says}\n\n== one copy ==\n${ours}\n== the other ==\n${theirs}`);
+  return file;
+}
+
+function conclude(report: AuditReport, tookS: number): string {
+  const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
+  const verdict = report.proven ? "proven" : "NOT proven";
+  return (
+    `${verdict}: ${report.size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
+    `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s\n`
+  );
+}
+
+/**
+ * `touchstone audit`: a whole public record proven again from its first leaf; docs/audit.md.
+ * @throws AuditFailed when anything does not hold, AuditForked where histories differ, Rollback and Stale against what
+ * was asked, and what a source throws that cannot be asked
+ */
+export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
+  const { endpoint, logKey, witnessKey, json, also } = options;
+  if (options.open !== undefined || options.salt !== undefined) return openCommand(from, options);
+  if (endpoint) return recomputeCommand(endpoint, { from, logKey, witnessKey, json });
+  const began = performance.now();
+  const say = (text: string) => process.stderr.write(`${text}\n`);
+  const opened: Copy[] = [];
+  try {
+    for (const name of [from, ...also]) {
+      const source = await openSource(name, systemClock, options.settings);
+      const keys = { log: logKey, witness: witnessKey };
+      opened.push({ source, head: await openSourceTreeHead(source, keys, say, systemClock) });
+    }
+    const [{ source, head }, ...copies] = opened as [Copy, ...Copy[]];
+    if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
+    const since =
+      options.since === undefined ? {} : { since: await keptCheckpoint(options.since, source, logKey, witnessKey) };
+    const report = await audit({
+      ...{ source, head, copies, packing: options.packing, ...since },
+      ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
+      onFinding: (finding) => {
+        if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+        process.stdout.write(json ? `${JSON.stringify(finding)}\n` : `${textOf(finding)}\n`);
+      },
+      onProgress: (text) => {
+        if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+      },
+    });
+    const tookS = Math.round((performance.now() - began) / 10) / 100;
+    const { findings, forks, ...summary } = report;
+    const files: string[] = [];
+    for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
+    process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
+    if (forks.length > 0) throw new AuditForked(forks, files);
+    if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
+  } finally {
+    for (const { source } of opened) await source.close();
+  }
+}
+
+/** Most bytes of a file that is opened: a bought answer is far smaller. */
+const MAX_OPENED = 256 * 1024 * 1024;
+
+/**
+ * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and since
+ * when; docs/audit.md, Commitments.
+ * @throws MirrorUsage for words that cannot be used, NotCommitted, and what the reading of a log throws
+ */
+export async function openCommand(from: string, options: AuditCommandOptions): Promise<void> {
+  const { open: file, salt, logKey, witnessKey, json } = options;
+  if (file === undefined || salt === undefined) throw new MirrorUsage("--open and --salt need each other");
+  if (options.endpoint || options.also.length > 0)
+    throw new MirrorUsage("--open goes with neither --endpoint nor --also");
+  if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
+    throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
+  const bytes = await bytesOf(file);
+  const source = await openSource(from, systemClock, options.settings);
+  try {
+    const say = (text: string) => process.stderr.write(`${text}\n`);
+    const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
+    const leaf = await openCommitment(source, head, Buffer.from(salt, "hex"), bytes, (leaves) => {
+      if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Klog: ${leaves} of ${head.size} leaves`);
+    });
+    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+    const root = head.root.toString("hex");
+    const cosigned_at = head.cosignedAt?.toISOString() ?? null;
+    const proof = { proven: true, origin: head.origin, size: head.size, root, cosigned_at, leaf, bytes: bytes.length };
+    process.stdout.write(
+      json
+        ? `${JSON.stringify(proof)}\n`
+        : `proven: leaf ${leaf.index} of ${head.origin} commits to these ${bytes.length} bytes\n` +
+            `  of a call to ${leaf.capability_id}, ended in the hour of ${leaf.moment}, published at ${leaf.at}\n` +
+            `  under the root ${root} of ${head.size} leaves, cosigned at ${cosigned_at ?? "no time"}\n` +
+            `next: touchstone audit ${from} --endpoint ${leaf.capability_id}\n`,
+    );
+  } finally {
+    await source.close();
+  }
+}
+
+async function bytesOf(file: string): Promise<Buffer> {
+  const handle = await open(file).catch((error: Error) => {
+    throw new MirrorUsage(`${file} cannot be read: ${error.message}`);
+  });
+  try {
+    const { size } = await handle.stat();
+    if (size > MAX_OPENED) throw new MirrorUsage(`${file} has ${size} bytes, at most ${MAX_OPENED} are opened`);
+    return await handle.readFile();
+  } catch (error) {
+    if (error instanceof MirrorUsage) throw error;
+    throw new MirrorUsage(`${file} cannot be read: ${(error as Error).message}`);
+  } finally {
+    await handle.close();
+  }
+}

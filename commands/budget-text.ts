@@ -1,0 +1,65 @@
+import type { BudgetLine, BudgetReport } from "../pipelines/budget/report.ts";
+
+const REASONS: Record<string, string> = {
+  nothing_to_pay: "nothing that we can pay",
+  per_call: "dearer than a call may be",
+  per_host_day: "the host's day is full",
+  per_domain_day: "the domain's day is full",
+  per_payee_day: "the payee's day is full",
+  per_day: "the day is full",
+  total: "the whole budget is spent or promised",
+  not_planned: "listed after the plan was made",
+};
+
+/** Six decimals are for machines: what is not zero keeps four digits that say something. */
+const short = (money: string): string => money.replace(/0{1,4}$/, "");
+
+function table(rows: readonly (readonly string[])[]): string[] {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i]!)))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+function nextOf({ next, why, covered }: BudgetLine): string[] {
+  if (next) return [next.letter, `${next.calls}`, short(next.cost), next.day];
+  return ["-", "-", "-", covered === true ? "no better letter in sight" : (REASONS[why ?? "not_planned"] ?? "")];
+}
+
+/** The report for people, bounded to `most` endpoints. */
+export function budgetText(report: BudgetReport, most: number): string {
+  const { caps, spent, coverage, endpoints, day } = report;
+  const { signed, settled, lost, refunded, calls } = spent.day;
+  const left = Object.entries(coverage.not_covered).map(([why, n]) => `${n} ${REASONS[why] ?? why}`);
+  const shown = endpoints.slice(0, most);
+  const rows = shown.map((one) => [
+    one.covered ? "covered" : "-",
+    one.letter,
+    one.price === null ? "-" : short(one.price),
+    ...nextOf(one),
+    `${one.method} ${one.url}`,
+  ]);
+  return [
+    `Budget of ${day} (as of ${report.at}), USDC`,
+    "",
+    `covered   ${coverage.covered} of ${coverage.listed} endpoints, ${short(coverage.reserved)} set aside${coverage.planned ? "" : "; there is no plan of this day"}`,
+    ...(left.length > 0 ? [`not       ${left.join("; ")}`] : []),
+    `spent     ${short(signed)} of ${short(caps.per_day)} on the day (${calls} calls; ${short(settled)} settled, ${short(lost)} lost by our own fault, ${short(refunded)} refunded)`,
+    `ever      ${short(spent.ever)} of ${short(caps.total)}; at most ${short(caps.per_call)} a call; on a day ${short(caps.per_host_day)} a host, ${short(caps.per_domain_day)} a domain, ${short(caps.per_payee_day)} a payee`,
+    `new       ${short(report.new_share)} of a day's caps is kept for endpoints never paid`,
+    ...spent.by_domain.slice(0, 5).map((one) => `          ${short(one.signed)} to ${one.domain}`),
+    ...spent.by_payee.slice(0, 3).map((one) => `          ${short(one.signed)} to the payee ${one.payee}`),
+    "",
+    ...(rows.length > 0
+      ? table([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])
+      : ["Nothing is listed yet: touchstone listings add FILE|URL"]),
+    ...(endpoints.length > shown.length ? [`and ${endpoints.length - shown.length} more: --all, or --json`] : []),
+    "",
+    "cost: perfect calls on the base schedule until the hold lets the letter up; a failure on the way costs more.",
+    "The rule by which the money is spent: docs/schedule.md",
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,126 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { LakeBusy } from "../infra/lake/damage.ts";
+import { openLake } from "../infra/lake/duckdb.ts";
+import { createIngest } from "../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../pipelines/2-ingest/load.ts";
+import { createMemory } from "../pipelines/2-ingest/memory.ts";
+import { Followed } from "../pipelines/4-publish/followed.ts";
+import { movedOut } from "../pipelines/5-archive/follow.ts";
+import { type BudgetReport, budgetReport, isFresh, keptReport } from "../pipelines/budget/report.ts";
+import type { PublishedFold } from "../pipelines/published/fold.ts";
+import { dayOf } from "../pipelines/record/time.ts";
+import { capsOf, openIngest, originOf } from "../pipelines/roles/assemble.ts";
+import { folders, makeKeys, openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { budgetText } from "./budget-text.ts";
+import { trustOf } from "./serving-tier.ts";
+
+export interface BudgetOptions {
+  day?: string;
+  json?: boolean;
+  all?: boolean;
+}
+
+/** Endpoints shown, and computed, without `--all`. */
+const MOST = 40;
+
+/** A running service owns the lake, and its report is of another day, or there is none yet. */
+export class BudgetBusy extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "LakeBusy";
+  }
+}
+
+function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFold> {
+  const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
+  return new Followed(publicStore, () => trust).current();
+}
+
+async function computed(parts: Parts, day: string, most: number): Promise<BudgetReport> {
+  const { lake, ingest } = await openIngest(parts, systemClock);
+  try {
+    await ingest.pass();
+    const published = await publishedOf(parts);
+    const { privateStore, config } = parts;
+    const now = systemClock.now();
+    const caps = capsOf(config.spend);
+    return await budgetReport({ lake, memory: createMemory(lake), privateStore, caps, published, now }, day, most);
+  } finally {
+    await lake.close();
+  }
+}
+
+async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: boolean): Promise<BudgetReport> {
+  const report = await keptReport(parts.privateStore);
+  if (!report)
+    throw new BudgetBusy("a running service owns the lake, and it has kept no report yet: ask again in ten minutes");
+  if (asked && report.day !== day) {
+    throw new BudgetBusy(`a running service owns the lake, and its report is of ${report.day}: stop it to see ${day}`);
+  }
+  return report;
+}
+
+/**
+ * `touchstone budget`: who is paid today and who is not and why, what was spent, and what the next letter of each
+ * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most; over a
+ * cluster the one that the observers keep, of all their payments.
+ */
+export async function budget(config: Config, options: BudgetOptions): Promise<void> {
+  const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
+  const shown = options.all ? Number.POSITIVE_INFINITY : MOST;
+  process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : budgetText(report, shown));
+}
+
+const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.POSITIVE_INFINITY : MOST);
+
+async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
+  const day = options.day ?? dayOf(systemClock.now());
+  makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  try {
+    return await computed(parts, day, mostOf(options)).catch((error: unknown) => {
+      if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
+      throw error;
+    });
+  } finally {
+    await parts.close();
+  }
+}
+
+/**
+ * Where machines share a log: what the observers keep while it is fresh; else, or for another day, it is computed over a
+ * lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
+ */
+async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
+  const parts = await openOwnerParts(config, systemClock);
+  try {
+    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    const now = clock.now();
+    const day = options.day ?? dayOf(now);
+    const known = await keptReport(privateStore);
+    if (known && isFresh(known, day, now)) return known;
+    const { memory_limit: memoryLimit, threads } = config.lake;
+    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES }).catch(
+      (error: unknown) => {
+        if (error instanceof LakeBusy) return null;
+        throw error;
+      },
+    );
+    if (!lake) return await kept(parts, day, options.day !== undefined);
+    try {
+      const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+      const moved = movedOut(async () => (await followed.current()).archive);
+      const ownHosts = [new URL(config.base_url).host];
+      await createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts, moved }).pass();
+      const published = await followed.current();
+      const caps = capsOf(config.spend);
+      const over = { lake, memory: createMemory(lake), privateStore, caps, published, now: clock.now() };
+      return await budgetReport(over, day, mostOf(options));
+    } finally {
+      await lake.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}

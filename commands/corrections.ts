@@ -1,0 +1,146 @@
+import { readFile } from "node:fs/promises";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { Recorder } from "../pipelines/1-observe/recorder.ts";
+import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
+import { checkPayee, disputeBody, disputeId, readDispute } from "../pipelines/corrections/dispute.ts";
+import {
+  CorrectionRecords,
+  type EndpointRecord,
+  findEndpoint,
+  readEndpoint,
+} from "../pipelines/corrections/endpoint-record.ts";
+import { AlreadyRecorded, BadCorrection, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { Reading } from "../pipelines/corrections/reading.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+
+export interface CorrectOptions {
+  record?: string[];
+  allBeforeNow?: boolean;
+  method?: string;
+  gradeAt?: string;
+  fault: string;
+  says: string;
+  json?: boolean;
+}
+
+/** What a command did, for a machine; `lines` say it to people. */
+interface Done {
+  facts: Record<string, unknown>;
+  lines: string[];
+}
+
+/** Log and chain beside whatever else runs: the lake, which has one owner, is not touched. */
+async function withReading(
+  config: Config,
+  json: boolean | undefined,
+  work: (reading: Reading, parts: Parts) => Promise<Done>,
+): Promise<void> {
+  const parts = await openParts(config, systemClock);
+  try {
+    const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
+    try {
+      const { facts, lines } = await work(reading, parts);
+      process.stdout.write(json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
+    } finally {
+      await reading.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+const recorderOf = ({ log, metrics }: Parts): Recorder => new Recorder({ log, producer: "touchstone/1", metrics });
+
+const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
+
+/** What follows, and where it can be seen. */
+const nextLines = (config: Config, cap: string): string[] => [
+  "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
+  "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow when it had taken money.",
+  `Look: ${lookAt(config, cap)}`,
+];
+
+/** `touchstone correct`: records of an endpoint are withdrawn, each with the fault of ours that made it wrong. */
+export const correct = (config: Config, endpoint: string, options: CorrectOptions): Promise<void> =>
+  withReading(config, options.json, async (reading, parts) => {
+    if ((options.record === undefined) === (options.allBeforeNow !== true)) {
+      throw new BadCorrection("say which records: either --record ID.. or --all-before-now");
+    }
+    const record = await findEndpoint(reading, endpoint, options.method?.toUpperCase());
+    const now = systemClock.now();
+    const order = {
+      records: options.record ?? ("all_before_now" as const),
+      gradeAt: options.gradeAt ?? null,
+      fault: options.fault,
+      says: options.says,
+    };
+    const bodies = planCorrections(record, order, now);
+    const counted = standing(record, now.toISOString());
+    await recorderOf(parts).append(bodies.map((body) => draftOf("correction", record.cap, body, now)));
+    const withdrawn = options.record ? bodies.length : counted;
+    const { cap } = record;
+    return {
+      facts: { capability_id: cap, corrections: bodies, withdrawn, of: counted, look: lookAt(config, cap) },
+      lines: [
+        `Withdrawn: ${withdrawn} of the ${counted} records of ${cap} that counted.`,
+        ...bodies.map((body) => `  ${body.id}  ${body.record_id ?? `every record before ${body.issued_at}`}`),
+        ...nextLines(config, cap),
+        `To take it back: touchstone reinstate ${bodies[0]!.id} --says TEXT`,
+      ],
+    };
+  });
+
+/** `touchstone reinstate`: a correction was itself wrong; its records count again from the next run. */
+export const reinstate = (config: Config, id: string, options: { says: string; json?: boolean }): Promise<void> =>
+  withReading(config, options.json, async (reading, parts) => {
+    const records = new CorrectionRecords();
+    for (let partition = 0; partition < reading.partitions; partition++) {
+      for await (const fact of reading.facts("corrections", partition, null)) records.add(fact);
+    }
+    const { cap, body } = planReinstatement(records, id, options.says);
+    await recorderOf(parts).append([draftOf("reinstated", cap, body, systemClock.now())]);
+    return {
+      facts: { capability_id: cap, correction: id, look: lookAt(config, cap) },
+      lines: [`Taken back: ${id} of ${cap}; its records count again.`, ...nextLines(config, cap)],
+    };
+  });
+
+/** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
+export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
+  withReading(config, options.json, async (reading, parts) => {
+    const now = systemClock.now();
+    const signed = readDispute(await jsonOf(file), new URL(config.base_url).origin, now);
+    const record = await readEndpoint(reading, signed.capability_id);
+    await checkPayee(signed, record.payTos);
+    refuseUnknown(record, signed.record_id);
+    const id = disputeId(signed);
+    if (record.correctionRecords.disputes.has(id)) throw new AlreadyRecorded(`dispute ${id} is in the record already`);
+    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
+    return {
+      facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
+      lines: [
+        `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
+        "It changes no number. The endpoint is flagged disputed until a correction of the same record names our fault.",
+        `Look: ${lookAt(config, record.cap)}`,
+      ],
+    };
+  });
+
+function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): void {
+  if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
+}
+
+async function jsonOf(file: string): Promise<unknown> {
+  let text: string;
+  try {
+    text = await readFile(file, "utf8");
+  } catch (error) {
+    throw new BadCorrection(`${file} cannot be read: ${(error as Error).message}`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new BadCorrection(`${file} is no JSON: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,102 @@
+/** Exit codes of the command, by cause, so that a script can tell them apart. */
+export const EXIT = {
+  ok: 0,
+  /** Anything that has no code of its own. */
+  failed: 1,
+  /** Wrong words on the command line, or a setting that cannot be used. */
+  usage: 2,
+  /** Keys or secrets: missing, readable by others, damaged. */
+  keys: 3,
+  /** The port is taken. */
+  port: 4,
+  /** The chain or the market cannot be reached. */
+  chain: 5,
+  /** Disk full, or a store or log that does not take writes. */
+  storage: 6,
+  /** This is not our log, or records are lost: an operator has to look. */
+  record: 7,
+  /** Another process holds the lake, or the partitions. */
+  busy: 8,
+  /** A mirror's source shows fewer leaves than were proven before. */
+  rollback: 9,
+  /** Two signed checkpoints that no one log can have; a file keeps both. */
+  fork: 10,
+  /** Bytes of a source that do not hold against root, hash or signature. */
+  tampered: 11,
+  /** The newest checkpoint is older than accepted. */
+  stale: 12,
+  /** An endpoint, record or correction that the record does not hold. */
+  unknown: 13,
+  /** It is recorded already: withdrawn, taken back or disputed already. */
+  already: 14,
+  /** A signature that is not of the address it should be of. */
+  signature: 15,
+  /** A file or an answer that is nothing of what is read here, or names nothing that can be taken. */
+  unreadable: 16,
+  /** An address that was named on the command line does not answer, or may not be fetched. */
+  unreachable: 17,
+  /** A published card that does not follow from the published evidence. */
+  differs: 18,
+  /** No card that could be recomputed by now. */
+  nothing: 19,
+  /** A mirror whose log is whole, and objects named by it are not there or do not hold: the next run asks again. */
+  missing: 20,
+} as const;
+
+export type ExitName = keyof typeof EXIT;
+
+const BY_ERROR: Record<string, ExitName> = {
+  ConfigError: "usage",
+  NoMarket: "usage",
+  KeyFileError: "keys",
+  CannotListen: "port",
+  ChainDown: "chain",
+  WorldLost: "chain",
+  LogFull: "storage",
+  LogBusy: "busy",
+  LogRefused: "record",
+  StoreFull: "storage",
+  StoreDown: "storage",
+  StoreUnfit: "storage",
+  LogDown: "storage",
+  NotOurLog: "record",
+  RecordsLost: "record",
+  LakeBusy: "busy",
+  Outrun: "busy",
+  PartBehind: "busy",
+  PartitionsRevoked: "busy",
+  MirrorUsage: "usage",
+  BadUrl: "usage",
+  MirrorBusy: "busy",
+  Rollback: "rollback",
+  Forked: "fork",
+  Tampered: "tampered",
+  AuditFailed: "tampered",
+  AuditForked: "fork",
+  Unproven: "tampered",
+  Oversized: "tampered",
+  Stale: "stale",
+  BadCorrection: "usage",
+  NotInRecord: "unknown",
+  NotCommitted: "unknown",
+  AlreadyRecorded: "already",
+  NotThePayee: "signature",
+  InvalidArgumentError: "usage",
+  ListingsUnreadable: "unreadable",
+  ListingsUnreachable: "unreachable",
+  ArchiveUnproven: "tampered",
+  ArchiveMismatch: "record",
+  CannotSupersede: "already",
+  CardDiffers: "differs",
+  NothingToRecompute: "nothing",
+  MissingObjects: "missing",
+};
+
+/** The exit code of an error, by its name. */
+export const exitCodeOf = (error: unknown): number =>
+  EXIT[BY_ERROR[(error as { name?: string } | null)?.name ?? ""] ?? "failed"];
+
+/** The codes as lines for `--help`. */
+export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
+  .map(([name, code]) => `${code} ${name}`)
+  .join(", ")}.`;

@@ -1,0 +1,59 @@
+import { systemClock } from "../infra/clock.ts";
+import { type Config, ConfigError } from "../infra/config.ts";
+import { PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
+import { type KeyRecord, readRing } from "../infra/keys/keyring.ts";
+import { loadKeys, rotate } from "../infra/keys/keys.ts";
+import { DAY_MS } from "../pipelines/record/time.ts";
+import { folders, makeKeys } from "../pipelines/roles/parts.ts";
+
+/** `touchstone keygen`: make keys where there are none, and say which ones there are. */
+export function makeKeysCommand(config: Config, options: { json?: boolean }): void {
+  const made = makeKeys(config.data_dir, systemClock.now());
+  const dir = folders(config.data_dir).keys;
+  const keys = loadKeys(dir);
+  const kids = Object.fromEntries(
+    (["cards", "answers", "log", "witness"] as const).map((name) => [name, keys[name].kid]),
+  );
+  if (options.json) {
+    process.stdout.write(`${JSON.stringify({ made, dir, kids })}\n`);
+    return;
+  }
+  process.stdout.write(
+    made ? `Made four keys in ${dir}.\n` : `There are keys in ${dir} already; nothing was changed.\n`,
+  );
+  for (const [name, kid] of Object.entries(kids)) process.stdout.write(`  ${name.padEnd(8)} ${kid}\n`);
+  process.stdout.write("Keep a copy offline: cards signed by a lost key can still be verified, but no more be made.\n");
+}
+
+const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
+  `  ${purpose.padEnd(8)} ${kid} from ${valid_from}${retired_at ? ` to ${retired_at}` : ""}`;
+
+/** `touchstone keys list`: every key there ever was, with its validity. */
+export function listKeys(config: Config, options: { json?: boolean }): void {
+  const { keys } = readRing(folders(config.data_dir).keys);
+  process.stdout.write(options.json ? `${JSON.stringify({ keys })}\n` : `${keys.map(lineOf).join("\n")}\n`);
+}
+
+/** Days in which the old key still counts: readers of checkpoints come seldom, readers of answers every minute. */
+const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
+
+/**
+ * `touchstone keys rotate`: a new key beside the old one, which retires after the overlap. Processes that run go on
+ * signing with the old one, which is valid until then; a restart within the overlap publishes the keys document first.
+ */
+export function rotateKeys(config: Config, given: string, options: { overlapDays?: number; json?: boolean }): void {
+  const purpose = PURPOSES.find((one) => one === given);
+  if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
+  const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
+  const now = systemClock.now();
+  const ring = rotate(folders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
+  const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
+  if (options.json) {
+    process.stdout.write(`${JSON.stringify({ purpose, made, old })}\n`);
+    return;
+  }
+  process.stdout.write(
+    `${lineOf(old!)}\n${lineOf(made!)}\n` +
+      `next: restart publisher and serving within ${days} days; the keys document is published at start\n`,
+  );
+}

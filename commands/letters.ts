@@ -1,0 +1,108 @@
+import type { H3 } from "h3";
+import type { CheckAnswer } from "../serving/schemas/check.ts";
+
+/** What the demo found: one row a seller, from the same answers that anybody gets. */
+export interface SellerLetter {
+  seller: string;
+  url: string;
+  capability_id: string | null;
+  band: string;
+  tier: string | null;
+  composite: number | null;
+  why: string;
+  flags: string[];
+  /** Codes of what its listing or its 402 gets wrong. */
+  defects: string[];
+  samples: number;
+}
+
+export interface MarketLetters {
+  /** Span of record time that was lived through in `took_s` seconds. */
+  simulated: { from: string; until: string };
+  took_s: number;
+  tree_size: number;
+  market: SellerLetter[];
+}
+
+/** Ask `/v1/check` about every seller of the market, by its own app. */
+export async function lettersOf(
+  app: H3,
+  sellers: readonly { name: string; urls: string[] }[],
+): Promise<SellerLetter[]> {
+  const letters: SellerLetter[] = [];
+  for (const seller of sellers) {
+    for (const url of seller.urls) {
+      const response = await app.request(`/v1/check?url=${encodeURIComponent(url)}`);
+      if (response.status !== 200)
+        throw new Error(`check of ${url} answered ${response.status}: ${await response.text()}`);
+      const answer = (await response.json()) as CheckAnswer;
+      letters.push({
+        seller: seller.name,
+        url,
+        capability_id: answer.capabilityId ?? null,
+        band: answer.band,
+        tier: answer.tier,
+        composite: answer.composite,
+        why: answer.why,
+        flags: answer.flags ?? [],
+        defects: answer.defects.map(({ defect }) => defect),
+        samples: answer.sampleCount ?? 0,
+      });
+    }
+  }
+  return letters;
+}
+
+const WIDTH = 110;
+const INDENT = " ".repeat(4);
+
+/** Words in lines of at most `WIDTH` characters, each indented. */
+function wrapped(text: string): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= WIDTH) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(INDENT + word);
+  }
+  return lines;
+}
+
+/** Three decimals, rounded down, as the sentence says it. */
+const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
+
+const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
+
+/** The same as a table for people: a line a seller, its reasons under it, and where to look next. */
+export function letterTable(result: MarketLetters, baseUrl: string): string {
+  const rows = [
+    ["letter", "seller", "tier", "composite", "records"],
+    ...result.market.map((one) => {
+      const composite = one.composite === null ? "-" : lowerBound3(one.composite);
+      return [one.band, one.seller, tierOf(one), composite, String(one.samples)];
+    }),
+  ];
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  const [head, ...lines] = rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i]!))
+      .join("  ")
+      .trimEnd(),
+  );
+  const market = result.market.flatMap((one, i) => [
+    lines[i]!,
+    ...wrapped(one.why),
+    ...(one.flags.length ? wrapped(`flags: ${one.flags.join(", ")}`) : []),
+    ...(one.defects.length ? wrapped(`defects: ${one.defects.join(", ")}`) : []),
+  ]);
+  const first = result.market[0];
+  const { from, until } = result.simulated;
+  return [
+    "",
+    head!,
+    ...market,
+    "",
+    `Record time ${from} to ${until} was simulated in ${result.took_s} s; ${result.tree_size} leaves are published.`,
+    first ? `Ask: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
+    "",
+  ].join("\n");
+}

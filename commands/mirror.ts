@@ -1,0 +1,126 @@
+import { join } from "node:path";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { openDirectoryStore } from "../infra/store/directory.ts";
+import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
+import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
+import { MirrorUsage, MissingObjects } from "../pipelines/published/errors.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import { onStopSignal } from "./signals.ts";
+
+export interface MirrorCommandOptions {
+  logKey?: string;
+  witnessKey?: string;
+  /** Seconds; 0 asks nothing. Default: a day. */
+  maxAge?: number;
+  width: number;
+  /** Seconds between two runs; without it there is one run. */
+  follow?: number;
+  /** False: cards stand under the log's signature alone. */
+  cardSignatures?: boolean;
+  json?: boolean;
+  /** Settings with the credentials of a bucket. */
+  settings?: () => Pick<Config, "stores">;
+}
+
+/** Most objects that a polite mirror fetches at once. */
+const MAX_WIDTH = 64;
+/** Pause between two progress lines where there is no terminal, ms. */
+const LINE_MS = 5_000;
+/** Owed objects that are named to a person. */
+const NAMED = 10;
+
+/**
+ * `touchstone mirror`: one run, or one after the other until stopped; what is exposed lies in `<dir>/public`, what is
+ * remembered in `<dir>/state`, what is on its way in `<dir>/parts`.
+ * @throws MissingObjects when the log is whole and objects beside it are missing; what a run throws
+ */
+export async function mirror(sourceName: string, dir: string, options: MirrorCommandOptions): Promise<void> {
+  if (options.width < 1 || options.width > MAX_WIDTH) throw new MirrorUsage(`--width is 1 to ${MAX_WIDTH}`);
+  const source = await openSource(sourceName, systemClock, options.settings);
+  const publicStore = await openDirectoryStore(join(dir, "public"));
+  const stateStore = await openDirectoryStore(join(dir, "state"));
+  const line = progressLine();
+  const print = (done: MirrorSummary, tookS?: number) => {
+    line.end();
+    const { json } = options;
+    process.stdout.write(json ? jsonOf(sourceName, done, tookS) : textOf(done, join(dir, "public"), tookS));
+  };
+  const how: MirrorOptions = {
+    ...{ source, publicStore, stateStore, clock: systemClock, partsDir: join(dir, "parts") },
+    keys: { log: options.logKey, witness: options.witnessKey },
+    maxAgeSeconds: options.maxAge,
+    width: options.width,
+    cardSignatures: options.cardSignatures ?? true,
+    say: (text) => process.stderr.write(`${text}\n`),
+    onProgress: line.show,
+  };
+  try {
+    if (options.follow !== undefined) await follow(how, options.follow, print);
+    else await once(how, print);
+  } finally {
+    line.end();
+    await source.close();
+    await publicStore.close();
+    await stateStore.close();
+  }
+}
+
+async function once(how: MirrorOptions, print: (done: MirrorSummary, tookS: number) => void): Promise<void> {
+  const began = performance.now();
+  const done = await mirrorOnce(how);
+  print(done, Math.round((performance.now() - began) / 10) / 100);
+  if (done.missing.length > 0) throw new MissingObjects(done.missing);
+}
+
+async function follow(how: MirrorOptions, everySeconds: number, print: (done: MirrorSummary) => void): Promise<void> {
+  const stop = new AbortController();
+  const restore = onStopSignal(() => stop.abort());
+  try {
+    await followMirror({
+      ...{ ...how, everySeconds, signal: stop.signal, onSnapshot: print },
+      onFault: (error, pause) => how.say?.(`${error.message}; what is served stays; again in ${pause} s`),
+    });
+  } finally {
+    restore();
+  }
+}
+
+const jsonOf = (source: string, done: MirrorSummary, tookS?: number): string =>
+  `${JSON.stringify({ source, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
+
+function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
+  const { result, origin, size, from, root, fetched, adopted, missing } = done;
+  const named = missing
+    .slice(0, NAMED)
+    .map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)\n`);
+  const more = missing.length > NAMED ? `missing: ${missing.length - NAMED} more, see --json\n` : "";
+  return (
+    `${result}: ${origin}, ${size} leaves (${size - from} new), root ${root}\n${named.join("")}${more}` +
+    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}\nnext: serve ${folder}\n`
+  );
+}
+
+/** One line on stderr: rewritten on a terminal, else printed now and then. */
+function progressLine(): { show: NonNullable<MirrorOptions["onProgress"]>; end: () => void } {
+  let open = false;
+  let last = performance.now();
+  return {
+    show: ({ done, of, what }) => {
+      const now = performance.now();
+      const text = `mirror: ${done} of ${of} ${what}`;
+      if (process.stderr.isTTY && (now - last > 50 || done === of)) {
+        process.stderr.write(`\r\x1b[K${text}`);
+        open = true;
+        last = now;
+      } else if (!process.stderr.isTTY && now - last > LINE_MS) {
+        process.stderr.write(`${text}\n`);
+        last = now;
+      }
+    },
+    end: () => {
+      if (open) process.stderr.write("\n");
+      open = false;
+    },
+  };
+}

@@ -1,0 +1,110 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { openOwnership } from "../infra/log/open.ts";
+import type { Ownership } from "../infra/log/ownership.ts";
+import { Followed } from "../pipelines/4-publish/followed.ts";
+import { dayOf, dayStart } from "../pipelines/record/time.ts";
+import { OBSERVERS } from "../pipelines/record/topics.ts";
+import { originOf } from "../pipelines/roles/assemble.ts";
+import type { Job } from "../pipelines/roles/jobs.ts";
+import { lagOf } from "../pipelines/roles/lag.ts";
+import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
+import type { Parts } from "../pipelines/roles/parts.ts";
+import { startMachine } from "../pipelines/roles/schedule.ts";
+import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
+import { trustOf } from "./serving-tier.ts";
+import { onStopSignal, untilStopped } from "./signals.ts";
+
+/**
+ * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group
+ * of observers and makes the calls of its share of the hosts.
+ */
+export const observe = (config: Config, options: RoleOptions): Promise<void> =>
+  config.log === null ? observeAlone(config, options) : observeShare(config, options);
+
+/** One observer of every host, which publishes the commitment to its plan itself. */
+const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ parts, roles }) => {
+    await roles.pipeline.intake(config.catalogues);
+    const from = systemClock.now();
+    const plan = await roles.pipeline.plan(dayOf(from));
+    if (!options.once) {
+      const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
+      await untilStopped();
+      return schedule.stop();
+    }
+    const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
+    report(options, { day: plan.day, ...done }, "touchstone ingest --once");
+  });
+
+/** What an observer says of itself beside its works: its share, and how far behind the log its memory is. */
+async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
+  const { log, metrics } = parts;
+  const held = ownership.held();
+  const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
+  const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
+  pulse.waits("being heard by the group of observers", !ownership.heard);
+  pulse.is(held.length > 0 ? "working" : "spare");
+  pulse.tell({ partitions: held, generation: ownership.generation, lag });
+}
+
+/**
+ * `touchstone observe` over a cluster's log: one of several observers. It has the secret of the wallets and the public
+ * halves of the keys, and reads the public store as anybody does.
+ */
+const observeShare = async (config: Config, options: RoleOptions): Promise<void> => {
+  const opened: { status: Status; ownership: Ownership }[] = [];
+  const work = async ({ parts, roles }: Roles): Promise<void> => {
+    const { pipeline, observer } = roles;
+    const { status, ownership } = opened[0]!;
+    const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
+    const followed = new Followed(parts.publicStore, trust);
+    const all: ObservingParts = {
+      ...{ ...parts, ...roles, followed, catalogues: config.catalogues },
+      onPlan: (_day, known) => status.pulse.waits("the commitment to the plan of the day", !known),
+      watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
+    };
+    const followAndTell = (job: Job<ObservingParts>): Job<ObservingParts> => ({
+      ...job,
+      run: async (given) => {
+        await job.run(given);
+        await tellShare(status, { parts, roles }, ownership);
+      },
+    });
+    await pipeline.intake(config.catalogues);
+    if (!options.once) {
+      const observing = startObserving(all);
+      if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
+      await untilStopped();
+      return observing.stop();
+    }
+    const from = systemClock.now();
+    const stop = new AbortController();
+    const quiet = onStopSignal(() => stop.abort(new Error("stopped")));
+    const plan = await committedPlan(all, dayOf(from), stop.signal);
+    const done = await observer.observeShare(plan, dayStart(plan.day), from, Promise.resolve());
+    await observer.awaitSettlements();
+    quiet();
+    report(options, { day: plan.day, ...done }, "touchstone own --once");
+  };
+  const share = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
+    // Before the lake is loaded: who is starting says so.
+    const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
+    const status = await openStatus(config.status, parts, "follow");
+    try {
+      sayStatus(status, options.json);
+      const ownership = await openOwnership(config, log, OBSERVERS, logger);
+      opened.push({ status, ownership });
+      return ownership;
+    } catch (error) {
+      await status.close();
+      throw error;
+    }
+  };
+  try {
+    await withRoles(config, work, share);
+  } finally {
+    for (const { status } of opened) await status.close();
+  }
+};

@@ -1,0 +1,113 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { openLake } from "../infra/lake/duckdb.ts";
+import { openOwnership } from "../infra/log/open.ts";
+import type { Ownership } from "../infra/log/ownership.ts";
+import { createIngest } from "../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../pipelines/2-ingest/load.ts";
+import { Followed } from "../pipelines/4-publish/followed.ts";
+import { movedOut } from "../pipelines/5-archive/follow.ts";
+import { OWNERS } from "../pipelines/record/topics.ts";
+import { originOf } from "../pipelines/roles/assemble.ts";
+import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
+import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
+import { Owner, type OwnerParts } from "../pipelines/roles/owner.ts";
+import { folders, openOwnerParts } from "../pipelines/roles/parts.ts";
+import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { type RoleOptions, report } from "./roles.ts";
+import { trustOf } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
+
+type OwnedParts = OwnerParts & {
+  log: Parameters<typeof lagOf>[0];
+  owner: Owner;
+  ownership: Ownership;
+  options: RoleOptions;
+  status: Status;
+};
+
+/** One turn of what an owner does all the time: ingest, grade, and how far behind the log it is. */
+async function turn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
+  const { held, caps, rows, lines, run } = await owner.grade(clock.now());
+  const lag = await lagOf(log, await ingest.positions(), held, metrics);
+  // Who holds nothing has asked the log nothing: one that does not answer is no reason to be idle.
+  if (held.length === 0) await log.bounds("observations.paid", 0);
+  const { generation } = ownership;
+  status.pulse.waits("being heard by the group of owners", !ownership.heard);
+  status.pulse.is(held.length > 0 ? "working" : "spare");
+  status.pulse.tell({ partitions: held, generation, lag, ...(run === null ? {} : { last_run: run }) });
+  const told = { held, generation, caps, rows, lines, run, lag };
+  if (options.json || options.once) report(options, told, "touchstone publish");
+}
+
+const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
+  own: turn,
+  volatile: ({ owner }) => owner.volatile(),
+  history: ({ owner, clock }) => owner.history(clock.now()),
+  evidence: ({ owner, clock }) => owner.evidence(clock.now()),
+  archive: ({ owner, clock }) => owner.archive(clock.now()),
+  tidy: ({ owner }) => owner.tidy(),
+});
+
+/**
+ * `touchstone own`: ingest and grade of the partitions that this process is given: all of them with the embedded log,
+ * its share of the consumer group with a cluster's. It holds no key. Started as often as there is work; each may be
+ * killed and replaced at any time.
+ */
+export async function own(config: Config, options: RoleOptions): Promise<void> {
+  const parts = await openOwnerParts(config, systemClock);
+  let status: Status | null = null;
+  try {
+    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    status = await openStatus(config.status, { role: "own", clock, metrics, listen: !options.once }, "own");
+    sayStatus(status, options.json);
+    const { memory_limit: memoryLimit, threads } = config.lake;
+    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
+    try {
+      const ownership = await openOwnership(config, log, OWNERS, logger);
+      try {
+        const common = { log, privateStore, lake, clock, logger, metrics };
+        const origin = originOf(config.base_url);
+        const followed = new Followed(publicStore, () => trustOf(origin, ring, clock.now()));
+        const moved = movedOut(async () => (await followed.current()).archive);
+        const ownHosts = [new URL(config.base_url).host];
+        const ingest = createIngest({ ...common, partitions: [], ownHosts, moved });
+        const ownerParts = { ...common, publicStore, ingest, followed, ownership };
+        const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
+        ownership.onChange(async (_taken, lost) => {
+          // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
+          if (lost.length > 0) await ingest.hold(ownership.held());
+          forgetLag(lost, metrics);
+        });
+        await ownership.ready();
+        await (options.once ? once(all) : untilEnd(all));
+      } finally {
+        await ownership.close();
+      }
+    } finally {
+      await lake.close();
+    }
+  } finally {
+    await status?.close();
+    await parts.close();
+  }
+}
+
+async function once(all: OwnedParts): Promise<void> {
+  const { owner, clock } = all;
+  await turn(all);
+  await owner.volatile();
+  await owner.history(clock.now());
+  await owner.evidence(clock.now());
+  await owner.archive(clock.now());
+}
+
+async function untilEnd(all: OwnedParts): Promise<void> {
+  if (!all.options.json)
+    process.stdout.write(`Owning partitions ${all.ownership.held().join(", ")} now, what the group gives later on.\n`);
+  const { pulse } = all.status;
+  pulse.needs("volatile");
+  const running = runJobs(all, pulse.watch(OWNER_JOBS));
+  await untilStopped();
+  await running.stop();
+}

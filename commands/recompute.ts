@@ -1,0 +1,86 @@
+import { systemClock } from "../infra/clock.ts";
+import { type CardVerdict, recompute } from "../pipelines/audit/recompute.ts";
+import { MirrorUsage } from "../pipelines/published/errors.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import { openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { isId } from "../pipelines/record/ids.ts";
+
+export interface RecomputeCommandOptions {
+  /** Folder or address of a public store. */
+  from: string;
+  logKey?: string;
+  witnessKey?: string;
+  json?: boolean;
+}
+
+/** A card did not come out as it was published. */
+export class CardDiffers extends Error {
+  constructor(cards: number) {
+    super(`${cards} published card${cards === 1 ? " does" : "s do"} not follow from the published evidence`);
+    this.name = "CardDiffers";
+  }
+}
+
+/** There is nothing to recompute: no card, or no evidence for any of them yet. */
+export class NothingToRecompute extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "NothingToRecompute";
+  }
+}
+
+function wantedOf(endpoint: string) {
+  if (endpoint === "all") return "all" as const;
+  if (isId("cap", endpoint)) return { cap: endpoint };
+  if (/^https?:\/\//i.test(endpoint)) return { url: endpoint };
+  throw new MirrorUsage(`neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
+}
+
+/** One line a card: the verdict first; what differs with what came out and what is published. */
+function textOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string {
+  const line = `${verdict.padEnd(7)} leaf ${leaf}  ${computed_at}  ${tier} ${band}`;
+  if (!difference) return says ? `${line}: ${says}` : line;
+  return `${line}: ${difference.field}\n        expected ${difference.expected}\n        got      ${difference.got}`;
+}
+
+/**
+ * `touchstone recompute`: the cards of one endpoint made again from public files, without a database, and held against
+ * what was published; docs/evidence.md.
+ * @throws CardDiffers, NothingToRecompute and what `recompute` throws; `commands/exit.ts` gives each its code
+ */
+export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
+  const began = performance.now();
+  const wanted = wantedOf(endpoint);
+  const source = await openSource(options.from, systemClock);
+  const write = (line: unknown) => process.stdout.write(`${options.json ? JSON.stringify(line) : line}\n`);
+  try {
+    const say = (text: string) => process.stderr.write(`${text}\n`);
+    const head = await openSourceTreeHead(
+      source,
+      { log: options.logKey, witness: options.witnessKey },
+      say,
+      systemClock,
+    );
+    let shown = "";
+    const done = await recompute(source, head, wanted, (card) => {
+      if (options.json) return write(card);
+      if (shown !== card.capability_id) write(`${card.capability_id}${card.url ? `  ${card.url}` : ""}`);
+      shown = card.capability_id;
+      write(textOf(card));
+    });
+    const took_s = Math.round((performance.now() - began) / 10) / 100;
+    if (options.json) write({ origin: head.origin, ...done, took_s });
+    else {
+      write(
+        `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.size} leaves of ${head.origin}, ` +
+          `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
+      );
+    }
+    if (done.differs > 0) throw new CardDiffers(done.differs);
+    if (done.ok + done.pending === 0) throw new NothingToRecompute(`no card of ${endpoint} is published`);
+    if (done.ok === 0) throw new NothingToRecompute("the evidence of none of these cards is published yet");
+    if (!options.json) write(`next: touchstone mirror ${options.from} DIR`);
+  } finally {
+    await source.close();
+  }
+}

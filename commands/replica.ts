@@ -1,0 +1,67 @@
+import { join } from "node:path";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import type { Keyring } from "../infra/keys/keyring.ts";
+import { openLog } from "../infra/log/open.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import type { GivenKeys } from "../pipelines/published/trust.ts";
+import { TOPICS } from "../pipelines/record/topics.ts";
+import { originOf } from "../pipelines/roles/assemble.ts";
+import { openReplicaParts } from "../pipelines/roles/parts.ts";
+import { LateLog } from "../serving/replica/late-log.ts";
+import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
+import { ProvenTree } from "../serving/replica/proven-tree.ts";
+import { sayStatus } from "../serving/status/listener.ts";
+import { openServing, trustOf } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
+
+export interface ReplicaOptions {
+  /** Where the public record is: an address of the service or of a mirror, a folder, or s3://bucket[/folder]. */
+  from: string;
+  /** Folder of the replica's mirror (default: `replica` in the data folder). Processes of a machine may share it. */
+  mirror?: string;
+}
+
+/** The verifier keys that this machine's keyring has in use. */
+function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
+  const { log, witness } = trustOf(origin, ring, now);
+  return { log: formatVkey(log, ED25519), ...(witness ? { witness: formatVkey(witness, COSIGNATURE) } : {}) };
+}
+
+/**
+ * `touchstone serve --from`: a replica that is a mirror. It has a keyring and the key of the answers, copies and proves
+ * the public record, and answers from its own copy. It appends asks and disputes to the log of the settings where one
+ * is named; without one it takes nothing in and says so.
+ * @throws KeyFileError, MirrorUsage, CannotListen; Rollback, Forked, Tampered and their like at a first look that lies
+ */
+export async function serveReplica(config: Config, { from, mirror }: ReplicaOptions): Promise<void> {
+  const parts = await openReplicaParts(config);
+  try {
+    const { keep, ring, logger, metrics } = parts;
+    const origin = originOf(config.base_url);
+    const source = keep(await openSource(from, systemClock, () => config));
+    const keys = keysFrom(ring, origin, systemClock.now());
+    const dir = mirror ?? join(config.data_dir, "replica");
+    const tree = keep(await ProvenTree.open({ source, dir, origin, keys, clock: systemClock, logger, metrics }));
+    const log =
+      config.log === null ? null : keep(new LateLog(() => openLog(config, TOPICS, "", logger), systemClock, logger));
+    const serving = await openServing(
+      {
+        ...parts,
+        log,
+        publicStore: replicaStore(tree.store, new LiveObjects(source, systemClock)),
+        proven: { tree, jwks: () => tree.jwks },
+        shared: true,
+      },
+      systemClock,
+      false,
+    );
+    process.stdout.write(`Serving at ${serving.url} (process ${process.pid})\n`);
+    sayStatus(serving.status, false);
+    await untilStopped();
+    await serving.close();
+  } finally {
+    await parts.close();
+  }
+}

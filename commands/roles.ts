@@ -1,0 +1,174 @@
+import { systemClock } from "../infra/clock.ts";
+import { type Config, ConfigError } from "../infra/config.ts";
+import type { Ownership } from "../infra/log/ownership.ts";
+import { createLocalWallets } from "../infra/rails/wallets.ts";
+import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
+import { dayOf, dayStart } from "../pipelines/record/time.ts";
+import { type Assembled, assemble, openIngest } from "../pipelines/roles/assemble.ts";
+import { makeKeys, openObserverParts, openParts, openServingParts, type Parts } from "../pipelines/roles/parts.ts";
+import { startMachine } from "../pipelines/roles/schedule.ts";
+import { sayStatus } from "../serving/status/listener.ts";
+import { openServing } from "./serving-tier.ts";
+import { untilStopped } from "./signals.ts";
+
+export interface RoleOptions {
+  once?: boolean;
+  json?: boolean;
+}
+
+export interface Roles {
+  parts: Parts;
+  roles: Assembled;
+}
+
+/** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
+export async function withRoles<T>(
+  config: Config,
+  work: (opened: Roles) => Promise<T>,
+  ownershipOf?: (parts: Parts) => Promise<Ownership>,
+): Promise<T> {
+  const { rpc_url: rpcUrl, asset } = config.chain;
+  if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
+  // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
+  if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
+  const parts = await (ownershipOf ? openObserverParts : openParts)(config, systemClock);
+  try {
+    const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
+    const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
+    const ownership = await ownershipOf?.(parts);
+    const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
+      await ownership?.close();
+      throw error;
+    });
+    try {
+      return await work({ parts, roles });
+    } finally {
+      await roles.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+/** The same for what needs the log, the chain of commits and the lake only: no money, no market. */
+async function withIngest(config: Config, work: (ingest: Ingest) => Promise<void>): Promise<void> {
+  makeKeys(config.data_dir, systemClock.now());
+  const parts = await openParts(config, systemClock);
+  try {
+    const { lake, ingest } = await openIngest(parts, systemClock);
+    try {
+      await work(ingest);
+    } finally {
+      await lake.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+/** Print what was done: JSON for a machine, else `name: value` and where to look next. */
+export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
+  if (options.json) {
+    process.stdout.write(`${JSON.stringify(done)}\n`);
+    return;
+  }
+  const words = Object.entries(done).map(
+    ([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`,
+  );
+  process.stdout.write(`${words.join(", ")}\nnext: ${next}\n`);
+}
+
+/** Run the work once, or again every `seconds` until stopped. */
+export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
+  let over = false;
+  const stop = untilStopped().then(() => {
+    over = true;
+  });
+  do {
+    await work();
+    if (options.once) return;
+    const pause = new AbortController();
+    await Promise.race([stop, systemClock.sleep(seconds * 1000, pause.signal)]);
+    pause.abort();
+  } while (!over);
+}
+
+/** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
+export const live = (config: Config, options: RoleOptions): Promise<void> =>
+  withRoles(config, async ({ parts, roles }) => {
+    const serving = await openServing(
+      { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
+      systemClock,
+      false,
+    );
+    try {
+      await roles.pipeline.intake(config.catalogues);
+      if (options.once) {
+        const now = systemClock.now();
+        const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
+        const graded = await roles.pipeline.grade(systemClock.now());
+        await roles.pipeline.index();
+        await roles.pipeline.volatile();
+        return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
+      }
+      const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
+      process.stdout.write(`Serving at ${serving.url}\n`);
+      sayStatus(serving.status, options.json);
+      await untilStopped();
+      await schedule.stop();
+    } finally {
+      await serving.close();
+    }
+  });
+
+/** `touchstone ingest`: log to segments to lake. */
+export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
+  withIngest(config, (into) =>
+    repeat(options, 10, async () => {
+      const { rows, positions } = await into.pass();
+      report(options, { rows, positions }, "touchstone grade --once");
+    }),
+  );
+
+/**
+ * `touchstone grade`: grade what is dirty or due; the run is published by the same pass. Not over a cluster's log: as it
+ * starts it books calls that nobody watched to their end, and there another process may be watching them.
+ */
+export async function grade(config: Config, options: RoleOptions): Promise<void> {
+  if (config.log !== null)
+    throw new ConfigError(["log: over a cluster `touchstone own` grades, and `touchstone publish` publishes"]);
+  await withRoles(config, ({ roles }) =>
+    repeat(options, 10, async () => {
+      report(options, { ...(await roles.pipeline.grade(systemClock.now())) }, "touchstone publish --once");
+    }),
+  );
+}
+
+/** `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers. */
+export async function serveRole(config: Config): Promise<void> {
+  const parts = await openServingParts(config);
+  try {
+    const serving = await openServing(parts, systemClock, false);
+    process.stdout.write(`Serving at ${serving.url}\n`);
+    sayStatus(serving.status, false);
+    await untilStopped();
+    await serving.close();
+  } finally {
+    await parts.close();
+  }
+}
+
+/** `touchstone redrive`: rejected bytes, read again with today's readers. */
+export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
+  withIngest(config, async (into) => report(options, { ...(await into.redrive()) }, "touchstone grade --once"));
+
+/** `touchstone rebuild`: a new lake from the chain alone. */
+export const rebuild = (config: Config, options: RoleOptions): Promise<void> =>
+  withIngest(config, async (into) => report(options, { ...(await into.rebuild()) }, "touchstone grade --once"));
+
+/** `touchstone gap accept`: holes between chain and log, written into the chain. */
+export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
+  withIngest(config, async (into) => {
+    const holes = await into.acceptGap();
+    report(options, { holes }, holes.length ? "touchstone ingest --once" : "nothing was lost");
+  });

@@ -1,0 +1,187 @@
+import type { H3 } from "h3";
+import { type Clock, systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { fromBase64url, type Jwks } from "../infra/keys/jwk.ts";
+import { type Keyring, keysDocument } from "../infra/keys/keyring.ts";
+import type { Signer } from "../infra/keys/signer.ts";
+import type { Logger } from "../infra/telemetry.ts";
+import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
+import { PublishedTree } from "../pipelines/published/tree-head.ts";
+import { originOf } from "../pipelines/roles/assemble.ts";
+import type { Parts } from "../pipelines/roles/parts.ts";
+import { askLineOf } from "../serving/answers/asks.ts";
+import { Demand } from "../serving/answers/demand.ts";
+import { createApp } from "../serving/app.ts";
+import type { ServingDeps } from "../serving/context.ts";
+import { parseProxies } from "../serving/http/limits.ts";
+import { serve } from "../serving/main.ts";
+import { NO_LOG, type ServingLog } from "../serving/replica/late-log.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
+import { followAsks } from "../serving/tables/ask-line.ts";
+import { Follower } from "../serving/tables/follower.ts";
+
+export interface ServingTier {
+  app: H3;
+  url: string;
+  status: Status;
+  /** Look at the public store now instead of at the next turn. */
+  refresh(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** All that serving gets of a machine: no private store, no lake, and one private key. */
+export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger" | "metrics"> {
+  publicStore: ServingDeps["store"];
+  /** The appending end; null: this replica answers and takes nothing in. */
+  log: ServingLog | null;
+  answers: Signer;
+  /** Public halves of all keys, with their validity. */
+  ring: Keyring;
+  /** What a replica that keeps a mirror of its own has in the place of the store's tree and the ring's keys. */
+  proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
+  /** Other processes listen on the port too. */
+  shared?: boolean;
+}
+
+/** Whom serving believes at `now`: the log's and the witness's keys in use, and those that are not retired yet. */
+export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
+  const believed = (purpose: "log" | "witness", name: string) => {
+    const valid = ring.keys.filter(
+      (one) => one.purpose === purpose && (!one.retired_at || new Date(one.retired_at) > now),
+    );
+    const [inUse, ...retiring] = valid.sort((a, b) => Number(!!a.retired_at) - Number(!!b.retired_at));
+    const named = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
+    return { inUse: named(inUse!), retiring: retiring.map(named) };
+  };
+  const [log, witness] = [believed("log", origin), believed("witness", witnessName(origin))];
+  return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
+}
+
+/** What strangers may hold, from the settings. */
+export const boundsOf = (limits: Config["limits"]) => ({
+  sockets: {
+    total: limits.sockets,
+    perClient: limits.sockets_per_client,
+    minBytesPerS: limits.min_bytes_per_s,
+    slowMs: limits.slow_after_s * 1000,
+    headersMs: limits.headers_timeout_s * 1000,
+    requestMs: limits.request_timeout_s * 1000,
+  },
+  streams: {
+    total: limits.streams,
+    perClient: limits.streams_per_client,
+    bytesPerHour: limits.stream_mb_per_hour * 1024 ** 2,
+  },
+});
+
+/** Errors of a source that is only not there now: a replica waits for it. */
+const PASSING = new Set(["SourceDown", "StoreDown", "MissingObject", "MirrorBusy"]);
+const AGAIN_MS = 500;
+
+/** Looks until there is something to answer from. @throws what says that there never will be: a fork, another's record */
+async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
+  for (let told = false; ; told = true) {
+    const failed = await follower.refresh().then(
+      () => null,
+      (error: unknown) => error,
+    );
+    if (failed !== null && !PASSING.has((failed as Error).name)) throw failed;
+    if (follower.snapshot) return;
+    if (!told)
+      logger.warn({ err: failed }, "there is nothing to answer from yet; the record is asked for until it is there");
+    await clock.sleep(AGAIN_MS);
+  }
+}
+
+/**
+ * The serving tier over the public store: it gets no private store and no lake, one key (answers), and of the log only
+ * the appending end. @param simulated the record's time was made up, and every page says so
+ */
+export async function openServing(parts: ServingParts, clock: Clock, simulated: boolean): Promise<ServingTier> {
+  const { config, metrics } = parts;
+  // What the process does is counted in real time, whatever time the record is in.
+  const pulse = { role: "serve" as const, clock: systemClock, metrics, listen: true };
+  const status = await openStatus(config.status, pulse, "follow");
+  try {
+    return await openTier(parts, { clock, simulated, status });
+  } catch (error) {
+    await status.close();
+    throw error;
+  }
+}
+
+interface Around {
+  clock: Clock;
+  simulated: boolean;
+  status: Status;
+}
+
+async function openTier(parts: ServingParts, { clock, simulated, status }: Around): Promise<ServingTier> {
+  const { config, publicStore, answers, ring, egress, logger, metrics, proven } = parts;
+  const log = parts.log ?? NO_LOG;
+  const origin = originOf(config.base_url);
+  const tree = proven?.tree ?? new PublishedTree(publicStore, trustOf(origin, ring, clock.now()));
+  const during = (look: () => Promise<boolean>) => status.pulse.during("follow", look);
+  const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics, during });
+  const jwks = () => proven?.jwks() ?? keysDocument(ring);
+  const askLimits = {
+    perClientHour: config.limits.asks_per_hour,
+    perDomainHour: config.limits.asks_per_domain_hour,
+    totalHour: config.limits.asks_per_hour_total,
+    inLine: config.limits.asks_in_line,
+  };
+  const { sockets, streams } = boundsOf(config.limits);
+  const askLine = askLineOf(askLimits);
+  const demand = parts.log ? new Demand({ log, clock, logger }) : null;
+  const app = createApp({
+    askLine,
+    ...(demand ? { demand } : {}),
+    store: publicStore,
+    follower,
+    log,
+    answers,
+    judge: (url) => egress.validate(url),
+    jwks,
+    clock: {
+      now: () => clock.now(),
+      monotonic: () => clock.monotonic(),
+      sleep: (ms, signal) => clock.sleep(ms, signal),
+      get simulated() {
+        return simulated || clock.simulated;
+      },
+      get jumps() {
+        return clock.jumps;
+      },
+    },
+    logger,
+    metrics,
+    baseUrl: config.base_url,
+    limits: {
+      checksPerMinute: config.limits.checks_per_minute,
+      asks: askLimits,
+      streams,
+      trustedProxies: config.limits.trusted_proxies,
+    },
+  });
+  // A replica without a first view would answer of everything that it knows nothing.
+  if (proven) await firstView(follower, clock, logger);
+  const proxies = parseProxies(config.limits.trusted_proxies);
+  const { port, host } = config;
+  const listening = await serve({ app, port, host, limits: sockets, proxies, metrics, shared: parts.shared === true });
+  follower.start();
+  const asks = parts.log ? followAsks(log, askLine, logger) : null;
+  demand?.start();
+  return {
+    app,
+    url: listening.url,
+    status,
+    refresh: async () => void (await follower.refresh()),
+    close: async () => {
+      await listening.close();
+      await asks?.stop();
+      await demand?.stop();
+      await follower.stop();
+      await status.close();
+    },
+  };
+}

@@ -1,0 +1,127 @@
+/**
+ * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
+ * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results, {@link UnderWay} to
+ * whoever adds the next piece of work.
+ */
+
+/**
+ * Do `work` for the items in their order, at most `width` at once. After the first failure nothing new begins; it is thrown
+ * once all work under way has ended, so that whoever catches it knows that nothing is still being written.
+ */
+export async function eachAtOnce<T>(
+  items: Iterable<T>,
+  width: number,
+  work: (item: T) => Promise<unknown>,
+): Promise<void> {
+  const [first] = await worked(items, width, work, true);
+  if (first) throw first.error;
+}
+
+/**
+ * Do `work` for all items, at most `width` at once, whatever fails: what can be done is done.
+ * @returns every failure, in the order in which they came; never rejects
+ */
+export const allAtOnce = async <T>(
+  items: Iterable<T>,
+  width: number,
+  work: (item: T) => Promise<unknown>,
+): Promise<unknown[]> => (await worked(items, width, work, false)).map(({ error }) => error);
+
+async function worked<T>(
+  items: Iterable<T>,
+  width: number,
+  work: (item: T) => Promise<unknown>,
+  stopsAtFailure: boolean,
+): Promise<{ error: unknown }[]> {
+  const iterator = items[Symbol.iterator]();
+  const failures: { error: unknown }[] = [];
+  const worker = async (): Promise<void> => {
+    while (!stopsAtFailure || failures.length === 0) {
+      const next = iterator.next();
+      if (next.done) return;
+      try {
+        await work(next.value);
+      } catch (error) {
+        failures.push({ error });
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: width }, worker));
+  return failures;
+}
+
+/**
+ * Results of `work` in the order of `items`, with at most `width` under way or waiting to be taken. Whoever stops early, or
+ * catches a failure, knows that nothing is under way any more.
+ */
+export async function* ahead<T, R>(
+  width: number,
+  items: Iterable<T>,
+  work: (item: T) => Promise<R>,
+): AsyncGenerator<R> {
+  const iterator = items[Symbol.iterator]();
+  const begun: Promise<R>[] = [];
+  const begin = () => {
+    const next = iterator.next();
+    if (next.done) return;
+    const running = work(next.value);
+    // Looked at in its turn; until then a failure is not an unhandled one.
+    running.catch(() => undefined);
+    begun.push(running);
+  };
+  try {
+    for (let i = 0; i < width; i++) begin();
+    while (begun.length > 0) {
+      const result = await begun[0]!;
+      begun.shift();
+      begin();
+      yield result;
+    }
+  } finally {
+    await Promise.allSettled(begun);
+  }
+}
+
+/** Work that comes piece by piece: so much of it goes on beside whoever adds it. */
+export class UnderWay {
+  readonly #running = new Set<Promise<void>>();
+  #fault: { error: unknown } | null = null;
+
+  /** @param width pieces at most: who adds one more waits for one to end */
+  constructor(private readonly width: number) {}
+
+  /** Begin it; slow while too much is under way. @throws the first failure of what was added so far */
+  async add(work: () => Promise<unknown>): Promise<void> {
+    const running: Promise<void> = work()
+      .then(
+        () => undefined,
+        (error: unknown) => {
+          this.#fault ??= { error };
+        },
+      )
+      .finally(() => this.#running.delete(running));
+    this.#running.add(running);
+    while (this.#running.size >= this.width) await Promise.race(this.#running);
+    this.#throwFault();
+  }
+
+  /** Nothing is under way any more. Never rejects. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#running);
+  }
+
+  /** All that was added has succeeded. @throws the first failure, once nothing is under way */
+  async drained(): Promise<void> {
+    await this.settled();
+    this.#throwFault();
+  }
+
+  #throwFault(): void {
+    if (this.#fault) throw this.#fault.error;
+  }
+}
+
+/** Whole numbers [from, to). */
+export function* range(from: number, to: number): Generator<number> {
+  for (let n = from; n < to; n++) yield n;
+}

@@ -1,0 +1,244 @@
+import type { Rail } from "../../../infra/rails/rails.ts";
+import type { BodyOf, Claims } from "../../record/bodies.ts";
+import { classOf } from "../../record/classes.ts";
+import { capId } from "../../record/ids.ts";
+import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
+import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "../terms/declared.ts";
+import { choose, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
+import { normalOrNull } from "../urls.ts";
+import { flatEntries, movesItsPrice, pricesSaid } from "./prices.ts";
+
+/** Why a row of a catalogue, a seller's document or an operator's file is no listing. A set that grows. */
+export const REASONS = {
+  not_json: "the line is not JSON",
+  not_an_item: "the row is neither an object nor an address",
+  no_list: "the document names no paid endpoint in any form that is read",
+  no_address: "the row names no address",
+  relative: "the address is relative, and nothing says what to",
+  not_http: "the address is not http or https",
+  bad_url: "the address cannot be parsed, or is longer than the record takes",
+  not_public: "the address is not one of the public internet",
+  verb: "the method is none that is ever sent",
+  domain_full: "its domain has as many endpoints as discovery may bring; an operator may add more",
+  too_many: "the source names more rows than are read",
+  unreadable: "the row cannot be read within the time and the memory that one gets",
+  unkeepable: "the row cannot be written in one way: nested too deep, or a number past 2^53",
+} as const;
+export type Reason = keyof typeof REASONS;
+
+/** A row that was not taken: whole, with the reason, so that nothing is lost. */
+export interface Rejected {
+  reason: Reason;
+  says: string;
+  row: unknown;
+}
+
+export const rejected = (reason: Reason, row: unknown, more?: string): Rejected => ({
+  reason,
+  says: more === undefined ? REASONS[reason] : `${REASONS[reason]}: ${more.slice(0, 300)}`,
+  row,
+});
+
+/** How many of each reason, in the order of the table. */
+export function countReasons(rows: readonly Rejected[]): Partial<Record<Reason, number>> {
+  const counts: Partial<Record<Reason, number>> = {};
+  for (const name of Object.keys(REASONS) as Reason[]) {
+    const n = rows.reduce((sum, row) => sum + (row.reason === name ? 1 : 0), 0);
+    if (n > 0) counts[name] = n;
+  }
+  return counts;
+}
+
+/** One claim of one source about one endpoint, ready for the log. */
+export interface ListedClaim {
+  cap: string;
+  body: BodyOf<"listing">;
+}
+
+/** Where an item says it lives, as written. */
+export function urlOf(item: unknown): string | undefined {
+  const named = get(item, "resource");
+  const candidates = [
+    named,
+    get(named, "url"),
+    get(item, "url"),
+    get(item, "path"),
+    get(item, "route"),
+    get(item, "endpoint"),
+    get(item, "href"),
+  ];
+  candidates.push(get(item, "accepts", "0", "resource"));
+  for (const candidate of candidates) {
+    const found = text(candidate, 4096);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+export interface Source {
+  /** Address of the catalogue or of the seller's file, "402", or the operator's file. */
+  name: string;
+  /** Set when the item was read from a seller's own origin: only its own urls are under its control. */
+  ownOrigin?: string;
+  /** What relative addresses are relative to; default: the own origin. */
+  base?: string;
+  /** Set for what an operator hands in: no limit per domain. */
+  byHand?: boolean;
+  /** Set for an operator's file: a row that its payee signed is the seller's own word. */
+  signedRows?: boolean;
+  /** Would this address be fetched at all? Default: every http address. */
+  validate?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
+}
+
+export type Taken = { claim: ListedClaim } | { rejected: Rejected };
+
+/** Address and verb of an item, the verb also where it stands before the address ("POST /path"). */
+function placeAndVerb(item: JsonObject): { written: string | undefined; verb: unknown } {
+  const written = urlOf(item);
+  const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
+  return both ? { written: both[2], verb: both[1] } : { written, verb: undefined };
+}
+
+/** An absolute address that the record takes, or why there is none. */
+function addressOf(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
+  let absolute = written;
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
+    const base = source.base ?? source.ownOrigin;
+    if (base === undefined) return "relative";
+    if (!URL.canParse(written, base)) return "bad_url";
+    absolute = new URL(written, base).href;
+  }
+  if (!/^https?:/i.test(absolute)) return "not_http";
+  const url = normalOrNull(absolute);
+  return url === null ? "bad_url" : { url, absolute };
+}
+
+/** Only ports are left to the fetch: they are a setting, and a listing outlives it. */
+function notPublic(url: string, source: Source): string | null {
+  const verdict = source.validate?.(url) ?? { ok: true as const };
+  return verdict.ok || verdict.reason === "port" ? null : verdict.says;
+}
+
+/** A verb that is named and that we never send (WEBSOCKET, HEAD): such a row is no listing of a GET. */
+function badVerb(item: JsonObject, verb: unknown): string | null {
+  for (const named of [verb, item.method]) {
+    if (typeof named === "string" && named.trim() && methodOf(named) === null) return named;
+  }
+  return null;
+}
+
+/** What an item says of its endpoint: entries of its own, or those of a flat row. */
+function read(item: JsonObject, verb: unknown, ownNetwork: string) {
+  const flat = item.accepts === undefined ? flatEntries(item) : [];
+  const priced = flat.length > 0 ? { x402Version: 2, ...item, accepts: flat } : item;
+  const listed = readOffered(priced, ownNetwork);
+  const said = mergeDeclared(
+    fromItem(verb === undefined ? item : { ...item, method: verb }),
+    fromBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
+    fromEntry(listed.first),
+  );
+  return { listed, said };
+}
+
+/**
+ * An item read as far as its own words go: plain data, so that it may be read where neither the fetch nor a rail can be
+ * asked. What those say is {@link settleClaim}'s.
+ */
+export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"] } | { rejected: Rejected };
+
+/**
+ * A catalogue row, or an item of a seller's own file, as a claim; or the row with the reason why it is none (relative
+ * without a base, `monopoly://..`, a verb that is never sent). Never throws.
+ * @param ownNetwork CAIP-2 id of the chain that our rail pays on
+ */
+export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNetwork: string): ReadClaim {
+  if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
+  const { written, verb } = placeAndVerb(item);
+  if (written === undefined) return { rejected: rejected("no_address", item) };
+  const address = addressOf(written, source);
+  if (typeof address === "string") return { rejected: rejected(address, item, written) };
+  const wrong = badVerb(item, verb);
+  if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
+  const { listed, said } = read(item, verb, ownNetwork);
+  const prices = pricesSaid(item);
+  const claims: Claims = {
+    ...claimsSaid(said, address.absolute.slice(0, 4096)),
+    offers: listed.offers,
+    fixed_price:
+      listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) && !movesItsPrice(item),
+    ...(prices.length > 0 ? { prices_said: prices } : {}),
+  };
+  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
+  const body = {
+    source: source.name.slice(0, 300),
+    source_id: `${said.method ?? ""} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096),
+    seller_controlled: source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin,
+    normalised_url: address.url,
+    claims,
+    defects: listed.defects,
+  };
+  return { claim: { cap: capId(method, address.url, said.tool ?? ""), body }, payables: listed.payables };
+}
+
+/** What was read of `item`, with the offers marked that our rail would pay; rejected where it leads to no public place. */
+export function settleClaim(read: ReadClaim, item: unknown, source: Source, rail: Pick<Rail, "canPay">): Taken {
+  if ("rejected" in read) return read;
+  const { cap, body } = read.claim;
+  const unfetched = notPublic(body.normalised_url, source);
+  if (unfetched !== null) return { rejected: rejected("not_public", item, unfetched) };
+  const { offers } = choose({ offers: body.claims.offers, payables: read.payables }, rail);
+  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } } };
+}
+
+/** What is said of the call and its answer, without a word on the price. */
+function claimsSaid(said: Declared, url: string): Claims {
+  return {
+    url,
+    method: said.method,
+    tool: said.tool,
+    description: said.description,
+    class: classOf({ named: said.named, example: queryOf(said.example) }),
+    offers: [],
+    fixed_price: false,
+    example: said.example,
+    ...schemas(said),
+    output_mime: said.mime,
+  };
+}
+
+/**
+ * What a 402 declares of itself, as a claim. It makes the endpoint known and says how it is called. It carries no
+ * offers: a quote is not a promise, so the next 402 is never held against this one.
+ */
+export function claimOf402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
+  const said = read.declared;
+  return {
+    cap,
+    body: {
+      source: "402",
+      source_id: `${method ?? ""} ${url}`.trim().slice(0, 4096),
+      seller_controlled: false,
+      normalised_url: url,
+      claims: {
+        ...claimsSaid(said, url),
+        method: method ?? said.method,
+        tool: null,
+      },
+      defects: [],
+    },
+  };
+}
+
+const queryOf = (example: Claims["example"]): { query?: Record<string, string> } | null =>
+  example?.query ? { query: example.query } : null;
+
+/** Only members that are there: the record keeps no `undefined`. */
+function schemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
+  const input = keepable(said.inputSchema);
+  const output = keepable(said.outputSchema);
+  return {
+    ...(input === undefined ? {} : { input_schema: input }),
+    ...(said.inputIn === null ? {} : { input_in: said.inputIn }),
+    ...(output === undefined ? {} : { output_schema: output }),
+  };
+}

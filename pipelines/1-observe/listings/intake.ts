@@ -1,0 +1,283 @@
+import { isAddress, isHex, verifyMessage } from "viem";
+import { canonicalText } from "../../../infra/canonical.ts";
+import type { Clock } from "../../../infra/clock.ts";
+import type { Egress } from "../../../infra/egress/egress.ts";
+import type { Rail } from "../../../infra/rails/rails.ts";
+import type { Logger } from "../../../infra/telemetry.ts";
+import type { Claims } from "../../record/bodies.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { BoundedMap } from "../bounded.ts";
+import { get, isObject, type JsonObject, text } from "../json.ts";
+import { ownReader, type Reader } from "../reading/reader.ts";
+import { NotRecorded } from "../recorder.ts";
+import { methodOf } from "../terms/declared.ts";
+import type { ReadTerms } from "../terms/terms.ts";
+import { originOf } from "../urls.ts";
+import {
+  claimOf402,
+  type ListedClaim,
+  type ReadClaim,
+  type Rejected,
+  rejected,
+  type Source,
+  settleClaim,
+} from "./claims.ts";
+import type { Listed } from "./documents.ts";
+import { readCatalogue, readSellerDocuments } from "./sources.ts";
+import { ListingWriter, type Row, type WriterParts } from "./writer.ts";
+
+export { MAX_PER_DOMAIN } from "./writer.ts";
+
+/** What became of the rows of a source. */
+export interface IntakeReport {
+  /** Items that were read, records that were new, items that could not be taken. */
+  items: number;
+  appended: number;
+  refused: number;
+  /** Items that say what stands already. */
+  same: number;
+  /** Rows that the source no longer names. */
+  delisted: number;
+  /** The refused ones, whole, with the reason. */
+  rejected: Rejected[];
+  /** Claims that were read, in order: the caller may act on those it asked for. */
+  claims: ListedClaim[];
+  says?: string;
+}
+
+export const emptyReport = (says?: string): IntakeReport => ({
+  items: 0,
+  appended: 0,
+  refused: 0,
+  same: 0,
+  delisted: 0,
+  rejected: [],
+  claims: [],
+  ...(says === undefined ? {} : { says }),
+});
+
+/** Rejected rows that a report over many sources keeps; all of them are counted. */
+const MAX_TOLD = 10_000;
+
+/** Adds what was read of one more source. */
+export function addReport(to: IntakeReport, more: IntakeReport): void {
+  to.items += more.items;
+  to.appended += more.appended;
+  to.refused += more.refused;
+  to.same += more.same;
+  to.delisted += more.delisted;
+  for (const row of more.rejected) if (to.rejected.length < MAX_TOLD) to.rejected.push(row);
+  for (const claim of more.claims) to.claims.push(claim);
+}
+
+/** Origins whose last reading is remembered. */
+const MAX_ORIGINS = 20_000;
+/** An origin is not read again within this long (ms of the record), however many of its 402s differ from its listing. */
+const REREAD_MS = 60_000;
+/** Rows that are read together. */
+const ROWS_AT_ONCE = 100;
+/** Rows of one source that may use up all the time that one gets; those after them are not tried. */
+const MAX_STUCK = 8;
+
+export interface IntakeParts extends WriterParts {
+  egress: Egress;
+  rail: Pick<Rail, "canPay" | "network">;
+  /** Lower-case addresses that 402s of an endpoint named to us, for rows that their payee signed. */
+  payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
+  /** Default: this process's own. */
+  reader?: Reader;
+  /** Told of what our own code stumbled over. */
+  logger?: Pick<Logger, "error">;
+}
+
+/** Takes in what catalogues, sellers, operators and 402s claim. Unchanged content is not written again. */
+export class Intake {
+  readonly #writer: ListingWriter;
+  readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
+
+  constructor(private readonly with_: IntakeParts) {
+    this.#writer = new ListingWriter(with_);
+  }
+
+  /** Tell it what is listed already: for the limit per domain, and so that a restart writes nothing twice. */
+  know(listed: readonly ListedCap[]): void {
+    this.#writer.know(listed);
+  }
+
+  /**
+   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is what our
+   * own code stumbles over: it is as if there were none, and ends neither the call that wanted it nor others' reading.
+   * @param egress the same way out, in another pool or guise
+   * @throws NotRecorded
+   */
+  async readSeller(origin: string, clock: Clock, egress: Egress = this.with_.egress): Promise<IntakeReport> {
+    try {
+      return await this.#readSeller(origin, clock, egress);
+    } catch (error) {
+      if (error instanceof NotRecorded) throw error;
+      this.with_.metrics.count("observe_listings_total", { result: "broken" });
+      this.with_.logger?.error({ err: error, origin }, "a seller's listing could not be taken in");
+      return emptyReport(`our own fault: ${String(error)}`);
+    }
+  }
+
+  async #readSeller(origin: string, clock: Clock, egress: Egress): Promise<IntakeReport> {
+    const read = await readSellerDocuments(egress, origin, this.with_.reader);
+    const report = emptyReport(read.says);
+    for (const { url, listed } of read.documents) {
+      addReport(report, await this.take(listed, { name: url, ownOrigin: origin }, clock));
+    }
+    return report;
+  }
+
+  /** The same endpoint with the newest listing of its own that this process has read: the lake may be behind. */
+  current(one: ListedCap): ListedCap {
+    const own = this.#writer.own(one.cap);
+    return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
+  }
+
+  /**
+   * Reads the seller's own listing again and gives back what it says now. For a 402 that differs from what we know:
+   * a seller that changed both is honest, and must not be called otherwise because we read its listing hours ago.
+   */
+  async reread(one: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
+    const origin = originOf(one.url);
+    const now = clock.now().getTime();
+    const last = this.#rereadAt.get(origin);
+    if (last === undefined || Math.abs(now - last) > REREAD_MS) {
+      this.#rereadAt.set(origin, now);
+      await this.readSeller(origin, clock, egress);
+    }
+    return this.current(one);
+  }
+
+  /** Every row of a Bazaar catalogue, as a third party's claim. */
+  async readCatalogue(catalogue: string, clock: Clock, byHand = false): Promise<IntakeReport> {
+    const read = await readCatalogue(this.with_.egress, catalogue, this.with_.reader);
+    // A catalogue that names nothing at all is taken for broken, not for an empty market.
+    const whole = read.stable && read.rows.length > 0;
+    const report = await this.take({ items: read.rows, rejected: [], whole }, { name: catalogue, byHand }, clock);
+    return read.says === undefined ? report : { ...report, says: read.says };
+  }
+
+  /** What a 402 declares of itself. */
+  async note402(cap: string, url: string, method: Claims["method"], read: ReadTerms, clock: Clock): Promise<void> {
+    const claim = claimOf402(cap, url, method, read);
+    await this.#writer.write([{ claim, row: claim.body }], { name: "402" }, false, clock);
+  }
+
+  /**
+   * Takes the rows of one document. When the document was read whole, what it named before and names no longer is
+   * delisted.
+   * @throws NotRecorded when the log does not take a record; what was appended before stays
+   */
+  async take(
+    document: Pick<Listed, "rejected" | "whole" | "base"> & { items: readonly unknown[] },
+    source: Source,
+    clock: Clock,
+  ): Promise<IntakeReport> {
+    const { egress, metrics, rail } = this.with_;
+    const from: Source = {
+      validate: (url) => egress.validate(url),
+      ...(document.base ? { base: document.base } : {}),
+      ...source,
+    };
+    const rows: Row[] = [];
+    const refused: Rejected[] = [...document.rejected];
+    const items = document.items.flatMap(expand);
+    for await (const { row, read } of this.#read(items, from)) {
+      const taken = settleClaim(read, row, from, rail);
+      if ("rejected" in taken) refused.push(taken.rejected);
+      else rows.push({ claim: source.signedRows ? await this.#vouched(row, taken.claim) : taken.claim, row });
+    }
+    // What could not be read may well name what stands.
+    const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
+    const written = await this.#writer.write(rows, source, whole, clock);
+    for (const one of written.unkept) refused.push(one);
+    metrics.count("observe_listings_total", { result: "refused" }, refused.length);
+    return {
+      items: items.length + document.rejected.length,
+      appended: written.appended,
+      refused: refused.length,
+      same: rows.length - written.appended - written.unkept.length,
+      delisted: written.delisted,
+      rejected: refused,
+      claims: rows.map(({ claim }) => claim),
+    };
+  }
+
+  /** Rows as claims, some at a time, so that one that cannot be read stops only itself. */
+  async *#read(items: readonly unknown[], from: Source): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
+    const { validate: _, ...source } = from;
+    const { rail, reader = ownReader } = this.with_;
+    const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: rail.network });
+    let stuck = 0;
+    for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
+      const rows = items.slice(i, i + ROWS_AT_ONCE);
+      const together = stuck < MAX_STUCK ? await ask(rows) : null;
+      for (const [n, row] of rows.entries()) {
+        if (together?.ok) {
+          yield { row, read: together.said[n]! };
+          continue;
+        }
+        const alone = stuck < MAX_STUCK ? await ask([row]) : null;
+        if (alone?.ok === false) stuck++;
+        yield { row, read: alone?.ok ? alone.said[0]! : { rejected: rejected("unreadable", row) } };
+      }
+    }
+  }
+
+  /**
+   * The claim, under the seller's control when its payee signed the row. Only of an operator's file: a row that
+   * was signed once stays signed, and a catalogue could hold a seller to what it said long ago.
+   */
+  async #vouched(item: unknown, claim: ListedClaim): Promise<ListedClaim> {
+    const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
+    if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
+    return { ...claim, body: { ...claim.body, seller_controlled: true } };
+  }
+}
+
+const MAX_VERBS = 5;
+/** Longest text that is taken for a list of verbs, and longest list. */
+const MAX_NAMED = 100;
+
+/** An item that names several verbs (`methods: [..]`, "GET, POST") is one item for each; anything else stays as it is. */
+export function expand(item: unknown): unknown[] {
+  if (!isObject(item)) return [item];
+  const { method, methods } = item;
+  const named =
+    Array.isArray(methods) && method === undefined
+      ? methods.slice(0, MAX_NAMED)
+      : typeof method === "string" && method.length <= MAX_NAMED
+        ? method.split(/[\s,|/]+/)
+        : [];
+  const verbs = named.filter((one) => methodOf(one) !== null).slice(0, MAX_VERBS);
+  return named.length > 1 && verbs.length > 1
+    ? verbs.map((verb) => ({ ...item, methods: undefined, method: verb }))
+    : [item];
+}
+
+/** What the payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member `signed`. */
+export function listingStatement(row: JsonObject): string {
+  const { signed: _, ...rest } = row;
+  return canonicalText(rest);
+}
+
+/**
+ * Is this row signed by an address that the endpoint's own 402s asked to be paid at? A row alone proves nothing: anybody
+ * may write down somebody else's endpoint with an address of his own. Never throws for what the row holds.
+ * @param payTos lower-case addresses that 402s of the endpoint named to us
+ */
+async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<string>>): Promise<boolean> {
+  const address = text(get(row, "signed", "pay_to"), 60);
+  const signature = text(get(row, "signed", "signature"), 200);
+  if (!isObject(row) || !address || !isAddress(address, { strict: false }) || !isHex(signature)) return false;
+  try {
+    const message = listingStatement(row);
+    return (await verifyMessage({ address, message, signature })) && (await payTos()).has(address.toLowerCase());
+  } catch {
+    // No point of the curve, or a row without a canonical form: as wrong as any other signature.
+    return false;
+  }
+}

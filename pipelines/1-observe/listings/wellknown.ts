@@ -1,0 +1,162 @@
+import { get, isObject, type JsonObject, show, text, withoutSlashes } from "../json.ts";
+import { type Rejected, rejected } from "./claims.ts";
+
+/** Items of one seller's document that are read; a file past that is a flood. */
+export const MAX_ITEMS = 2_000;
+
+const LISTS = [
+  "items",
+  "resources",
+  "endpoints",
+  "services",
+  "paid_endpoints",
+  "payable_endpoints",
+  "paidEndpoints",
+  "routes",
+  "tools",
+];
+const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
+
+/** "POST /path", a path, or an absolute url. */
+function fromText(line: string): JsonObject {
+  const match = VERB_AND_PLACE.exec(line.trim());
+  return match ? { method: match[1], url: match[2] } : { url: line.trim() };
+}
+
+interface Items {
+  items: JsonObject[];
+  rejected: Rejected[];
+  /** Was there a list at all, be it empty? */
+  listed: boolean;
+}
+
+/** A group of endpoints under one base: `{"baseUrl": .., "endpoints": [{"path": ..}]}`. */
+function ungrouped(item: JsonObject): JsonObject[] {
+  const inner = item.endpoints;
+  const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
+  if (!Array.isArray(inner) || own !== undefined) return [item];
+  const said = text(item.baseUrl ?? item.base_url, 2048);
+  const base = said && withoutSlashes(said);
+  return inner.flatMap((one) => {
+    const endpoint = typeof one === "string" ? fromText(one) : isObject(one) ? one : null;
+    if (endpoint === null) return [];
+    const place = text(endpoint.url ?? endpoint.path, 4096);
+    const joined = base && place?.startsWith("/") ? { url: `${base}${place}` } : {};
+    return [{ ...endpoint, ...joined }];
+  });
+}
+
+/** A list of texts or objects, or a map from path to object, as items. */
+function listOf(value: unknown): Items {
+  const bad: Rejected[] = [];
+  if (Array.isArray(value)) {
+    const items = value.flatMap((item) => {
+      if (typeof item === "string") return [fromText(item)];
+      if (isObject(item)) return ungrouped(item);
+      bad.push(rejected("not_an_item", item));
+      return [];
+    });
+    return { items, rejected: bad, listed: true };
+  }
+  if (!isObject(value)) return { items: [], rejected: [], listed: false };
+  const items = Object.entries(value).flatMap(([name, item]) =>
+    isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name) ? [{ ...fromText(name), ...item }] : [],
+  );
+  return { items, rejected: [], listed: items.length > 0 };
+}
+
+/**
+ * Items of a seller's `/.well-known/x402`, which has no common form in the wild: a list of objects, of "METHOD /path"
+ * or of urls, under one of several names or at the top, a map by path, or one single item. Empty for everything else.
+ * The document's `x402Version` stands in for an item's own.
+ */
+export function itemsOf(document: unknown): Items {
+  const version = get(document, "x402Version");
+  const withVersion = (read: Items): Items => ({
+    ...read,
+    items: read.items.map((item) => (version === undefined ? item : { x402Version: version, ...item })),
+  });
+  if (Array.isArray(document)) return withVersion(listOf(document));
+  let listed = false;
+  for (const name of LISTS) {
+    const read = listOf(get(document, name));
+    if (read.items.length > 0) return withVersion(read);
+    listed ||= read.listed;
+  }
+  const place =
+    isObject(document) &&
+    (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));
+  if (isObject(document) && document.accepts !== undefined && place) {
+    return withVersion({ items: [document], rejected: [], listed: true });
+  }
+  const map = listOf(document);
+  return withVersion({ ...map, listed: listed || map.listed });
+}
+
+const BASES = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
+
+/** What a document's relative addresses are relative to, where it says so: an http address of its own. */
+export function baseOf(document: unknown): string | undefined {
+  for (const name of BASES) {
+    const base = text(get(document, name), 2048);
+    if (base && /^https?:\/\/[^/]/.test(base)) return base;
+  }
+  return undefined;
+}
+
+/** Endpoints of one agent card that are read. */
+const MAX_OF_CARD = 500;
+
+/** Is this an agent card (A2A), or one of the documents that sellers put in its place? */
+export const isAgentCard = (document: unknown): document is JsonObject =>
+  isObject(document) &&
+  typeof (document.name ?? document.display_name ?? document.name_for_model) === "string" &&
+  (Array.isArray(document.skills) ||
+    document.protocolVersion !== undefined ||
+    /a2a/i.test(String(document.schema_version ?? "")) ||
+    (isObject(document.capabilities) && document.resources === undefined && document.endpoints === undefined));
+
+const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : value === undefined ? [] : [value]);
+
+/** Addresses that a skill, a tool or a capability names: `endpoint` or `endpoints`, an object, a path or a url. */
+function endpointsOf(part: unknown): JsonObject[] {
+  const description = text(get(part, "description"), 2000);
+  const named = [...asList(get(part, "endpoint")), ...asList(get(part, "endpoints"))];
+  const own = get(part, "url") ?? get(part, "path");
+  if (named.length === 0 && typeof own === "string") named.push({ url: own });
+  return named.flatMap((one): JsonObject[] => {
+    const item = typeof one === "string" ? { url: one } : isObject(one) ? one : null;
+    if (item === null) return [];
+    const method = item.method ?? get(part, "method");
+    return [{ ...(description ? { description } : {}), ...(method === undefined ? {} : { method }), ...item }];
+  });
+}
+
+/** Does the card say anywhere it is meant to (extensions, payments, security, tags) that it is paid by x402 or mpp? */
+function isPaid(card: JsonObject): boolean {
+  const places = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
+  return places.some((place) => place !== undefined && /x402|\bmpp\b/i.test(show(place)));
+}
+
+/**
+ * Endpoints of an agent card: what its skills, tools and capabilities name; else, when the card says it is paid, the
+ * agent itself at its address (JSON-RPC over POST) and every interface that speaks x402. A card that says nothing of
+ * payment lists nothing.
+ */
+export function cardItems(card: JsonObject): JsonObject[] {
+  const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
+  const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
+  const named = parts.flatMap(endpointsOf);
+  if (!isPaid(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_OF_CARD);
+  const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
+    /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
+  );
+  const others = interfaces.flatMap((one): JsonObject[] => {
+    const url = text(get(one, "url"), 4096);
+    return url ? [{ url, description: text(get(one, "description"), 2000) }] : [];
+  });
+  const whole = text(card.url, 4096);
+  const self =
+    named.length + others.length === 0 && whole ? [{ url: whole, method: "POST", description: card.description }] : [];
+  return [...named, ...others, ...self].slice(0, MAX_OF_CARD);
+}

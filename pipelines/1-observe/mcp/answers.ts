@@ -1,0 +1,204 @@
+import type { EgressResult } from "../../../infra/egress/egress.ts";
+import { get, isObject, keepable, parseJson, show, text } from "../json.ts";
+import { sample } from "../probe/synthetic.ts";
+import { answerTo, type Rpc, speaksOnlyWithoutSessions } from "./rpc.ts";
+
+/**
+ * What a tool's answer amounts to, in the words of HTTP, so that a tool is evaluated by the same code as any endpoint:
+ * 402 payment is required, 200 the tool's result, 500 the tool's or the server's error, 404 no such tool, 502 no answer
+ * to our question. An exchange that failed on the way stays what it was.
+ */
+export interface ToolAnswer {
+  /** `raw`: the bytes as they came, which is what the record hashes. */
+  result: EgressResult & { raw?: Uint8Array };
+  /** In words, where the status alone would not say it. */
+  says?: string;
+  /** May its terms be paid in the call's `_meta`? Not what the HTTP server in front of the tools asks for. */
+  payable: boolean;
+}
+
+/** Error codes that ask for payment: x402 over MCP wrote 402 at first, mpp writes -32042. */
+const PAYMENT_CODES = new Set<unknown>([402, -32042]);
+const CHALLENGES_KEY = "org.paymentauth/payment-required";
+
+const isTerms = (value: unknown): boolean => isObject(value) && Array.isArray(value.accepts);
+
+/** x402 terms of a result: as structured content, else as the JSON of a text. */
+function termsOf(result: unknown): unknown {
+  const structured = get(result, "structuredContent");
+  if (isTerms(structured)) return structured;
+  const content = get(result, "content");
+  for (const one of Array.isArray(content) ? content.slice(0, 16) : []) {
+    const parsed = parseJson(typeof get(one, "text") === "string" ? (get(one, "text") as string) : "");
+    if (isTerms(parsed)) return parsed;
+  }
+  return undefined;
+}
+
+/** mpp challenges as the header that HTTP would carry: one reader for both. */
+function challengeHeader(data: unknown): string | undefined {
+  const challenges = get(data, "challenges");
+  if (!Array.isArray(challenges)) return undefined;
+  const lines = challenges.slice(0, 16).flatMap((challenge) => {
+    if (!isObject(challenge)) return [];
+    const params = Object.entries(challenge).flatMap(([name, value]) => {
+      if (!/^[A-Za-z]{1,20}$/.test(name)) return [];
+      const encoded = name === "request" && isObject(value) ? Buffer.from(show(value)).toString("base64url") : value;
+      return typeof encoded === "string" ? [`${name}="${encoded.replace(/["\\]/g, "\\$&")}"`] : [];
+    });
+    return [`Payment ${params.join(", ")}`];
+  });
+  return lines.length > 0 ? lines.join(", ") : undefined;
+}
+
+type Answered = Extract<EgressResult, { outcome: "answered" }>;
+
+function asAnswer(http: EgressResult, status: number, body: Uint8Array, headers: Record<string, string> = {}) {
+  const { totalMs } = http;
+  const raw = http.body ?? new Uint8Array();
+  const at = { headersMs: http.headersMs ?? totalMs, totalMs };
+  const from = http.outcome === "answered" ? http : { remoteAddress: "", url: "" };
+  const answered: Answered = {
+    outcome: "answered",
+    status,
+    headers: { "content-type": "application/json", ...headers },
+    body,
+    ...at,
+    remoteAddress: from.remoteAddress,
+    url: from.url,
+  };
+  return { ...answered, raw };
+}
+
+const json = (value: unknown): Uint8Array => Buffer.from(show(value));
+
+/** A demand for payment, terms in the header as version 2 has them there. */
+function demand(http: EgressResult, terms: unknown, challenges: string | undefined): ToolAnswer {
+  const headers: Record<string, string> = {};
+  if (terms !== undefined) headers["payment-required"] = Buffer.from(show(terms)).toString("base64");
+  if (challenges !== undefined) headers["www-authenticate"] = challenges;
+  return { result: asAnswer(http, 402, json(terms ?? {}), headers), payable: true };
+}
+
+/** What the tool itself gave: structured content, else its one text, else the content as it stands. */
+function given(result: unknown): Uint8Array {
+  const structured = get(result, "structuredContent");
+  if (structured !== undefined && structured !== null) return json(structured);
+  const content = get(result, "content");
+  const only = Array.isArray(content) && content.length === 1 ? get(content[0], "text") : undefined;
+  if (typeof only === "string") return Buffer.from(only);
+  return Array.isArray(content) && content.length > 0 ? json(content) : new Uint8Array();
+}
+
+/** Reads what came back to a `tools/call`, or to the `initialize` that never became a session. */
+function readAnswer({ http, rpc }: { http: EgressResult; rpc: Rpc | null }): ToolAnswer {
+  const paywall = http.outcome === "answered" && http.status === 402 && rpc === null;
+  if (paywall)
+    return { result: http, payable: false, says: "the server in front of the tools asks for payment itself" };
+  if (rpc === null) {
+    if (http.outcome !== "answered" || http.status < 200 || http.status > 299) return { result: http, payable: false };
+    const says = "no answer to our question in what came back";
+    return { result: asAnswer(http, 502, http.body), payable: false, says };
+  }
+  if ("error" in rpc) {
+    const { code, message, data } = rpc.error;
+    const terms = isTerms(data) ? data : get(data, "x402");
+    const challenges = challengeHeader(data);
+    if (PAYMENT_CODES.has(code) && (isTerms(terms) || challenges !== undefined)) return demand(http, terms, challenges);
+    const says = `JSON-RPC error ${show(code)}: ${text(message, 500) ?? ""}`;
+    return { result: asAnswer(http, 500, json({ error: rpc.error })), payable: false, says };
+  }
+  const { result } = rpc;
+  const failed = get(result, "isError") === true;
+  const challenges = challengeHeader(get(result, "_meta", CHALLENGES_KEY));
+  const terms = failed || challenges !== undefined ? termsOf(result) : undefined;
+  if (terms !== undefined || challenges !== undefined) return demand(http, terms, challenges);
+  if (!failed) return { result: asAnswer(http, 200, given(result), headersOf(result)), payable: true };
+  const said = Buffer.from(given(result)).toString("utf8");
+  return {
+    result: asAnswer(http, 500, json({ error: said })),
+    payable: true,
+    says: `the tool failed: ${said.slice(0, 500)}`,
+  };
+}
+
+/** Type of the answer, and the seller's word on the settlement, as its headers would carry them. */
+function headersOf(result: unknown): Record<string, string> {
+  const receipt = get(result, "_meta", "x402/payment-response");
+  return {
+    ...(parseJson(given(result)) === undefined ? { "content-type": "text/plain" } : {}),
+    ...(receipt === undefined ? {} : { "payment-response": Buffer.from(show(receipt)).toString("base64") }),
+  };
+}
+
+/** What came back cannot be read within bounds: it is no answer to our question. */
+export const unread = (http: EgressResult, says: string): ToolAnswer => ({
+  result: http.outcome === "answered" ? asAnswer(http, 502, http.body) : http,
+  payable: false,
+  says: `the answer could not be read: ${says}`,
+});
+
+/** The tool is not in the list: nothing was called. */
+export const absent = (name: string): ToolAnswer => {
+  const none = { outcome: "timeout" as const, says: "", totalMs: 0, sent: true };
+  return { result: asAnswer(none, 404, new Uint8Array()), payable: false, says: `tools/list does not name ${name}` };
+};
+
+/** One question of ours and how its HTTP exchange ended. Plain data, as everything here: it is read in another thread. */
+export interface Replied {
+  id: number;
+  http: EgressResult;
+}
+
+/** What was said to `initialize`. */
+export interface Welcome {
+  /** Was our question answered at all? */
+  answered: boolean;
+  /** It speaks the revision without sessions, and no other. */
+  alone: boolean;
+  /** The revision that it speaks; undefined: it was no welcome. */
+  version: string | undefined;
+}
+
+/** What one page of `tools/list` says of a tool. */
+export interface ListPage {
+  tool: ListedTool | null;
+  /** Where the next page begins; undefined: it was the last. */
+  next: string | undefined;
+}
+
+export interface ListedTool {
+  /** What the list says of the tool's input and output, where the record could keep it. */
+  inputSchema: unknown;
+  outputSchema: unknown;
+  /** Arguments made from the input's schema, where it has one. */
+  made: Record<string, unknown> | null;
+}
+
+// A stream that was not closed after the answer still held the answer.
+const rpcOf = ({ id, http }: Replied): Rpc | null =>
+  http.body ? answerTo(id, http.body, http.headers?.["content-type"] ?? "") : null;
+
+const resultOf = (rpc: Rpc | null): unknown => (rpc && "result" in rpc ? rpc.result : undefined);
+
+export function readWelcome(replied: Replied): Welcome {
+  const rpc = rpcOf(replied);
+  const version = text(get(resultOf(rpc), "protocolVersion"), 40);
+  return { answered: rpc !== null, alone: speaksOnlyWithoutSessions(rpc), version };
+}
+
+/** Null when no list came back. @param tool the one that is looked for */
+export function readListPage({ tool, ...replied }: Replied & { tool: string }): ListPage | null {
+  const result = resultOf(rpcOf(replied));
+  const tools = get(result, "tools");
+  if (!Array.isArray(tools)) return null;
+  const found = tools.find((one) => get(one, "name") === tool);
+  if (!isObject(found)) return { tool: null, next: text(get(result, "nextCursor"), 4096) };
+  const { inputSchema, outputSchema } = found;
+  const made = isObject(inputSchema) ? keepable(sample(inputSchema)) : null;
+  const kept = { inputSchema: keepable(inputSchema), outputSchema: keepable(outputSchema) };
+  return { tool: { ...kept, made: isObject(made) ? made : null }, next: undefined };
+}
+
+/** What came back to a `tools/call`, or to the `initialize` that never became a session. */
+export const readReply = (replied: Replied): ToolAnswer => readAnswer({ http: replied.http, rpc: rpcOf(replied) });

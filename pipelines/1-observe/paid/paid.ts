@@ -1,0 +1,147 @@
+import type { Clock } from "../../../infra/clock.ts";
+import { saying } from "../../../infra/egress/egress.ts";
+import { plannedSlot } from "../../record/ids.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { type Call, intentId, seedOf } from "../call.ts";
+import { clean } from "../json.ts";
+import { passes } from "../plan/steps.ts";
+import { probe } from "../probe/probe.ts";
+import { requestOf, sellerSays } from "../probe/request.ts";
+import { stockOf } from "../probe/stock.ts";
+import { PAID } from "../queue.ts";
+import { draft, NotRecorded, Recorder } from "../recorder.ts";
+import { lostRow, mcpPaidRow, probeRow, settlementRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import { type ChainSaid, evaluated, type Payment, pollSettlement, type Shown, send, showAgain } from "./payment.ts";
+import { resultBody } from "./result.ts";
+import { type Prepared, sign } from "./sign.ts";
+
+/** How a planned paid call ended, for the next decisions. */
+export interface PaidEnd {
+  /** False when nothing was signed: the call met no 402 to pay, or we could not pay it. */
+  paid: boolean;
+  /** Does the row count as a sample, and does it pass? Both false when nothing was paid. */
+  counts: boolean;
+  pass: boolean;
+  /** For whoever reconciles it later: the payment and what the chain had said of it. Absent when nothing was signed. */
+  open?: { payment: Payment; chain: ChainSaid; delivered: boolean; excused: boolean };
+}
+
+/** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
+async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promise<PaidEnd> {
+  const exchanged = await send(tools, payment);
+  const evaluation = await evaluated(tools, payment, exchanged);
+  const chain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
+  const failed = !evaluation.delivered || evaluation.delivery === 0;
+  const control = failed ? await tools.control.call(clock) : null;
+  const body = resultBody(tools, payment, exchanged, evaluation, chain, control);
+  const slot = plannedSlot(payment.call.block, payment.call.minute);
+  const rows = [draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
+  // One append, so that a result never stands without the settlement that was seen with it.
+  if (chain.seen) rows.push(settlementRow(payment, chain.seen, clock.now()));
+  if (exchanged.mcp) rows.push(mcpPaidRow(payment, exchanged.mcp.seen, clock.now()));
+  await tools.recorder.append(rows);
+  const excused = body.fault === "ours";
+  let shown: Shown = evaluation;
+  if (chain.seen && !evaluation.delivered && !excused) shown = await showAgain(tools, payment, clock);
+  const counts = body.fault === null || body.fault === "blocked";
+  if (passes(shown)) tools.passed.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
+  return {
+    paid: true,
+    counts,
+    pass: passes(shown),
+    open: { payment, chain, delivered: shown.delivered, excused },
+  };
+}
+
+/** Writes the first leg as a handshake of the paid plan: kind 0, whatever kept us from paying. */
+async function recordUnpaid(
+  tools: Tools,
+  one: ListedCap,
+  call: Call,
+  prepared: Prepared,
+  at: Date,
+  says?: string,
+): Promise<PaidEnd> {
+  const { body, ...seen } = prepared.probe;
+  // What was seen of the seller stands, good or bad: why we did not pay is our affair and excuses nothing of it.
+  const said = { ...body, ...(says === undefined ? {} : { says: clean(says, 2000) }) };
+  await tools.recorder.append([probeRow(one.cap, call, "paid", { ...seen, body: said }, at)]);
+  return { paid: false, counts: false, pass: false };
+}
+
+/**
+ * One planned paid call: first leg, signature, durable intent, payment, evaluation, settlement, and, when the money went
+ * and nothing came, the same proof shown again. Ids are known beforehand: the intent's is the call's.
+ * @throws NotRecorded when the log does not take a record. If that was the intent, nothing left. If it was a later one,
+ * the intent stays open and becomes `ours` at the next start: a theft is never claimed from memory.
+ */
+export async function paidCall(tools: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+  let one = tools.intake.current(listed);
+  const seed = seedOf(tools.secret, one.cap, call);
+  const at = clock.now();
+  const before = requestOf(one, null, seed);
+  const stock = stockOf(one.cap, call);
+  const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
+  const relist = async () => {
+    // Between the legs of a blind call nobody asks in our name.
+    one = await tools.intake.reread(one, clock, egress);
+    return one.sellerClaims;
+  };
+  const first = { ...tools, egress, stock };
+  const prepared: Prepared = { ...before, probe: await probe(first, before.request, one.sellerClaims, clock, relist) };
+  const read = prepared.probe.read;
+  if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
+  // The 402 itself may be the first to say how the endpoint is called.
+  if (before.input.kind === "synthetic") Object.assign(prepared, requestOf(one, read.declared, seed));
+  const ready = await sign(tools, one, call, prepared, clock);
+  if (!ready.ok) return recordUnpaid(tools, one, call, prepared, at, ready.says);
+  const says = sellerSays(one, read.declared);
+  const payment: Payment = {
+    eventId: intentId(one.cap, call),
+    cap: one.cap,
+    call,
+    intent: ready.intent,
+    signed: ready.signed,
+    prepared,
+    want: { class: says.checker.name, known: prepared.input.known, schema: says.schema, mime: says.mime },
+    deadlineMs: ready.deadlineMs,
+  };
+  const slot = plannedSlot(call.block, call.minute);
+  const row = draft({ type: "paid.intent", cap: one.cap, slot, at: ready.observedAt, body: ready.intent });
+  if (Recorder.idOf(row) !== payment.eventId) throw new Error("the intent's id is not the call's");
+  tools.inFlight.add(payment.eventId);
+  try {
+    await tools.recorder.append([row]);
+    if (tools.firsts && !(await wonSlot(tools.firsts, payment))) {
+      // Another observer took the slot before us, and pays or has paid: what we signed leaves nowhere.
+      tools.metrics.count("observe_slots_lost_total");
+      return { paid: false, counts: false, pass: false };
+    }
+    return await payAndWatch(tools, payment, clock);
+  } catch (error) {
+    if (error instanceof NotRecorded) throw error;
+    return await recordLost(tools, payment, clock, error);
+  } finally {
+    tools.inFlight.delete(payment.eventId);
+  }
+}
+
+/** @throws NotRecorded when the log cannot say it: then nothing may leave, and the intent becomes ours later */
+async function wonSlot(firsts: NonNullable<Tools["firsts"]>, { cap, eventId, intent }: Payment): Promise<boolean> {
+  try {
+    return await firsts.won(cap, eventId, intent.nonce);
+  } catch (error) {
+    throw new NotRecorded([eventId], error);
+  }
+}
+
+/** A fault of our own after the intent: it is written down as ours now instead of at the next start. */
+async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidEnd> {
+  tools.signal?.throwIfAborted();
+  tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
+  tools.metrics.count("observe_paid_lost_total");
+  await tools.recorder.append([lostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
+  const open = { payment, chain: { seen: null, down: null }, delivered: false, excused: true };
+  return { paid: true, counts: false, pass: false, open };
+}

@@ -1,0 +1,145 @@
+import { type Clock, systemClock } from "../../../infra/clock.ts";
+import type { EgressResult } from "../../../infra/egress/egress.ts";
+import type { Rail, Settlement, SignedPayment } from "../../../infra/rails/rails.ts";
+import type { BodyOf } from "../../record/bodies.ts";
+import type { Call } from "../call.ts";
+import { type Exchanged, endedByUs, exchange, type Means } from "../probe/exchange.ts";
+import { stockOf } from "../probe/stock.ts";
+import { type Evaluation, type Expectation, evaluate } from "../reading/checks.ts";
+import { followupRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import type { Prepared } from "./sign.ts";
+
+/** One payment that left: everything needed to show the same proof again, and to evaluate what then comes. */
+export interface Payment {
+  eventId: string;
+  cap: string;
+  call: Call;
+  intent: BodyOf<"paid.intent">;
+  signed: SignedPayment;
+  prepared: Prepared;
+  want: Expectation;
+  deadlineMs: number;
+}
+
+/** Did we hang up ourselves, or never send (refused without a reason is our own side)? Then nobody watched the end. */
+export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
+  result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
+
+/** Sends the signed payment: the first time, and each time the same proof is shown again. */
+export function send(means: Means, payment: Payment): Promise<Exchanged> {
+  const { headerName: header, headerValue: value } = payment.signed;
+  // No signal of a shutdown here: once the money may move, the end is watched, or it is our fault.
+  const how = {
+    profile: "paid" as const,
+    deadlineMs: payment.deadlineMs,
+    payment: { header, value },
+    stock: stockOf(payment.cap, payment.call),
+  };
+  return exchange(means, payment.prepared.request, how);
+}
+
+/**
+ * Evaluates what came, where the reading can be stopped. An answer that cannot be read is one that is worth nothing. A
+ * time in which our own loop stood still is none.
+ */
+export async function evaluated(
+  { reader }: Pick<Means, "reader">,
+  { want }: Payment,
+  { result, loop }: Exchanged,
+  again = false,
+): Promise<Evaluation> {
+  const read = await reader.ask("evaluate", { result, want, again });
+  const came = read.ok ? read.said : evaluate(result, want, null, again);
+  return loop.stoodStill ? { ...came, latency_ms: null } : came;
+}
+
+/** What the retests look at. */
+export type Shown = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
+
+/** Waits before each showing, ms of the record's time. */
+const WAITS_MS = [5_000, 60_000, 240_000];
+/** A showing must begin within this long of the first end (verification-method.md section 1), ms of the record's time. */
+const SHOW_WITHIN_MS = 600_000;
+
+/**
+ * The money went and nothing came: the same signed bytes are shown again, a few times within ten minutes. It is the
+ * same payment (same nonce), so it cannot settle twice; an honest seller whose answer was lost gives it now. Each
+ * showing is a record of its own. Stops at the first that brings anything.
+ */
+export async function showAgain(tools: Tools, payment: Payment, clock: Clock): Promise<Shown> {
+  const began = clock.now().getTime();
+  let last: Shown = { delivered: false, delivery: null, outcome: payment.want.known ? 0 : null };
+  for (let n = 0; n < WAITS_MS.length; n++) {
+    await clock.sleep(WAITS_MS[n]!, tools.signal);
+    if (clock.now().getTime() - began >= SHOW_WITHIN_MS) break;
+    const exchanged = await send(tools, payment);
+    const { wall, ...came } = await evaluated(tools, payment, exchanged, true);
+    // A showing that we could not make says nothing about the seller: it is written, and not as watched.
+    const control = came.delivered ? null : await tools.control.call(clock);
+    const body: BodyOf<"paid.followup"> = {
+      of: payment.eventId,
+      kind: "shown_again",
+      shown_again: {
+        ...came,
+        watched: control?.ok !== false && !cutOff(tools, exchanged.result) && !endedByUs(exchanged),
+      },
+      ...(control ? { control } : {}),
+      ...(wall ? { wall } : {}),
+    };
+    await tools.recorder.append([followupRow(payment.cap, body, clock.now(), n)]);
+    tools.metrics.count("observe_shown_again_total", { delivered: String(came.delivered) });
+    last = came;
+    if (came.delivered) break;
+  }
+  return last;
+}
+
+/** What the chain said. `down` is the reason when it could not be asked: then nothing is known, neither way. */
+export interface ChainSaid {
+  seen: Settlement | null;
+  down: string | null;
+}
+
+type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block">;
+
+/** A Transfer as the record has it. */
+export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
+  tx: row.tx,
+  blockNumber: row.block_number,
+  blockTime: row.block_time,
+  from: row.from,
+  to: row.to,
+  amountAtomic: BigInt(row.amount_atomic),
+  asset: row.asset,
+  network: row.network,
+  final: row.final,
+});
+
+/** Asks the chain once for the Transfer of one authorization. */
+export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainSaid> {
+  try {
+    const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block };
+    return { seen: await rail.settlementOf(query), down: null };
+  } catch (error) {
+    return { seen: null, down: (error as Error).message ?? String(error) };
+  }
+}
+
+/**
+ * Asks the chain, again after each pause (real ms: a chain's time is never simulated), until the Transfer is there. A seller's
+ * word on its own settlement is never read. What comes later is found by reconcile.ts.
+ */
+export async function pollSettlement(
+  rail: Pick<Rail, "settlementOf">,
+  intent: Authorization,
+  pausesMs: readonly number[],
+): Promise<ChainSaid> {
+  let said = await lookUp(rail, intent);
+  for (const pause of pausesMs) {
+    if (said.seen) break;
+    await systemClock.sleep(pause);
+    said = await lookUp(rail, intent);
+  }
+  return said;
+}

@@ -1,0 +1,149 @@
+import type { Clock } from "../../../infra/clock.ts";
+import { eachAtOnce } from "../../../infra/concurrency.ts";
+import type { Settlement } from "../../../infra/rails/rails.ts";
+import type { Memory, OpenIntent } from "../../record/memory.ts";
+import { BoundedMap } from "../bounded.ts";
+import { factTime, followupRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import { hostOf } from "../urls.ts";
+import { settlementOf } from "./payment.ts";
+
+/** A payment that settled and brought nothing. */
+interface Undelivered {
+  of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
+  seen: Settlement;
+  /** First block that was not looked at yet. */
+  since: number;
+  /** How often it was looked for, and the look of this process in which it is again. */
+  looks: number;
+  due: number;
+}
+
+/** A Transfer that a refund stands on, and between whom. */
+interface Claim {
+  tx: string;
+  pair: string;
+}
+
+const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
+
+const MAX_UNDELIVERED = 10_000;
+/** Pairs of payee and wallet that are looked at each time, and at once; the others come first in the next. */
+const PAIRS_PER_LOOK = 200;
+const AT_ONCE = 8;
+/** After every eighth look in vain one more is left out: every minute at first, every twenty minutes after a day. */
+const LOOKS_A_STEP = 8;
+/** Blocks looked at again: what was not final then may be now, or stand in another block. */
+const OVERLAP_BLOCKS = 300;
+/** A refund later than the longest window counts for no card any more (chain seconds). */
+const REFUND_WITHIN_S = 90 * 86_400;
+
+/**
+ * Undelivered payments, and Transfers back (verification-method.md section 1: "not refunded"). Which they are is a fold over
+ * the record, so a refund is seen by whichever process looks next; this one's own calls are known here before the record
+ * is loaded. A Transfer back counts for one of them, whoever booked it.
+ */
+export class Refunds {
+  readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);
+  /** Event id of an undelivered payment -> what this process booked it as paid back by. */
+  readonly #paidBack = new BoundedMap<string, Claim>(MAX_UNDELIVERED);
+  #look = 0;
+
+  constructor(
+    private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts">,
+    private readonly memory: Pick<Memory, "debts">,
+  ) {}
+
+  /** A payment of this process that settled, and nothing came, also when the proof was shown again. */
+  add(of: Undelivered["of"], seen: Settlement): void {
+    if (this.#undelivered.has(of.eventId) || this.#paidBack.has(of.eventId)) return;
+    this.#undelivered.set(of.eventId, { of, seen, since: seen.blockNumber, looks: 0, due: 0 });
+  }
+
+  /**
+   * Looks for refunds of undelivered payments once; returns how many were new. A chain that does not answer is asked
+   * again by the next look.
+   * @throws NotRecorded when the log does not take a refund; it is found again
+   */
+  async look(clock: Clock, head: { number: number; time: number }): Promise<number> {
+    const { owed, refunds } = await this.memory.debts();
+    for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
+    const recorded = refunds.map(
+      ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairOf(payee, wallet) }] as const,
+    );
+    const booked = new Map<string, Claim>([...recorded, ...this.#paidBack.entries()]);
+    let found = 0;
+    this.#look++;
+    await eachAtOnce(this.#pairs(head.time), AT_ONCE, async (payments) => {
+      const { seen } = payments[0]!;
+      const pair = pairOf(seen.to, seen.from);
+      const claims = [...booked.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
+      const since = Math.min(...payments.map((payment) => payment.since));
+      let back: Settlement[];
+      try {
+        back = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since });
+      } catch (error) {
+        this.tools.logger.warn({ err: error }, "refunds could not be looked for");
+        return;
+      }
+      for (const [payment, refund] of matched(payments, unclaimed(back, claims))) {
+        const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
+        const body = { of: payment.of.eventId, kind: "refund" as const, refund: what };
+        await this.tools.recorder.append([followupRow(payment.of.cap, body, factTime(payment.of, clock))]);
+        this.#paidBack.set(payment.of.eventId, { tx: refund.tx, pair });
+        this.#undelivered.delete(payment.of.eventId);
+        found++;
+      }
+      for (const payment of payments) {
+        payment.since = Math.max(payment.since, head.number - OVERLAP_BLOCKS);
+        payment.due = this.#look + 1 + Math.floor(++payment.looks / LOOKS_A_STEP);
+      }
+    });
+    return found;
+  }
+
+  /** The payments of this look by payee and wallet, oldest first; each pair goes to the end of the line. */
+  #pairs(now: number): Undelivered[][] {
+    const pairs = new Map<string, Undelivered[]>();
+    for (const payment of this.#undelivered.values()) {
+      const { eventId } = payment.of;
+      if (payment.seen.blockTime + REFUND_WITHIN_S < now) {
+        this.#undelivered.delete(eventId);
+        continue;
+      }
+      if (payment.due > this.#look || !this.tools.hosts.owns(hostOf(payment.of.intent.url))) continue;
+      const pair = pairOf(payment.seen.to, payment.seen.from);
+      if (!pairs.has(pair) && pairs.size >= PAIRS_PER_LOOK) continue;
+      pairs.set(pair, [...(pairs.get(pair) ?? []), payment]);
+      this.#undelivered.set(eventId, payment);
+    }
+    return [...pairs.values()].map((payments) => payments.sort((a, b) => a.seen.blockNumber - b.seen.blockNumber));
+  }
+}
+
+/** Final Transfers that no refund stands on. One transaction may hold several between the same two. */
+function unclaimed(back: readonly Settlement[], claimed: readonly string[]): Settlement[] {
+  const claims = new Map<string, number>();
+  for (const tx of claimed) claims.set(tx, (claims.get(tx) ?? 0) + 1);
+  return back.filter(({ tx, final }) => {
+    const left = claims.get(tx) ?? 0;
+    if (left > 0) claims.set(tx, left - 1);
+    return left === 0 && final;
+  });
+}
+
+/** Which Transfer pays which payment back: one of the very amount before one of more, the oldest payment first. */
+function matched(payments: readonly Undelivered[], back: readonly Settlement[]): [Undelivered, Settlement][] {
+  const pairs = new Map<Undelivered, Settlement>();
+  const free = new Set(back);
+  for (const fits of [(one: bigint, owed: bigint) => one === owed, (one: bigint, owed: bigint) => one >= owed]) {
+    for (const payment of payments.filter((one) => !pairs.has(one))) {
+      const { blockNumber, amountAtomic } = payment.seen;
+      const refund = [...free].find((one) => one.blockNumber >= blockNumber && fits(one.amountAtomic, amountAtomic));
+      if (!refund) continue;
+      pairs.set(payment, refund);
+      free.delete(refund);
+    }
+  }
+  return [...pairs];
+}

@@ -1,0 +1,125 @@
+import type { Clock } from "../../../infra/clock.ts";
+import { CannotSign, type PayableEntry, type SignedPayment, type Wallet } from "../../../infra/rails/rails.ts";
+import type { BodyOf } from "../../record/bodies.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { atomicToMicro, formatMoney } from "../../record/money.ts";
+import { dayOf, rfc3339 } from "../../record/time.ts";
+import type { Call } from "../call.ts";
+import { hashOf } from "../json.ts";
+import { PAYMENT_KEY } from "../mcp/call-tool.ts";
+import { toWhom } from "../plan/spend.ts";
+import type { Probe } from "../probe/probe.ts";
+import { type ChosenInput, type Request, sellerSays } from "../probe/request.ts";
+import type { Tools } from "../tools.ts";
+import { hostOf } from "../urls.ts";
+
+/** Longest signed header that servers take; a 402 with huge extensions would make a longer one. */
+const MAX_HEADER = 32_768;
+
+/**
+ * Longest validity that we sign, in chain seconds. A seller may settle until then, and what settles after the ten
+ * minutes in which a proof is shown again could never be held against it: a day of validity would be a day in which a
+ * failure turns itself into our fault.
+ */
+const MAX_VALIDITY_S = 300;
+
+export interface Prepared {
+  probe: Probe;
+  input: ChosenInput;
+  request: Request;
+}
+
+export type Signed =
+  | { ok: true; intent: BodyOf<"paid.intent">; signed: SignedPayment; deadlineMs: number; observedAt: Date }
+  | { ok: false; says: string };
+
+/** Time a paid leg gets: what the 402 says, at least 30 s, at most 120 s (egress.md). */
+export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
+
+async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
+  const day = dayOf(call.plannedAt);
+  const wallet: Wallet = call.blind
+    ? await tools.wallets.blind(one.cap, day, entry.amountAtomic)
+    : await tools.wallets.known();
+  // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
+  const head = await tools.rail.head();
+  const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
+  const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);
+  return { head, signed };
+}
+
+/**
+ * From a 402 that can be paid to a signed payment, kept to the caps. Nothing has left yet: whatever goes wrong here
+ * (a cap, no money, the chain is down) ends in a reason, and the first leg stands as a handshake.
+ */
+export async function sign(
+  tools: Tools,
+  one: ListedCap,
+  call: Call,
+  prepared: Prepared,
+  clock: Clock,
+): Promise<Signed> {
+  const read = prepared.probe.read!;
+  const entry = read.payable!;
+  const amount = atomicToMicro(entry.amountAtomic, 6);
+  if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
+  const day = dayOf(call.plannedAt);
+  // To whom this very 402 wants the money, whatever a listing said.
+  const payment = { ...toWhom(hostOf(one.url), entry.payTo), cap: one.cap, micro: amount, block: call.block };
+  const taken = tools.ledger.take(day, payment);
+  if (!taken.ok) return { ok: false, says: `not paid: ${taken.says}` };
+  let made: Awaited<ReturnType<typeof signOnce>>;
+  try {
+    made = await signOnce(tools, one, call, prepared, entry);
+  } catch (error) {
+    tools.ledger.giveBack(day, payment);
+    if (error instanceof CannotSign) return { ok: false, says: `not paid: ${error.message}` };
+    return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
+  }
+  const { head, signed } = made;
+  if (signed.headerValue.length > MAX_HEADER) {
+    tools.ledger.giveBack(day, payment);
+    return { ok: false, says: "not paid: the 402 wants more echoed than a header holds" };
+  }
+  const says = sellerSays(one, read.declared);
+  const deadlineMs = deadlineOf(entry.maxTimeoutSeconds);
+  const observedAt = clock.now();
+  const intent: BodyOf<"paid.intent"> = {
+    slot: { block: call.block, minute: call.minute },
+    attempt: 0,
+    planned_at: rfc3339(call.plannedAt),
+    w: call.w,
+    retest: call.retest,
+    blind: call.blind,
+    wallet: signed.from,
+    input: prepared.input.kind,
+    url: prepared.request.url,
+    method: prepared.request.method,
+    request_sha256: prepared.request.sha256,
+    schema_sha256: says.schema === undefined ? null : hashOf(says.schema),
+    listing_record: one.sellerListing,
+    quote: {
+      price: formatMoney(amount),
+      amount_atomic: entry.amountAtomic.toString(),
+      asset: entry.asset,
+      network: entry.network,
+      pay_to: entry.payTo,
+      max_timeout_s: entry.maxTimeoutSeconds,
+      x402_version: entry.x402Version,
+      protocol: entry.challenge ? "mpp" : "x402",
+    },
+    first_leg: {
+      honest: prepared.probe.body.honest,
+      latency_ms: prepared.probe.body.latency_ms,
+      terms: read.terms,
+      differs: prepared.probe.body.differs,
+    },
+    header_name: prepared.request.tool ? PAYMENT_KEY : signed.headerName,
+    signed_bytes: signed.headerValue,
+    nonce: signed.nonce,
+    valid_before: signed.validBefore,
+    since_block: head.number,
+    deadline: rfc3339(new Date(observedAt.getTime() + deadlineMs)),
+  };
+  return { ok: true, intent, signed, deadlineMs, observedAt };
+}

@@ -1,0 +1,200 @@
+import { createHmac } from "node:crypto";
+import { sha256hex } from "../../../infra/canonical.ts";
+import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { parseMoney } from "../../record/money.ts";
+import type { DayPlan, PlanLine, PlannedCall, Uncovered } from "../../record/plan.ts";
+import { blockOf, blockStart, dayOf, dayStart } from "../../record/time.ts";
+import { hostOf } from "../urls.ts";
+import { type Caps, type Payee, Reservation, type Reserved, toWhom } from "./spend.ts";
+import { BLOCKS_PER_DAY } from "./steps.ts";
+
+/** Paid blocks until which every block is called; one call a day after that. */
+export const FAST_UNTIL = 30;
+const BLIND_BELOW = 64;
+const MINUTES = 360;
+
+export interface PlanInput {
+  /** UTC date, YYYY-MM-DD. */
+  day: string;
+  /** 32 random bytes, secret until the day is over. */
+  salt: Uint8Array;
+  listed: readonly ListedCap[];
+  caps: Caps;
+  /**
+   * When the plan is made. What counts was scheduled before its block began, so a block under way is left out; one that
+   * began within the last ten minutes keeps the calls whose own minute is still ahead.
+   */
+  now: Date;
+  /** Micro-units of every intent ever, before this day. */
+  spentBefore?: bigint;
+  /** Origins of our own endpoints, which are never graded. */
+  ownOrigins?: readonly string[];
+  /** Clients and askers of the seven days before, by capability (sql/queries/asks, demand). */
+  demand?: ReadonlyMap<string, number>;
+  /** The operator's word: capability id or host -> a whole number, 0 where nothing is said. */
+  priority?: Readonly<Record<string, number>>;
+}
+
+/**
+ * A plan that is made on the stroke of a block (a first start, a day that is lived through afterwards) takes moments to
+ * make. No call of the block can have been seen by then: they are made from the plan.
+ */
+const GRACE_MS = 600_000;
+
+const isAhead = (call: PlannedCall, now: Date): boolean => {
+  const late = now.getTime() - blockStart(call.block).getTime();
+  return late <= 0 || (late <= GRACE_MS && late < call.minute * 60_000);
+};
+
+/** Bytes that place an endpoint's calls on a day: HMAC-SHA256(salt, capability id). */
+export const dayBytes = (salt: Uint8Array, cap: string): Buffer => createHmac("sha256", salt).update(cap).digest();
+
+/** RFC 6962 root over the sorted covered capability ids: published before the day, so that no call can be dropped. */
+export const coveredRoot = (caps: readonly string[]): string =>
+  rootOf([...caps].sort().map((cap) => leafHash(Buffer.from(cap)))).toString("hex");
+
+interface Expected {
+  /** Micro-units of one call; null when there is nothing to pay, or not with our rail. */
+  price: bigint | null;
+  payTo: string | null;
+}
+
+/** What one call is expected to cost, and to whom it goes. */
+function expected(one: ListedCap, caps: Caps): Expected {
+  if (one.lastPrice !== null) return { price: parseMoney(one.lastPrice), payTo: one.lastPayTo };
+  const listed = one.claims.offers.flatMap((offer) =>
+    offer.payable && offer.price !== null ? [{ price: parseMoney(offer.price), payTo: offer.pay_to }] : [],
+  );
+  const cheapest = listed.sort((a, b) => (a.price < b.price ? -1 : 1))[0];
+  if (cheapest) return cheapest;
+  // Never asked and nothing listed: the first leg will tell, so the dearest call is set aside. Asked before and never
+  // quoted: there is nothing to pay, and budget kept for it would starve the others.
+  const unknown = one.claims.offers.length === 0 && one.firstSeen === null;
+  return { price: unknown ? caps.perCall : null, payTo: null };
+}
+
+/** An endpoint's calls of the day, in time order; a probe before the paid call of its minute. */
+export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: number, covered: boolean): PlannedCall[] {
+  const minute = ((bytes[8]! << 8) | bytes[9]!) % MINUTES;
+  const calls: PlannedCall[] = [];
+  for (let b = 0; b < BLOCKS_PER_DAY; b++) {
+    const block = firstBlock + b;
+    calls.push({ block, minute, kind: "knock", blind: false });
+    if (!covered) continue;
+    const every = basePerDay >= BLOCKS_PER_DAY;
+    if (every) calls.push({ block, minute, kind: "paid", blind: bytes[2 + b]! < BLIND_BELOW });
+    else if (bytes[0]! % BLOCKS_PER_DAY === b)
+      calls.push({ block, minute, kind: "paid", blind: bytes[1]! < BLIND_BELOW });
+  }
+  return calls;
+}
+
+/** Everything that decides an endpoint's place in the queue for the day's money. */
+interface Lot {
+  one: ListedCap;
+  to: Payee;
+  bytes: Buffer;
+  price: bigint | null;
+  priority: number;
+  /** UTC day of its newest turn; empty before the first. */
+  turn: string;
+  /** floor(log2(1 + n)): twice as many clients are one step, so that a handful of them never outweighs the price. */
+  demand: number;
+}
+
+function lotOf(one: ListedCap, { salt, caps, demand, priority = {} }: PlanInput): Lot {
+  const host = hostOf(one.url);
+  const said = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
+  const { price, payTo } = expected(one, caps);
+  return {
+    one,
+    to: toWhom(host, payTo),
+    bytes: dayBytes(salt, one.cap),
+    price,
+    priority: said(one.cap) ?? said(host) ?? said(new URL(one.url).hostname) ?? 0,
+    turn: one.lastTried === null ? "" : dayOf(new Date(one.lastTried)),
+    demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
+  };
+}
+
+/**
+ * Who is covered before whom, of those paid before and of those never paid: the operator's priority, then whose turn
+ * was longest ago, then demand, then the cheapest, then the day's own lot, which nobody knew before. A turn is a paid
+ * call that was tried: what is set aside for an endpoint and cannot be paid to it is a turn too, or a few such
+ * endpoints were first for ever.
+ */
+function firstCovered(a: Lot, b: Lot): number {
+  return (
+    b.priority - a.priority ||
+    Number(a.turn > b.turn) - Number(a.turn < b.turn) ||
+    b.demand - a.demand ||
+    Number(a.price === null) - Number(b.price === null) ||
+    Number((a.price ?? 0n) > (b.price ?? 0n)) - Number((a.price ?? 0n) < (b.price ?? 0n)) ||
+    Buffer.compare(a.bytes, b.bytes)
+  );
+}
+
+const isFresh = ({ one }: Lot): boolean => one.paidBlocks === 0;
+
+/**
+ * Sets money aside for one endpoint after the other: first the share of those never paid, then for those paid before (a
+ * letter that stands needs its samples), then what is left for those never paid.
+ * @returns by capability, which cap its day does not fit into, or null where it is covered
+ */
+function cover(lots: readonly Lot[], reservation: Reservation): Map<string, Uncovered | null> {
+  const decided = new Map<string, Uncovered | null>();
+  const take = (lot: Lot): void => {
+    const { one, to, price } = lot;
+    const why = price === null ? "nothing_to_pay" : reservation.take(to, price, BigInt(BLOCKS_PER_DAY), isFresh(lot));
+    decided.set(one.cap, why);
+  };
+  const fresh = lots.filter(isFresh);
+  for (const lot of fresh) {
+    if (lot.price !== null && reservation.fitsNewShare(lot.to, lot.price, BigInt(BLOCKS_PER_DAY))) take(lot);
+  }
+  for (const lot of lots) if (!isFresh(lot)) take(lot);
+  for (const lot of fresh) if (decided.get(lot.one.cap) !== null) take(lot);
+  return decided;
+}
+
+/**
+ * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the day
+ * began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what does
+ * not fit is not covered, and its line says why.
+ */
+export function planDay(input: PlanInput): DayPlan {
+  const { day, salt, caps, now } = input;
+  const own = new Set(input.ownOrigins ?? []);
+  const known = new Map<string, ListedCap>();
+  for (const one of input.listed) {
+    // Our own endpoints are never graded.
+    if (!own.has(new URL(one.url).origin)) known.set(one.cap, one);
+  }
+  const lots = [...known.values()].map((one) => lotOf(one, input)).sort(firstCovered);
+  const decided = cover(lots, new Reservation(caps, input.spentBefore ?? 0n));
+  const firstBlock = blockOf(dayStart(day));
+  const lines = lots.map(({ one, to: { host, payee }, bytes, price }): PlanLine => {
+    const base = one.paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
+    const why = decided.get(one.cap)!;
+    const calls = callsOf(bytes, firstBlock, base, why === null).filter((call) => isAhead(call, now));
+    const price_micro = price === null ? null : price.toString();
+    return { cap: one.cap, host, payee, calls, base_per_day: base, covered: why === null, price_micro, why };
+  });
+  lines.sort((a, b) => (a.cap < b.cap ? -1 : 1));
+  const covered = lines.filter((line) => line.covered).map((line) => line.cap);
+  return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines };
+}
+
+/** Micro-units that a plan sets aside for a covered endpoint: four calls, whether they are made or not. */
+export const reservedFor = (line: PlanLine): bigint =>
+  line.covered ? BigInt(line.price_micro ?? 0) * BigInt(BLOCKS_PER_DAY) : 0n;
+
+/** What a plan sets aside, as the ledger needs it. */
+export const reservedBy = (plan: DayPlan): Reserved[] =>
+  plan.lines
+    .filter((line) => line.covered)
+    .map((line) => ({
+      ...{ cap: line.cap, ...toWhom(line.host, line.payee ?? null), micro: reservedFor(line) },
+      block: line.calls.find((call) => call.kind === "paid")?.block,
+    }));

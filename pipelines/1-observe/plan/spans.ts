@@ -1,0 +1,255 @@
+import { setMaxListeners } from "node:events";
+import { type Clock, systemClock } from "../../../infra/clock.ts";
+import { eachAtOnce } from "../../../infra/concurrency.ts";
+import type { Claims } from "../../record/bodies.ts";
+import type { ListedCap, Memory } from "../../record/memory.ts";
+import type { DayPlan, PlanLine } from "../../record/plan.ts";
+import { blockOf, blockStart, dayStart } from "../../record/time.ts";
+import { BoundedMap } from "../bounded.ts";
+import { type Call, idsOf } from "../call.ts";
+import type { HostShare } from "../hosts.ts";
+import { paidCall } from "../paid/paid.ts";
+import type { Reconciler } from "../paid/reconcile.ts";
+import { probe } from "../probe/probe.ts";
+import { requestOf } from "../probe/request.ts";
+import type { HostQueue } from "../queue.ts";
+import { NotRecorded } from "../recorder.ts";
+import { probeRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import { reservedBy } from "./plan.ts";
+import { afterRow, blocksOf, type RetestState, type Step, stateFromRecord, stepsOf } from "./steps.ts";
+
+export interface SpanReport {
+  probes: number;
+  /** Signed payments that left. */
+  paid: number;
+  /** Paid calls that met nothing to pay, or that we could not pay. */
+  unpaid: number;
+  /** Calls whose block was over before their turn came: not made, never made up for. */
+  missed: number;
+  /** Calls that broke off by a fault of our own code; each is in the error log. */
+  broken: number;
+  /** True when `stop` ended it early. */
+  stopped: boolean;
+}
+
+const nothingDone = (): SpanReport => ({ probes: 0, paid: 0, unpaid: 0, missed: 0, broken: 0, stopped: false });
+
+/** Lines of a plan by the host they call. */
+function byHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
+  const hosts = new Map<string, PlanLine[]>();
+  for (const line of lines) {
+    const group = hosts.get(line.host);
+    if (group) group.push(line);
+    else hosts.set(line.host, [line]);
+  }
+  return hosts;
+}
+
+/** One span under way. */
+class Span {
+  readonly report = nothingDone();
+
+  private constructor(
+    readonly from: Date,
+    readonly to: Date,
+    readonly firstBlock: number,
+    readonly listed: ReadonlyMap<string, ListedCap>,
+    /** Event ids of calls that were made: the record's and this process's own. */
+    readonly done: Set<string>,
+  ) {}
+
+  static async open(memory: Memory, plan: DayPlan, from: Date, to: Date, begun: Set<string>): Promise<Span> {
+    const listed = new Map((await memory.listed()).map((one) => [one.cap, one]));
+    for (const id of await memory.doneOn(plan.day)) begun.add(id);
+    return new Span(from, to, blockOf(dayStart(plan.day)), listed, begun);
+  }
+}
+
+/** Real pause before we look again whether a host is still ours, ms. */
+const OURS_MS = 250;
+
+/** Makes the calls of plans: hosts in parallel, each host's calls in time order, re-tests decided on the way. */
+export class Spans {
+  /** Calls this process has begun, by day: the lake may not have loaded them yet. */
+  readonly #begun = new BoundedMap<string, Set<string>>(4);
+  /** Where re-tests stand by what this process saw itself; newer than the lake. */
+  readonly #retests = new Map<string, RetestState>();
+
+  constructor(
+    private readonly tools: Tools,
+    private readonly memory: Memory,
+    private readonly reconciler: Reconciler,
+    private readonly slots: HostQueue,
+    private readonly hostsAtOnce: number,
+    private readonly stop: AbortSignal,
+  ) {}
+
+  /**
+   * See `Observer.observeSpan`.
+   * @param lease ends the span at the next seam, when its hosts are given to another observer
+   */
+  async run(
+    plan: DayPlan,
+    from: Date,
+    to: Date,
+    clockFrom: (start: Date) => Clock,
+    lease?: AbortSignal,
+  ): Promise<SpanReport> {
+    // Others may have called them since: the record knows.
+    if (lease) for (const { cap } of plan.lines) this.#retests.delete(cap);
+    const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
+    this.tools.intake.know([...span.listed.values()]);
+    await this.#reserve(plan);
+    const hosts = [...byHost(plan.lines)];
+    // Hosts whose calls wait for real minutes all wait at once. In simulated time none waits, and a queue would only age
+    // their clocks.
+    const atOnce = clockFrom(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
+    const halt = new AbortController();
+    const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
+    // Each host whose calls wait listens to it: hundreds are no leak.
+    setMaxListeners(0, signal);
+    try {
+      await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
+        try {
+          await this.#callHost(span, host, lines, clockFrom(from), signal);
+        } catch (error) {
+          halt.abort(error);
+          throw error;
+        }
+      });
+    } catch (error) {
+      const ended = this.stop.aborted || lease?.aborted;
+      if (!ended || error instanceof NotRecorded) throw halt.signal.reason ?? error;
+      span.report.stopped = true;
+    }
+    return span.report;
+  }
+
+  /**
+   * A day's plan by the partitions that we hold while `over` is pending: each partition's part of it is a span of its own,
+   * begun anew from the record whenever the partition comes to us. A payment under way, the showings of a proof included,
+   * ends before its partition is another's.
+   */
+  async runShare(
+    hosts: HostShare,
+    plan: DayPlan,
+    { from, to, over }: { from: Date; to: Date; over: Promise<void> },
+    clockFrom: (start: Date) => Clock,
+  ): Promise<SpanReport> {
+    const total = nothingDone();
+    await this.#reserve(plan);
+    await hosts.during(async (partition, lease) => {
+      const lines = plan.lines.filter(({ host }) => hosts.lies(host, partition));
+      if (lines.length === 0) return;
+      const { stopped, ...counts } = await this.run({ ...plan, lines }, from, to, clockFrom, lease);
+      for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
+      // A partition that was taken away ended its own part only.
+      total.stopped ||= stopped && !lease.aborted;
+    }, over);
+    return total;
+  }
+
+  /** What a day's plan sets aside, before its first payment: once a day and process, so of the whole plan. */
+  async #reserve(plan: DayPlan): Promise<void> {
+    await this.tools.ledger.open(plan.day, this.memory, reservedBy(plan));
+  }
+
+  #begunOn(day: string): Set<string> {
+    const known = this.#begun.get(day) ?? new Set<string>();
+    this.#begun.set(day, known);
+    return known;
+  }
+
+  /** All calls of one host in the span, block by block, so that a re-test follows from what was seen before it. */
+  async #callHost(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
+    for (const block of blocksOf(span)) {
+      const stateOf = (line: PlanLine) => this.#stateOf(span, line);
+      for (const step of stepsOf(lines, block, span, stateOf, span.done)) {
+        await sleepUntil(clock, step.call.plannedAt, signal);
+        signal.throwIfAborted();
+        await this.slots.run(host, async () => {
+          await this.#ours(host, signal);
+          await this.#step(span, step, clock, signal);
+        });
+      }
+    }
+  }
+
+  /** The group may be out of reach for a moment: until it is heard again, or says that the host is another's. */
+  async #ours(host: string, signal: AbortSignal): Promise<void> {
+    while (!this.tools.hosts.owns(host)) await systemClock.sleep(OURS_MS, signal);
+  }
+
+  #stateOf(span: Span, line: PlanLine): RetestState {
+    const one = span.listed.get(line.cap);
+    const seen = this.#retests.get(line.cap);
+    if (seen || !one) return seen ?? { failing: false, passes: 0, since: null };
+    return stateFromRecord(one, line, span.done, span.firstBlock);
+  }
+
+  async #step(span: Span, { line, call }: Step, clock: Clock, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const one = span.listed.get(line.cap);
+    const late = clock.now() >= blockStart(call.block + 1);
+    if (!one || late) {
+      // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is let be.
+      span.report.missed++;
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "missed" });
+      return;
+    }
+    const done = (): void => {
+      for (const id of idsOf(line.cap, call)) span.done.add(id);
+    };
+    try {
+      if (call.kind === "knock") {
+        await this.#probe(one, call, clock);
+        span.report.probes++;
+        done();
+      } else {
+        // A probe may be tried again under its id. A payment may not: once it was begun, its intent may stand in the
+        // log with another nonce, whatever the append said.
+        done();
+        await this.#pay(span, one, line, call, clock);
+      }
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "made" });
+    } catch (error) {
+      if (error instanceof NotRecorded || signal.aborted) throw error;
+      span.report.broken++;
+      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "broken" });
+      this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call broke off");
+    }
+  }
+
+  async #probe(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
+    const one = this.tools.intake.current(listed);
+    const { request } = requestOf(one, null, null);
+    const at = clock.now();
+    const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
+    const seen = await probe(this.tools, request, one.sellerClaims, clock, relist);
+    await this.tools.recorder.append([probeRow(one.cap, call, "free", seen, at)]);
+    this.tools.metrics.count("observe_handshakes_total", { state: seen.body.state });
+    // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
+    if (!seen.read?.readable || one.tool !== null) return;
+    await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+  }
+
+  async #pay(span: Span, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
+    const before = this.#stateOf(span, line);
+    const end = await paidCall(this.tools, one, call, clock);
+    if (end.open) this.reconciler.take(end.open);
+    if (!end.paid) {
+      span.report.unpaid++;
+      return;
+    }
+    span.report.paid++;
+    const after = end.counts ? afterRow(before, call.block, end.pass) : { ...before, since: call.block };
+    this.#retests.set(one.cap, after);
+  }
+}
+
+/** Waits until `t` on this clock; returns at once when it has passed. */
+const sleepUntil = async (clock: Clock, t: Date, signal?: AbortSignal): Promise<void> => {
+  const wait = t.getTime() - clock.now().getTime();
+  if (wait > 0) await clock.sleep(wait, signal);
+};

@@ -1,0 +1,116 @@
+import type { Clock } from "../../../infra/clock.ts";
+import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
+import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
+import { rfc3339 } from "../../record/time.ts";
+import { callTool, type ToolExchange } from "../mcp/call-tool.ts";
+import type { Reader } from "../reading/reader.ts";
+import type { Request } from "./request.ts";
+import { stockHeaders } from "./stock.ts";
+
+/** One exchange with an endpoint: a plain HTTP one, or a tool's call that reads like one. */
+export interface Exchanged {
+  result: EgressResult & { raw?: Uint8Array };
+  /** What our own event loop did meanwhile. */
+  loop: LoopSeen;
+  /** Only of a tool. */
+  mcp?: ToolExchange;
+}
+
+/** What an exchange is made with. */
+export interface Means {
+  egress: Egress;
+  reader: Reader;
+  loop: LoopWatch;
+}
+
+export interface How {
+  profile: Profile;
+  deadlineMs?: number;
+  /** The signed payment and the HTTP header it travels in; a tool takes it in its call. */
+  payment?: { header: string; value: string };
+  /** Of a leg of a blind call: in whose name it leaves (stock.ts). */
+  stock?: string | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** A whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
+const FREE_TOTAL_MS = 20_000;
+
+export async function exchange(means: Means, request: Request, how: How): Promise<Exchanged> {
+  const ended = means.loop.begin();
+  try {
+    const came = await asked(means, request, how);
+    return { ...came, loop: ended() };
+  } catch (error) {
+    ended();
+    throw error;
+  }
+}
+
+async function asked({ egress, reader }: Means, request: Request, how: How): Promise<Omit<Exchanged, "loop">> {
+  const { url, method, headers, body, tool } = request;
+  const { profile, deadlineMs, payment, signal, stock } = how;
+  if (tool) {
+    const totalMs = deadlineMs ?? FREE_TOTAL_MS;
+    const mcp = await callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
+    return { result: mcp.result, mcp };
+  }
+  const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
+  const result = await egress.fetch({
+    url,
+    method,
+    headers: stock === undefined ? declared : stockHeaders(request, payment),
+    ...(body ? { body } : {}),
+    profile,
+    ...(deadlineMs === undefined ? {} : { deadlineMs }),
+    ...(signal ? { signal } : {}),
+    ...(stock === undefined ? {} : { stock }),
+  });
+  return { result };
+}
+
+/** Said of an exchange whose time is not known. */
+export const STOOD_STILL = "our own event loop stood still meanwhile: no time was taken";
+
+/** Ends that come from waiting too long. What arrived while our own loop stood still was not seen before they came. */
+const WAITED: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
+
+/** Was it our own loop, standing still, that ended this exchange without an answer? */
+export const endedByUs = ({ result, loop }: Pick<Exchanged, "result" | "loop">): boolean =>
+  loop.atEnd && WAITED.has(result.outcome);
+
+/** What a control call said. */
+export type ControlSeen = {
+  url: string;
+  ok: boolean;
+  at: string;
+};
+
+/** Failures that come together share one control call, if it is not older than this (real ms): the same minute. */
+const FRESH_MS = 5_000;
+
+/**
+ * A call to an address that we know to be up: when that fails too, the fault is ours and not the seller's
+ * (verification-method.md section 1). Without an address to call nothing is ever excused.
+ */
+export class Control {
+  #last: { at: number; ok: Promise<boolean> } | null = null;
+
+  constructor(
+    private readonly egress: Egress,
+    private readonly url: string | null,
+  ) {}
+
+  async call(clock: Clock): Promise<ControlSeen | null> {
+    if (this.url === null) return null;
+    const now = clock.monotonic();
+    if (!this.#last || now - this.#last.at > FRESH_MS) this.#last = { at: now, ok: this.#ask(this.url) };
+    const ok = await this.#last.ok;
+    return { url: this.url, ok, at: rfc3339(clock.now()) };
+  }
+
+  async #ask(url: string): Promise<boolean> {
+    const result = await this.egress.fetch({ url, method: "GET", profile: "control" });
+    return result.outcome === "answered" && result.status < 500;
+  }
+}

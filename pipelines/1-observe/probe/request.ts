@@ -1,0 +1,174 @@
+import { sha256hex } from "../../../infra/canonical.ts";
+import type { Claims } from "../../record/bodies.ts";
+import type { Checker, Example, KnownAnswer } from "../../record/classes.ts";
+import { checkerOf, classOf } from "../../record/classes.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { isObject, show } from "../json.ts";
+import type { Declared } from "../terms/declared.ts";
+import { sample } from "./synthetic.ts";
+
+/** A request as it will be sent, without payment. */
+export interface Request {
+  url: string;
+  method: NonNullable<Claims["method"]>;
+  headers: Record<string, string>;
+  body?: Uint8Array;
+  /** sha256 of `METHOD url`, a newline and the body's bytes: what was asked, payment aside. */
+  sha256: string;
+  /** A tool of an MCP server is called instead; then `body` holds its arguments alone. */
+  tool?: ToolCall;
+}
+
+/** A call of one tool: what `tools/call` gets. */
+export interface ToolCall {
+  name: string;
+  arguments: Record<string, unknown>;
+  /** Nothing was known of its input: `tools/list` may say what it takes, before it is called. */
+  blind: boolean;
+}
+
+export interface ChosenInput {
+  kind: "example" | "known_answer" | "synthetic";
+  example: Example & { path?: Record<string, string> };
+  known: KnownAnswer | null;
+}
+
+/** What is known of how an endpoint is called. `own` are words of the seller (its listing, its 402), `others` are not. */
+export interface InputSources {
+  own: readonly Pick<Claims, "example" | "input_schema">[];
+  others: readonly Pick<Claims, "example" | "input_schema">[];
+}
+
+const SIMPLE_MIME = /^[\w.+-]{1,60}\/[\w.+-]{1,60}$/;
+
+const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => {
+  const found = from.find((one) => one.example !== null)?.example;
+  return found ? (found as ChosenInput["example"]) : null;
+};
+
+/**
+ * The input of a call: a known answer where the class has one, else the seller's own example, else one made from a
+ * schema. A third party's example counts as made: a catalogue must not be able to fail somebody else's endpoint.
+ * @param seed 32 bytes for the known answer; null for a free probe, which needs no question that nobody saw before
+ */
+export function chooseInput(
+  sources: InputSources,
+  inBody: boolean,
+  checker: Checker,
+  seed: Uint8Array | null,
+): ChosenInput {
+  const example = exampleOf(sources.own);
+  if (example) {
+    const known = seed === null ? null : checker.generate(seed, example);
+    if (known) return { kind: "known_answer", example: { ...example, ...known.input }, known };
+    return { kind: "example", example, known: null };
+  }
+  const lent = exampleOf(sources.others);
+  if (lent) return { kind: "synthetic", example: lent, known: null };
+  const schema = [...sources.own, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
+  const value = schema === undefined ? {} : sample(schema);
+  if (inBody) return { kind: "synthetic", example: { body: value }, known: null };
+  const query = isObject(value) ? value : {};
+  return { kind: "synthetic", example: { query: asText(query) }, known: null };
+}
+
+const asText = (map: Record<string, unknown>): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(map).map(([name, value]) => [name, typeof value === "string" ? value : show(value)]),
+  );
+
+const PLACEHOLDER = /:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B([^/]*?)%7D|\*{1,2}/gi;
+
+/** A template's placeholders filled from the example's `path`, else with "1": most sellers ask for payment anyway. */
+function fillTemplate(url: string, path: Record<string, string>): string {
+  const parsed = new URL(url);
+  const fill = (segment: string): string =>
+    /^:[A-Za-z_]|[{}*]|%7B/i.test(segment)
+      ? segment.replace(PLACEHOLDER, (_all, ...names: (string | undefined)[]) => {
+          const name = names.slice(0, 3).find((one) => one !== undefined) ?? "";
+          return encodeURIComponent(Object.hasOwn(path, name) ? path[name]! : "1");
+        })
+      : segment;
+  parsed.pathname = parsed.pathname.split("/").map(fill).join("/");
+  if (/\{|%7B/i.test(parsed.search)) {
+    const pairs = [...parsed.searchParams].map(([name, value]): [string, string] => [
+      name,
+      value.replace(/^\{.*\}$/, "1"),
+    ]);
+    parsed.search = new URLSearchParams(pairs).toString();
+  }
+  return parsed.href;
+}
+
+/** The request bytes of an input. The same input always gives the same bytes. */
+export function makeRequest(
+  url: string,
+  method: Request["method"],
+  input: ChosenInput["example"],
+  mime: string | null,
+): Request {
+  const target = new URL(fillTemplate(url, input.path ?? {}));
+  for (const [name, value] of Object.entries(input.query ?? {})) target.searchParams.set(name, value);
+  const declared = mime !== null && SIMPLE_MIME.test(mime) && !/json/i.test(mime) ? mime : null;
+  const headers: Record<string, string> = {
+    accept: declared ? `${declared}, application/json;q=0.9` : "application/json",
+  };
+  const withBody = input.body !== undefined && method !== "GET";
+  const body = withBody ? Buffer.from(show(input.body)) : undefined;
+  if (body) headers["content-type"] = "application/json";
+  const digest = sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), body ?? Buffer.alloc(0)]));
+  return { url: target.href, method, headers, ...(body ? { body } : {}), sha256: digest };
+}
+
+/** The request bytes of a tool's call. The same input always gives the same bytes. */
+export function makeToolRequest(url: string, name: string, input: ChosenInput): Request {
+  const { example, kind } = input;
+  const given = example.body ?? example.query ?? {};
+  const args = isObject(given) ? given : {};
+  const body = Buffer.from(show(args));
+  return {
+    url,
+    method: "POST",
+    headers: { accept: "application/json, text/event-stream", "content-type": "application/json" },
+    body,
+    sha256: sha256hex(Buffer.concat([Buffer.from(`TOOL ${url} ${name}\n`), body])),
+    tool: { name, arguments: args, blind: kind === "synthetic" && Object.keys(args).length === 0 },
+  };
+}
+
+const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
+
+/** What the seller says of its endpoint: its own listing first, then its 402. A catalogue's words are not its own. */
+export interface SellerSays {
+  checker: Checker;
+  schema: unknown;
+  mime: string | null;
+}
+
+export function sellerSays(one: ListedCap, declared: Declared | null): SellerSays {
+  const own = one.sellerClaims;
+  const named = own && own.class !== "any" ? own.class : classOf({ named: declared?.named, example: null });
+  return {
+    checker: checkerOf(named),
+    schema: own?.output_schema ?? declared?.outputSchema,
+    mime: own?.output_mime ?? declared?.mime ?? null,
+  };
+}
+
+/** The request of a call, from what is known before (listing) and, once there is one, from the 402. */
+export function requestOf(
+  one: ListedCap,
+  declared: Declared | null,
+  seed: Uint8Array | null,
+): { input: ChosenInput; request: Request } {
+  const says = sellerSays(one, declared);
+  const own = [
+    ...(one.sellerClaims ? [one.sellerClaims] : []),
+    ...(declared ? [{ example: declared.example, input_schema: declared.inputSchema }] : []),
+  ];
+  const method = one.method as Request["method"];
+  const inBody = one.tool !== null || hasBody(method);
+  const input = chooseInput({ own, others: [one.claims] }, inBody, says.checker, seed);
+  if (one.tool !== null) return { input, request: makeToolRequest(one.url, one.tool, input) };
+  return { input, request: makeRequest(one.url, method, input.example, seed === null ? null : says.mime) };
+}

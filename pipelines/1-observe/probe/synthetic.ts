@@ -1,0 +1,67 @@
+import { get, isObject, type JsonObject } from "../json.ts";
+
+const MAX_DEPTH = 6;
+const MAX_PROPERTIES = 64;
+
+const FORMATS: Readonly<Record<string, string>> = {
+  date: "2026-01-02",
+  "date-time": "2026-01-02T03:04:05Z",
+  time: "03:04:05Z",
+  email: "someone@example.com",
+  uri: "https://example.com/",
+  url: "https://example.com/",
+  uuid: "123e4567-e89b-42d3-a456-426614174000",
+  ipv4: "192.0.2.1",
+  hostname: "example.com",
+};
+
+function textFor(schema: JsonObject): string {
+  const format =
+    typeof schema.format === "string" && Object.hasOwn(FORMATS, schema.format) ? FORMATS[schema.format] : null;
+  if (format) return format;
+  const least = typeof schema.minLength === "number" ? Math.min(Math.max(0, schema.minLength), 1_000) : 0;
+  return "example".padEnd(least, "x");
+}
+
+function numberFor(schema: JsonObject): number {
+  const { minimum, maximum, exclusiveMinimum } = schema;
+  if (typeof minimum === "number") return minimum;
+  if (typeof exclusiveMinimum === "number") return exclusiveMinimum + 1;
+  return typeof maximum === "number" ? Math.min(1, maximum) : 1;
+}
+
+function objectFor(schema: JsonObject, depth: number): JsonObject {
+  const properties = isObject(schema.properties) ? schema.properties : {};
+  const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === "string") : [];
+  // Each name once: one that is repeated at every level would multiply the work at every level.
+  const names = [...new Set(required.length > 0 ? (required as string[]) : Object.keys(properties))];
+  const kept = names.slice(0, MAX_PROPERTIES);
+  return Object.fromEntries(kept.map((name) => [name, sample(get(properties, name), depth + 1)]));
+}
+
+/**
+ * A value that a JSON Schema seems to allow: its own default or example where it has one, else the smallest usual one.
+ * The same schema gives the same value, so an input that passed before is known again. Not guaranteed to be valid:
+ * that is why a failure on such an input is excused while no money moved.
+ */
+export function sample(schema: unknown, depth = 0): unknown {
+  if (!isObject(schema) || depth > MAX_DEPTH) return "example";
+  for (const given of [
+    schema.const,
+    schema.default,
+    schema.example,
+    get(schema.examples, "0"),
+    get(schema.enum, "0"),
+  ]) {
+    if (given !== undefined) return given;
+  }
+  const choice = get(schema.oneOf, "0") ?? get(schema.anyOf, "0") ?? get(schema.allOf, "0");
+  const type = Array.isArray(schema.type) ? schema.type[0] : schema.type;
+  if (type === undefined && choice !== undefined) return sample(choice, depth + 1);
+  if (type === "object" || isObject(schema.properties)) return objectFor(schema, depth);
+  if (type === "array") return [sample(schema.items, depth + 1)];
+  if (type === "number" || type === "integer") return numberFor(schema);
+  if (type === "boolean") return true;
+  if (type === "null") return null;
+  return textFor(schema);
+}

@@ -1,0 +1,202 @@
+import type { Clock } from "../../../infra/clock.ts";
+import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { saying } from "../../../infra/egress/egress.ts";
+import type { BodyOf, Claims } from "../../record/bodies.ts";
+import { capId, plannedSlot } from "../../record/ids.ts";
+import type { ListedCap } from "../../record/memory.ts";
+import { blockOf, blockStart } from "../../record/time.ts";
+import type { METHODS } from "../../record/vocabulary.ts";
+import { HANDSHAKE_OF } from "../call.ts";
+import type { ListedClaim } from "../listings/claims.ts";
+import { ASKS, HostQueue } from "../queue.ts";
+import { draft } from "../recorder.ts";
+import type { Tools } from "../tools.ts";
+import { hostOf, originOf, sameResource } from "../urls.ts";
+import { type Probe, type ProbeTools, probe } from "./probe.ts";
+import { requestOf } from "./request.ts";
+
+export interface AskReport {
+  /** Capabilities that were probed, and what each answered. */
+  probed: { cap: string; state: Probe["body"]["state"] }[];
+  /** Records of listings that were new. */
+  listings: number;
+}
+
+const blank = (url: string, method: Claims["method"]): Claims => ({
+  url,
+  method,
+  tool: null,
+  description: null,
+  class: "any",
+  offers: [],
+  fixed_price: false,
+  example: null,
+  output_mime: null,
+});
+
+function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
+  return {
+    cap,
+    url,
+    method,
+    tool: null,
+    claims,
+    sellerListing: null,
+    standing: [],
+    sellerClaims: own ? claims : null,
+    firstSeen: null,
+    paidBlocks: 0,
+    retest: { failing: false, passes: 0 },
+    lastPrice: null,
+    lastPayTo: null,
+    lastTried: null,
+  };
+}
+
+/** What the seller's own file says of the asked url, verb aside where none was asked. */
+function listedTargets(ask: BodyOf<"ask">, claims: readonly ListedClaim[]): ListedCap[] {
+  const fits = ({ body }: ListedClaim): boolean =>
+    body.seller_controlled &&
+    body.claims.tool === null &&
+    sameResource(body.normalised_url, ask.normalised_url) &&
+    (ask.method === null || body.claims.method === null || body.claims.method === ask.method);
+  return claims.filter(fits).map(({ cap, body }) => {
+    const method = body.claims.method ?? ask.method ?? "GET";
+    // A template is known under its own id, and probed where the asker found it.
+    return asListed(cap, ask.normalised_url, method, body.claims, true);
+  });
+}
+
+/** What a probe outside every plan needs. */
+export type ProbeOnce = ProbeTools & Pick<Tools, "recorder" | "intake">;
+
+/** Probes once outside every plan and records it under the moment's slot; `eventId` is the handshake's. */
+async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promise<Probe & { eventId: string }> {
+  const seen = await probe(tools, requestOf(one, null, null).request, one.sellerClaims, clock);
+  const at = clock.now();
+  const block = blockOf(at);
+  const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
+  const slot = { block, minute };
+  const [eventId] = await tools.recorder.append([
+    draft({
+      type: "handshake",
+      cap: one.cap,
+      slot: plannedSlot(block, minute),
+      attempt: HANDSHAKE_OF.asked,
+      at,
+      // Nothing else in the capability's partition may say where it lives: the ask lies in its host's.
+      body: { slot, planned: "asked", url: one.url, method: one.method as (typeof METHODS)[number], ...seen.body },
+    }),
+  ]);
+  // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
+  if (seen.read?.readable && !one.sellerClaims) {
+    await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+  }
+  return { ...seen, eventId: eventId! };
+}
+
+/** Listed endpoints that one ask may probe: verbs of one url. */
+const MAX_TARGETS = 5;
+
+/**
+ * Looks at a url somebody asked for: reads the seller's own listing of that origin, then probes once with the listed
+ * verb and example. Without a listing: with the asked verb, else GET, and POST when GET is not served there.
+ */
+export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock): Promise<AskReport> {
+  const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
+  const report: AskReport = { probed: [], listings: 0 };
+  const { normalised_url: url } = ask;
+  if (!tools.egress.validate(url).ok) return report;
+  const seller = await tools.intake.readSeller(originOf(url), clock, tools.egress);
+  report.listings = seller.appended;
+  const targets = listedTargets(ask, seller.claims).slice(0, MAX_TARGETS);
+  if (targets.length === 0) {
+    const method = ask.method ?? "GET";
+    targets.push(asListed(ask.cap, url, method, blank(url, method), false));
+  }
+  for (const one of targets) {
+    const seen = await probeAsked(tools, one, clock);
+    report.probed.push({ cap: one.cap, state: seen.body.state });
+    const notGet = seen.body.status === 404 || seen.body.status === 405;
+    if (ask.method !== null || one.sellerClaims || !notGet) continue;
+    const post = asListed(capId("POST", url), url, "POST", blank(url, "POST"), false);
+    const second = await probeAsked(tools, post, clock);
+    report.probed.push({ cap: post.cap, state: second.body.state });
+  }
+  return report;
+}
+
+/** What one free handshake saw, or why there was none. */
+export interface ProbeSeen {
+  capability_id: string;
+  method: string;
+  url: string;
+  /** State of the handshake, `skipped` for an MCP tool (an HTTP probe says nothing of it). */
+  state: string;
+  status: number | null;
+  latency_ms: number | null;
+  protocols: string[];
+  /** Money that our rail would pay, or null. */
+  price: string | null;
+  pay_to: string | null;
+  defects: string[];
+  /** Event id of the handshake in the log. */
+  record_id: string | null;
+  says?: string;
+}
+
+const skipped = (cap: string, url: string, method: string): ProbeSeen => ({
+  capability_id: cap,
+  method,
+  url,
+  state: "skipped",
+  status: null,
+  latency_ms: null,
+  protocols: [],
+  price: null,
+  pay_to: null,
+  defects: [],
+  record_id: null,
+  says: "a tool of an MCP server is probed by plan, in a session",
+});
+
+/** Probes in line at once: enough that one big host in front does not keep the others waiting. */
+const MAX_WAITING = 5_000;
+
+/**
+ * Probes every endpoint of these claims once, without a plan and without paying: hosts in parallel, one call at a
+ * time for each. Every handshake is durable before it is told.
+ * @param tell called as each one ends, in that order
+ * @throws NotRecorded when the log does not take a record; nothing is probed after that
+ */
+export async function probeListed(
+  tools: ProbeOnce,
+  claims: readonly ListedClaim[],
+  clock: Clock,
+  hostsAtOnce: number,
+  tell: (seen: ProbeSeen) => void,
+): Promise<void> {
+  const byCap = new Map(claims.map((claim) => [claim.cap, claim]));
+  const queue = new HostQueue(hostsAtOnce, MAX_WAITING);
+  await eachAtOnce([...byCap.values()], MAX_WAITING, async ({ cap, body }) => {
+    const { claims: said, normalised_url: url } = body;
+    const method = said.method ?? (said.input_in === "body" ? "POST" : "GET");
+    if (said.tool !== null) return tell(skipped(cap, url, method));
+    const one = asListed(cap, url, method, said, body.seller_controlled);
+    const { body: seen, eventId } = await queue.run(hostOf(url), () => probeAsked(tools, one, clock));
+    tell({
+      capability_id: cap,
+      method,
+      url,
+      state: seen.state,
+      status: seen.status,
+      latency_ms: seen.latency_ms,
+      protocols: seen.terms?.protocols ?? [],
+      price: seen.price,
+      pay_to: seen.pay_to,
+      defects: (seen.terms?.defects ?? []).map(({ defect }) => defect),
+      record_id: eventId,
+      ...(seen.says === undefined ? {} : { says: seen.says }),
+    });
+  });
+}

@@ -1,0 +1,256 @@
+import type { Claims } from "../../record/bodies.ts";
+import { METHODS, type Method } from "../../record/vocabulary.ts";
+import { get, isObject, type JsonObject, keepable, show, text } from "../json.ts";
+
+/** How a seller says its endpoint is called and what comes back; every part may be missing. */
+export interface Declared {
+  method: Method | null;
+  tool: string | null;
+  description: string | null;
+  /** Name the seller gives its class; only a name of a checker means anything. */
+  named: string | undefined;
+  example: Claims["example"];
+  /** JSON Schema of the query (an object of strings) or of the body. */
+  inputSchema: unknown;
+  inputIn: "query" | "body" | null;
+  outputSchema: unknown;
+  mime: string | null;
+}
+
+export const NOTHING: Declared = {
+  method: null,
+  tool: null,
+  description: null,
+  named: undefined,
+  example: null,
+  inputSchema: undefined,
+  inputIn: null,
+  outputSchema: undefined,
+  mime: null,
+};
+
+/** A verb of the record in any case; null for none and for those we never send (WEBSOCKET exists). */
+export function methodOf(value: unknown): Method | null {
+  const verb = text(value, 20)?.toUpperCase();
+  return METHODS.find((method) => method === verb) ?? null;
+}
+
+const firstOf = (from: unknown, ...names: string[]): unknown => {
+  for (const name of names) {
+    const value = get(from, name);
+    if (value !== undefined && value !== null) return value;
+  }
+  return undefined;
+};
+
+/** Example values as the query of a request: scalars as text, anything else as JSON. */
+function asQuery(map: JsonObject): Record<string, string> {
+  const pairs = Object.entries(map).slice(0, 64);
+  return Object.fromEntries(pairs.map(([name, value]) => [name, typeof value === "string" ? value : show(value)]));
+}
+
+interface Input {
+  example: Claims["example"];
+  schema: unknown;
+  place: "query" | "body" | null;
+}
+
+/**
+ * Query or body as declared: a JSON Schema, a map of field descriptions (version 1), or example values (version 2).
+ * An object is taken for a schema only when it reads as one, else for the example that it then is.
+ */
+function readInput(input: unknown): Input {
+  const query = firstOf(input, "queryParams", "query_params", "query");
+  const body = firstOf(input, "body", "bodyFields", "body_fields", "bodyParams");
+  const path = firstOf(input, "pathParams", "path_params");
+  const place = body !== undefined ? "body" : query !== undefined ? "query" : null;
+  const value = place === "body" ? body : query;
+  const schema = isSchema(value) ? value : fieldsToSchema(value);
+  if (place === null || schema !== undefined) return { example: null, schema, place };
+  const example: NonNullable<Claims["example"]> = {};
+  if (isObject(query) && !isSchema(query) && !fieldsToSchema(query)) example.query = asQuery(query);
+  if (place === "body" && keepable(body) !== undefined) example.body = body;
+  if (isObject(path)) example.path = asQuery(path);
+  return { example: keepable(example) === undefined ? null : example, schema: undefined, place };
+}
+
+/** Schema of the answer: a JSON Schema, or the field map that version 1 sellers write. Anything else is none. */
+function readOutputSchema(output: unknown, whole?: unknown): unknown {
+  const candidates = [
+    get(output, "schema"),
+    get(whole, "properties", "output", "properties", "example"),
+    output,
+    get(output, "output"),
+  ];
+  for (const candidate of candidates) {
+    const schema = isSchema(candidate) ? candidate : candidate === output ? fieldsToSchema(candidate) : undefined;
+    if (schema !== undefined && keepable(schema) !== undefined) return schema;
+  }
+  return undefined;
+}
+
+/** Version 2: `extensions.bazaar = {info: {input, output}, schema}`; a plain `{input, output}` is read too. */
+export function fromBazaar(extension: unknown): Declared {
+  if (!isObject(extension)) return NOTHING;
+  const info = isObject(extension.info) ? extension.info : extension;
+  const input = get(info, "input");
+  const output = get(info, "output");
+  const read = readInput(input);
+  const mcp = get(input, "type") === "mcp";
+  const place = read.place ?? (mcp ? "body" : null);
+  const given = get(
+    extension,
+    "schema",
+    "properties",
+    "input",
+    "properties",
+    place === "body" ? "body" : "queryParams",
+  );
+  // The extension describes the whole call: one that names no parameter says that none is needed.
+  const example = read.place === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
+  return {
+    method: methodOf(get(input, "method")),
+    tool: text(firstOf(input, "toolName", "tool"), 200) ?? null,
+    description: text(get(info, "description"), 2000) ?? null,
+    named: text(firstOf(extension, "class") ?? get(info, "class"), 60),
+    example,
+    inputSchema: read.schema ?? (isSchema(given) ? keepable(given) : undefined),
+    inputIn: place,
+    outputSchema: readOutputSchema(output, get(extension, "schema")),
+    mime: get(output, "type") === "json" ? "application/json" : null,
+  };
+}
+
+/** Version 1: `accepts[0].outputSchema = {input, output}` beside description and mimeType. */
+export function fromEntry(entry: unknown): Declared {
+  const outputSchema = get(entry, "outputSchema");
+  const input = get(outputSchema, "input");
+  const read = readInput(input);
+  const output = get(outputSchema, "output");
+  return {
+    ...NOTHING,
+    method: methodOf(firstOf(input, "method") ?? get(entry, "method")),
+    description: text(get(entry, "description"), 2000) ?? null,
+    named: text(get(outputSchema, "class"), 60),
+    example: read.example,
+    inputSchema: keepable(read.schema),
+    inputIn: read.place,
+    outputSchema: readOutputSchema(output ?? (input === undefined ? outputSchema : undefined)),
+    mime: text(get(entry, "mimeType"), 120) ?? null,
+  };
+}
+
+/** What stands in a listing item itself: a catalogue row, or an item of a seller's own file. */
+export function fromItem(item: unknown): Declared {
+  const meta = get(item, "metadata");
+  const resource = get(item, "resource");
+  const own = firstOf(item, "inputSchema", "input_schema", "requestSchema", "parameters") ?? get(meta, "inputSchema");
+  const schema = isSchema(own) ? own : undefined;
+  const example = firstOf(item, "example", "exampleInput") ?? get(meta, "input");
+  const method = methodOf(get(item, "method") ?? get(item, "methods", "0"));
+  const inBody = method !== null && method !== "GET" && method !== "DELETE";
+  const io = readInput(get(item, "input"));
+  const read = readExample(example, inBody) ?? io.example;
+  const output = firstOf(item, "outputSchema", "output_schema", "responseSchema") ?? get(meta, "outputSchema");
+  return {
+    method,
+    tool: text(firstOf(item, "toolName", "tool"), 200) ?? null,
+    description:
+      text(get(item, "description") ?? get(meta, "description") ?? get(resource, "description"), 2000) ?? null,
+    named: text(get(item, "class") ?? get(meta, "class"), 60),
+    example: read,
+    inputSchema: keepable(schema ?? io.schema),
+    inputIn: io.place ?? (schema === undefined ? null : inBody ? "body" : "query"),
+    outputSchema: readOutputSchema(get(output, "output") ?? output ?? get(item, "output")),
+    mime: text(get(item, "mimeType") ?? get(resource, "mimeType"), 120) ?? null,
+  };
+}
+
+/** An example is `{query?, body?, path?}`, or bare values for the place the verb sends them in. */
+function readExample(example: unknown, inBody: boolean): Claims["example"] {
+  if (!isObject(example) || keepable(example) === undefined) return null;
+  const query = get(example, "query");
+  const path = get(example, "path");
+  if (isObject(query) || Object.hasOwn(example, "body") || isObject(path)) {
+    const read: NonNullable<Claims["example"]> = {};
+    if (isObject(query)) read.query = asQuery(query);
+    if (Object.hasOwn(example, "body")) read.body = example.body;
+    if (isObject(path)) read.path = asQuery(path);
+    return read;
+  }
+  return inBody ? { body: example } : { query: asQuery(example) };
+}
+
+/** The first source that says something wins, part by part. */
+export function mergeDeclared(...sources: Declared[]): Declared {
+  const merged = { ...NOTHING };
+  for (const source of sources) {
+    merged.method ??= source.method;
+    merged.tool ??= source.tool;
+    merged.description ??= source.description;
+    merged.named ??= source.named;
+    merged.example ??= source.example;
+    merged.inputSchema ??= source.inputSchema;
+    merged.inputIn ??= source.inputIn;
+    merged.outputSchema ??= source.outputSchema;
+    merged.mime ??= source.mime;
+  }
+  return merged;
+}
+
+const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
+/** Keywords that constrain something. A bare `{"type":"object"}` is what libraries write when nobody said anything. */
+const CONSTRAINTS = [
+  "properties",
+  "items",
+  "required",
+  "enum",
+  "const",
+  "oneOf",
+  "anyOf",
+  "allOf",
+  "$ref",
+  "prefixItems",
+];
+
+const isTypeName = (value: unknown): boolean => typeof value === "string" && TYPES.has(value);
+
+/** A type or a list of some, never a list of lists: a stranger's list may be nested as deep as a text is long. */
+const isType = (value: unknown): boolean =>
+  Array.isArray(value) ? value.length > 0 && value.every(isTypeName) : isTypeName(value);
+
+const constrains = (name: string, value: unknown): boolean =>
+  name === "$ref" ? typeof value === "string" : name === "const" ? true : typeof value === "object" && value !== null;
+
+/**
+ * Does this read as a JSON Schema that says something? Example values and free text do not: an answer must never be
+ * held against what was no schema. `required: true` (a field's own flag) is no constraint.
+ */
+function isSchema(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  if ("type" in value && !isType(value.type)) return false;
+  const says = CONSTRAINTS.some((name) => Object.hasOwn(value, name) && constrains(name, value[name]));
+  if (!says) return false;
+  return "type" in value || "properties" in value || "$schema" in value || CONSTRAINTS.slice(5).some((n) => n in value);
+}
+
+/**
+ * `{"count": {"type": "number", "required": true}, ..}`: the field map of version 1, as an object schema; undefined
+ * when it is none. A field's own `required: true` becomes the schema's list.
+ */
+function fieldsToSchema(value: unknown): unknown {
+  if (!isObject(value)) return undefined;
+  const fields = Object.entries(value);
+  if (fields.length === 0 || fields.length > 64) return undefined;
+  if (!fields.every(([, field]) => isObject(field) && isType(field.type))) return undefined;
+  const required = fields
+    .filter(([, field]) => (field as { required?: unknown }).required === true)
+    .map(([name]) => name);
+  const properties = Object.fromEntries(
+    fields.map(([name, field]) => {
+      const { required: own, ...rest } = field as Record<string, unknown>;
+      return [name, Array.isArray(own) ? { ...rest, required: own } : rest];
+    }),
+  );
+  return { type: "object", properties, ...(required.length ? { required } : {}) };
+}

@@ -1,0 +1,179 @@
+import { sha256hex } from "../../../infra/canonical.ts";
+import type { PayableEntry, Rail, SignContext } from "../../../infra/rails/rails.ts";
+import { type Offer, Terms } from "../../record/bodies.ts";
+import { DEFECTS, type DefectCode, type Protocol } from "../../record/vocabulary.ts";
+import { clean, get, hashOf, text } from "../json.ts";
+import { sameResource } from "../urls.ts";
+import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, NOTHING } from "./declared.ts";
+import { goesBefore, paymentChallenges, readChallenge } from "./mpp.ts";
+import { isTestnet } from "./networks.ts";
+import {
+  type Answer402,
+  looksLikeEntry,
+  MAX_BODY,
+  MAX_OFFERS,
+  priceOf,
+  type ReadEntry,
+  readEnvelope,
+  readX402,
+  type X402,
+} from "./x402.ts";
+
+/** Defects once each, in the order they were met, in the words of the record. */
+export const defectsSeen = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
+  [...new Set(codes)].map((code) => ({ defect: code, says: DEFECTS[code] }));
+
+/** Offers in the order they were made, and beside each what a rail may be asked to pay; null where it is no whole offer. */
+export interface Offered {
+  offers: Offer[];
+  payables: (PayableEntry | null)[];
+}
+
+/**
+ * What a 402 asked, whoever could pay it: plain data, so that it may be read where a rail cannot be asked. Which offer
+ * ours would pay is said by {@link toPay}.
+ */
+export interface Asked extends Pick<Offered, "payables"> {
+  terms: Terms;
+  readable: boolean;
+  context: SignContext;
+  declared: Declared;
+}
+
+/** What a 402 said. `terms` is what the record keeps; the rest is what a payment needs. */
+export interface ReadTerms {
+  terms: Terms;
+  /** At least one offer that somebody could pay: a parseable 402. */
+  readable: boolean;
+  /** The cheapest entry our rail would sign, first of equals; null when there is none. */
+  payable: PayableEntry | null;
+  /** Its money and payout address. */
+  price: string | null;
+  payTo: string | null;
+  context: SignContext;
+  declared: Declared;
+}
+
+function resourceDiffers(x402: X402, url: string | undefined): boolean {
+  if (!url) return false;
+  const named = get(x402.raw?.value, "resource");
+  const claims = [text(named, 4096) ?? text(get(named, "url"), 4096)];
+  const accepts = get(x402.raw?.value, "accepts");
+  claims.push(text(get(Array.isArray(accepts) ? accepts[0] : accepts, "resource"), 4096));
+  return claims.some((claim) => claim !== undefined && !sameResource(claim, url));
+}
+
+/** Play money only. Where our own rail pays on a test network, that network is this world's real one. */
+function onlyTestnets(entries: ReadEntry[], ownNetwork: string): boolean {
+  const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
+  return networks.length > 0 && networks.every(isTestnet) && !networks.includes(ownNetwork);
+}
+
+const offered = (entries: ReadEntry[]): Offered => ({
+  offers: entries.map(({ offer }) => offer),
+  payables: entries.map(({ payable }) => payable),
+});
+
+/**
+ * The offers with those marked that our rail signs, and the one that is paid: x402 before mpp where a URL speaks both (a
+ * 402's x402 terms say more: how it is called, what comes back), and of one protocol the cheapest, first of equals.
+ */
+export function choose(
+  { offers, payables }: Offered,
+  rail: Pick<Rail, "canPay">,
+): { offers: Offer[]; chosen: { offer: Offer; payable: PayableEntry } | null } {
+  let chosen: { offer: Offer; payable: PayableEntry } | null = null;
+  const marked = [...offers];
+  for (const [i, payable] of payables.entries()) {
+    if (!payable || !rail.canPay(payable)) continue;
+    // The rail's asset is USDC with 6 decimals (rails.ts), whether or not our own table knows the contract.
+    const offer = { ...offers[i]!, payable: true, decimals: 6, price: priceOf(payable.amountAtomic, 6) };
+    marked[i] = offer;
+    if (!chosen || goesBefore(payable, chosen.payable)) chosen = { offer, payable };
+  }
+  return { offers: marked, chosen };
+}
+
+/**
+ * Reads the payment terms of a 402: x402 version 1 and 2 in header or body, bare entries, mpp challenges. Never converts
+ * an amount; what is wrong comes back as defects.
+ * @param ownNetwork CAIP-2 id of the chain that our rail pays on
+ * @param url the url that was asked, to compare the `resource` the terms name; left out for listings
+ * @throws ZodError when what was read is nothing that the record takes: our own mistake
+ */
+export function readAsked(answer: Answer402, ownNetwork: string, url?: string): Asked {
+  const x402 = readX402(answer);
+  const challenge = answer.headers["www-authenticate"] ?? "";
+  const mpp = paymentChallenges(challenge).map(readChallenge);
+  const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
+  const codes: DefectCode[] = [...x402.defects, ...entries.flatMap((entry) => entry.defects)];
+  if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
+  if (onlyTestnets(entries, ownNetwork)) codes.push("testnet_only");
+  if (resourceDiffers(x402, url)) codes.push("resource_differs");
+  const value = x402.raw?.value;
+  const first = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
+  const declared = mergeDeclared(
+    fromBazaar(get(value, "extensions", "bazaar")),
+    fromEntry(first),
+    fromItem({ resource: get(value, "resource") }),
+  );
+  const protocols: Protocol[] = [];
+  if (x402.raw) protocols.push("x402");
+  if (mpp.length) protocols.push("mpp");
+  const raw = x402.raw ? Buffer.from(x402.raw.raw) : Buffer.alloc(0);
+  const { offers, payables } = offered(entries);
+  return {
+    terms: Terms.parse({
+      sha256: sha256hex(mpp.length ? Buffer.concat([raw, Buffer.from(`\n${clean(challenge, MAX_BODY)}`)]) : raw),
+      protocols,
+      x402_version: x402.raw ? x402.version : null,
+      offers,
+      defects: defectsSeen(codes),
+      schema_sha256: declared.outputSchema === undefined ? null : hashOf(declared.outputSchema),
+    }),
+    payables,
+    readable: entries.some((entry) => entry.valid),
+    context: { resource: get(value, "resource"), extensions: get(value, "extensions") },
+    declared,
+  };
+}
+
+/** A 402 that could not be read at all: it carries nothing that anybody could pay. */
+export const unreadable = ({ headers, body }: Answer402): Asked => ({
+  terms: {
+    sha256: sha256hex(headers["payment-required"] ?? (body.length > 0 ? body : (headers["www-authenticate"] ?? ""))),
+    protocols: [],
+    x402_version: null,
+    offers: [],
+    defects: defectsSeen(["malformed_terms"]),
+    schema_sha256: null,
+  },
+  payables: [],
+  readable: false,
+  context: {},
+  declared: NOTHING,
+});
+
+/** What our rail would pay of what was asked. */
+export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Rail, "canPay">): ReadTerms {
+  const { offers, chosen } = choose({ offers: terms.offers, payables }, rail);
+  return {
+    ...read,
+    terms: { ...terms, offers },
+    payable: chosen?.payable ?? null,
+    price: chosen?.offer.price ?? null,
+    payTo: chosen?.offer.pay_to ?? null,
+  };
+}
+
+/** Offers that a listing names, entry by entry. What only a live 402 can get wrong is left out of the defects. */
+export function readOffered(
+  item: unknown,
+  ownNetwork: string,
+): Offered & Pick<Terms, "defects"> & { /** Its first entry. */ first: unknown } {
+  const x402 = readEnvelope({ value: item, raw: "", from: "body" });
+  const codes: DefectCode[] = x402.entries.flatMap((entry) => entry.defects);
+  if (x402.defects.includes("no_payable_entry")) codes.push("no_payable_entry");
+  if (onlyTestnets(x402.entries, ownNetwork)) codes.push("testnet_only");
+  return { ...offered(x402.entries), defects: defectsSeen(codes), first: get(item, "accepts", "0") };
+}

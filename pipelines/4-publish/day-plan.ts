@@ -1,0 +1,70 @@
+import { randomBytes } from "node:crypto";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { DayPlan } from "../record/plan.ts";
+import { dayStart } from "../record/time.ts";
+import type { Publisher } from "./publisher.ts";
+
+const saltKey = (day: string): string => `salts/${day}`;
+
+/**
+ * The salt of a UTC day (verification-method.md section 5): 32 random bytes, drawn once and kept in the private store. Two
+ * planners draw; the first one's is everybody's, so a plan can be made again and comes out the same.
+ */
+export async function saltOf(privateStore: Store, day: string): Promise<Buffer> {
+  const known = await privateStore.get(saltKey(day), { maxBytes: 32 });
+  if (known) return Buffer.from(known.bytes);
+  const drawn = randomBytes(32);
+  const { result } = await privateStore.create(saltKey(day), drawn);
+  if (result === "created") return drawn;
+  const other = await privateStore.get(saltKey(day), { maxBytes: 32 });
+  if (!other) throw new Error(`the salt of ${day} is there and cannot be read`);
+  return Buffer.from(other.bytes);
+}
+
+/** What is published before the day: sha256 of the salt, hex. */
+export const saltHash = (salt: Uint8Array): string => sha256hex(salt);
+
+/** The salt of a day that is over, as the next schedule leaf opens it; null when that day was never planned. */
+async function openedSalt(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
+  const known = await privateStore.get(saltKey(day), { maxBytes: 32 });
+  return known && { day, salt: Buffer.from(known.bytes).toString("hex") };
+}
+
+/** Private object with a day's plan: drawn once, whoever draws it. */
+export const planKey = (day: string): string => `plans/${day}.json`;
+
+/** The plan of a day as it was drawn, or null when it was not yet. */
+export async function knownPlan(privateStore: Store, day: string): Promise<DayPlan | null> {
+  const known = await privateStore.get(planKey(day));
+  return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+}
+
+export interface PlanPublishing {
+  privateStore: Store;
+  publisher: Publisher;
+  now: Date;
+}
+
+/** The commitment to a plan, and the opened salts of days that are over; what the log says already is left out. */
+export async function publishPlan({ privateStore, publisher, now }: PlanPublishing, plan: DayPlan): Promise<void> {
+  const { day, salt_hash, covered_root } = plan;
+  const covered = plan.lines.filter((line) => line.covered).length;
+  const leaf = { day, salt_hash, covered_root, covered };
+  // A plan that is committed the evening before opens nothing, since its eve is not over: it is published again, with
+  // the opening, on its day.
+  const opens = now < dayStart(day) ? [] : await openings(privateStore, publisher, day);
+  if (opens.length === 0) await publisher.publishSchedule(leaf);
+  for (const opened of opens) await publisher.publishSchedule({ ...leaf, opens: opened });
+}
+
+/** Salts of days that are over and were not opened yet: also of a day after which nobody ran. */
+async function openings(
+  privateStore: Store,
+  publisher: Publisher,
+  day: string,
+): Promise<{ day: string; salt: string }[]> {
+  const closed = [...publisher.fold.schedules].flatMap(([of, { salt }]) => (of < day && !salt ? [of] : []));
+  const opened = await Promise.all(closed.sort().map((of) => openedSalt(privateStore, of)));
+  return opened.filter((one) => one !== null);
+}

@@ -1,0 +1,48 @@
+import type { ArchiveSubject } from "../record/vocabulary.ts";
+import type { Before, Plan } from "./committer.ts";
+import type { Draft } from "./leaves.ts";
+
+export type EvidenceDraft = Draft & { kind: "evidence" };
+
+/** The files of one closing of a UTC day: neighbours in the log, all or none. */
+export interface DayClose {
+  day: string;
+  /** 0 the first time; what came later is a further one. */
+  freeze: number;
+  drafts: readonly EvidenceDraft[];
+}
+
+/**
+ * The leaves of these closes, or none at all when another publisher closed one of the days meanwhile: what it read is in
+ * its own files then, and ours would say the same rows twice.
+ */
+export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Plan {
+  const { evidence } = fold;
+  let last = evidence.newest;
+  for (const { day, freeze } of closes) {
+    const known = evidence.days.get(day)?.closes ?? 0;
+    if (known !== freeze || (freeze === 0 && !evidence.mayClose(day, last))) return { groups: [] };
+    if (day > last) last = day;
+  }
+  return { groups: closes.map(({ drafts }) => drafts) };
+}
+
+export type ArchiveDraft = Draft & { kind: "archive" };
+
+/** Files of one subject and UTC day that are to be published; nothing when somebody filed that day meanwhile. */
+export interface Filing {
+  subject: ArchiveSubject;
+  day: string;
+  /** Files of this subject and day that were published when these were made. */
+  known: number;
+  drafts: readonly ArchiveDraft[];
+}
+
+/**
+ * The leaves of these files, or none of a subject and day that somebody else filed since they were made: what he wrote
+ * may be the same rows, and no reader may see a row twice.
+ */
+export function planFilings({ fold }: Before, filings: readonly Filing[]): Plan {
+  const fresh = filings.filter(({ subject, day, known }) => fold.archive.filed(subject, day).length === known);
+  return { groups: fresh.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
+}

@@ -1,0 +1,154 @@
+import { z } from "zod";
+import type { Clock } from "../../infra/clock.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { SourceDown, Unproven } from "../published/errors.ts";
+import { archiveFileOf, evidenceFileOf } from "../published/files.ts";
+import { shardKey } from "../published/objects.ts";
+import { ShardLine } from "../published/shards.ts";
+import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
+import type { NamedObjects } from "./objects.ts";
+import { type Prefetch, shardToFetch, type ToFetch } from "./prefetch.ts";
+import type { Missing, MissingList, Newest } from "./state.ts";
+
+/** An object beside the tree that a leaf names, with all that proves it. Keys documents are none: the chain needs them. */
+const Wanted = z.discriminatedUnion("what", [
+  z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
+  z.object({ what: z.literal("shard"), line: ShardLine }),
+  z.object({ what: z.literal("evidence"), leaf: EvidenceLeaf }),
+  z.object({ what: z.literal("archive"), leaf: ArchiveLeaf }),
+]);
+export type WantedObject = z.infer<typeof Wanted>;
+
+/** More cannot be remembered; a source that lacks so much is no source. */
+const MAX_MISSING = 100_000;
+/** Objects in a row for which the source does not answer, after which no further one is asked for in this run. */
+const MAX_SILENT = 5;
+
+const keyOf = (wanted: WantedObject): string | null => {
+  switch (wanted.what) {
+    case "index":
+      return wanted.leaf.key;
+    case "shard":
+      return shardKey(wanted.line.sha256);
+    case "evidence":
+      return evidenceFileOf(wanted.leaf)?.key ?? null;
+    case "archive":
+      return archiveFileOf(wanted.leaf).key;
+  }
+};
+
+/**
+ * Fetches what leaves name beside the tree. One that is not there, or does not hold, is missing: not exposed, but written
+ * down, reported, and asked for again by the next run, while everything else goes on.
+ */
+export class Objects {
+  readonly #missing = new Map<string, Missing>();
+  readonly #seen = new Set<string>();
+  #silent = 0;
+
+  constructor(
+    private readonly named: NamedObjects,
+    private readonly prefetch: Prefetch,
+    before: MissingList,
+    private readonly clock: Clock,
+  ) {
+    for (const one of before.items) this.#missing.set(one.key, one);
+  }
+
+  /** What an earlier run could not get. */
+  get before(): WantedObject[] {
+    return [...this.#missing.values()].map(({ object }) => Wanted.parse(object));
+  }
+
+  get missing(): Missing[] {
+    return [...this.#missing.values()];
+  }
+
+  /** Is every index that was named here whole? */
+  get indexWhole(): boolean {
+    return this.missing.every(({ object }) => object.what !== "index" && object.what !== "shard");
+  }
+
+  /**
+   * Fetch them, indexes with the shards that they name. What leaves themselves do not say right is thrown.
+   * @throws Unproven for a leaf that names nothing sound; faults of our own
+   */
+  async collect(
+    wanted: readonly WantedObject[],
+    width: number,
+    onProgress: (done: number, of: number) => void,
+  ): Promise<void> {
+    const shards: WantedObject[] = [];
+    const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
+    await eachAtOnce(this.prefetch.announced(lists, this.#toFetch), width, (one) =>
+      this.#one(one, async () => {
+        for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
+      }),
+    );
+    const all = [...shards, ...rest];
+    let done = 0;
+    await eachAtOnce(this.prefetch.announced(all, this.#toFetch), width, async (one) => {
+      await this.#one(one, () => this.#fetch(one));
+      onProgress(++done, all.length);
+    });
+  }
+
+  /** What is worth asking for before its turn: files of lines are large, and are not. */
+  #toFetch = (one: WantedObject): ToFetch | null => {
+    if (one.what === "index") return { key: one.leaf.key, maxBytes: one.leaf.bytes };
+    return one.what === "shard" && !this.#seen.has(shardKey(one.line.sha256)) ? shardToFetch(one.line) : null;
+  };
+
+  #fetch(one: WantedObject): Promise<unknown> {
+    switch (one.what) {
+      case "index":
+        return this.named.index(one.leaf, one.jwks);
+      case "shard":
+        return this.named.shard(one.line);
+      case "evidence":
+        return this.named.file(evidenceFileOf(one.leaf)!);
+      case "archive":
+        return this.named.archive(one.leaf);
+    }
+  }
+
+  async #one(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
+    const key = keyOf(object);
+    if (key === null || this.#seen.has(key)) return;
+    this.#seen.add(key);
+    try {
+      if (this.#silent >= MAX_SILENT) throw new Unproven(key, "an object", "no answer for others: not asked for");
+      await fetch();
+      this.#missing.delete(key);
+      this.#silent = 0;
+    } catch (error) {
+      const why = reasonOf(error);
+      if (!why || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
+      this.#silent = error instanceof SourceDown ? this.#silent + 1 : this.#silent;
+      const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};
+      this.#missing.set(key, { key, ...why, since, tries: tries + 1, object });
+    }
+  }
+
+  /** What to remember; the newest index is the one that a hint may name once nothing of it is missing. */
+  list(index: Newest["index"]): MissingList {
+    return { items: this.missing, index };
+  }
+}
+
+const isIndex = (one: WantedObject): one is WantedObject & { what: "index" } => one.what === "index";
+
+/** Longest text of a reason that is kept. */
+const MAX_SAYS = 300;
+
+/** Why an object is not here, or null for a fault that says nothing of it. */
+function reasonOf(error: unknown): { expected: string; got: string } | null {
+  const { name, expected, got, message } = (error ?? {}) as Record<string, string | undefined>;
+  const cut = (text: string | undefined) => String(text).slice(0, MAX_SAYS);
+  if (name === "Unproven" || name === "Tampered") return { expected: cut(expected), got: cut(got) };
+  if (name === "MissingObject") return { expected: "an object", got: "none" };
+  if (name === "Oversized") return { expected: "fewer bytes", got: cut(message) };
+  if (name === "SourceDown") return { expected: "an answer", got: cut(message) };
+  return null;
+}

@@ -1,0 +1,85 @@
+/**
+ * What a mirror can find wrong with its source, by cause. `commands/exit.ts` gives each a code of its own by these names.
+ * Bytes of the tree that do not lead to the root are `Tampered` (infra/tree/tiles.ts), as everywhere in the record.
+ */
+
+/** The source shows fewer leaves than were proven before: an old copy, or a history that was cut. */
+export class Rollback extends Error {
+  constructor(had: number, got: number) {
+    super(`rollback: the source shows ${got} leaves, ${had} were proven before`);
+    this.name = "Rollback";
+  }
+}
+
+/** Two signed checkpoints that no one append-only log can have: proof against whoever holds the log key. */
+export class Forked extends Error {
+  /** @param evidence file of both notes, in the mirror's state folder */
+  constructor(
+    says: string,
+    readonly evidence: string,
+  ) {
+    super(`fork: ${says}; both signed notes are in ${evidence} of the mirror's state folder`);
+    this.name = "Forked";
+  }
+}
+
+/** The newest checkpoint is older than the operator accepts: the log stands still, or we are kept from seeing it. */
+export class Stale extends Error {
+  constructor(cosignedAt: Date, ageSeconds: number, maxAgeSeconds: number) {
+    super(`stale: cosigned at ${cosignedAt.toISOString()}, ${ageSeconds} s ago; accepted are ${maxAgeSeconds} s`);
+    this.name = "Stale";
+  }
+}
+
+/** Something under the root, or named by a leaf, that does not hold: a hash, a signature, a position. */
+export class Unproven extends Error {
+  constructor(
+    readonly key: string,
+    readonly expected: string,
+    readonly got: string,
+  ) {
+    super(`${key} does not hold: expected ${expected}, got ${got}`);
+    this.name = "Unproven";
+  }
+}
+
+/** The source sends more than the object can have; nothing past the bound was kept. */
+export class Oversized extends Error {
+  constructor(key: string, maxBytes: number) {
+    super(`${key} has more than ${maxBytes} bytes`);
+    this.name = "Oversized";
+  }
+}
+
+/** The source does not answer, or not as a store does, after all tries. */
+export class SourceDown extends Error {
+  constructor(source: string, key: string, why: string) {
+    super(`${source} does not give ${key}: ${why}`);
+    this.name = "SourceDown";
+  }
+}
+
+/** Another process works in this mirror's folder. */
+export class MirrorBusy extends Error {
+  constructor() {
+    super("another process keeps this mirror: its state changed under us");
+    this.name = "MirrorBusy";
+  }
+}
+
+/** Keys, folder or addresses that do not go together. */
+export class MirrorUsage extends Error {
+  constructor(says: string) {
+    super(says);
+    this.name = "MirrorUsage";
+  }
+}
+
+/** The log is whole, but objects that it names are not: they are in the mirror's list and are asked for again. */
+export class MissingObjects extends Error {
+  constructor(missing: readonly { key: string; got: string }[]) {
+    const [first] = missing;
+    super(`${missing.length} objects are missing, ${first?.key} first: ${first?.got}`);
+    this.name = "MissingObjects";
+  }
+}

@@ -1,0 +1,137 @@
+import { sha256hex } from "../../infra/canonical.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
+import type { ArchiveLeaf, EvidenceLeaf } from "../record/leaf.ts";
+import { Unproven } from "./errors.ts";
+import { MAX } from "./limits.ts";
+import { TextFacts, type TextOfLines } from "./lines.mjs";
+import { evidenceKey, kindOfKey, type ObjectKind } from "./objects.ts";
+import type { PartFile, PartFolder } from "./sink.ts";
+import { fetchInto, type Source } from "./source.ts";
+
+/** An object as a leaf names it. */
+export interface NamedObject {
+  /** The leaf's. */
+  index: number;
+  key: string;
+  sha256: string;
+  bytes: number;
+}
+
+/** Bytes of what a leaf names, by length and hash. @throws MissingObject, Unproven, Oversized, SourceDown */
+export async function fetchNamed(
+  source: Pick<Source, "get">,
+  leaf: NamedObject,
+  kind: ObjectKind,
+): Promise<Uint8Array> {
+  const { key } = leaf;
+  if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
+  if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
+    throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
+  }
+  const bytes = await source.get(key, leaf.bytes);
+  if (!bytes) throw new MissingObject(key);
+  const got = sha256hex(bytes);
+  if (got === leaf.sha256 && bytes.length === leaf.bytes) return bytes;
+  throw new Unproven(key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
+}
+
+/** A file of lines as a leaf names it, packed and unpacked. */
+export interface NamedFile {
+  key: string;
+  sha256: string;
+  bytes: number;
+  unpacked_sha256: string;
+  unpacked_bytes: number;
+  rows: number;
+}
+
+/** An evidence leaf that names a file. */
+export type EvidenceFile = EvidenceLeaf & NamedFile;
+
+/** The file that a leaf names, or null for a day without one. @throws Unproven when the leaf does not go together */
+export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
+  const { index, day, holds, bucket, key, sha256, bytes, unpacked_sha256, unpacked_bytes } = leaf;
+  if (holds === "nothing") {
+    if (key === null && leaf.rows === 0) return null;
+    throw new Unproven(`leaf ${index}`, "no file and no row", `${leaf.rows} rows in ${JSON.stringify(key)}`);
+  }
+  const part = holds === "kin" ? "kin" : bucket;
+  const named = part !== null && unpacked_sha256 !== null && sha256 !== null;
+  const want = named ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";
+  if (key !== want) throw new Unproven(`leaf ${index}`, want, JSON.stringify(key));
+  refuseHuge(index, bytes, unpacked_bytes);
+  return leaf as EvidenceFile;
+}
+
+/** The file that an archive leaf names; its key follows from the manifest. @throws Unproven for one nobody would hold */
+export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: ArchiveLeaf): NamedFile {
+  const { subject, content_hash, bytes, rows } = manifest;
+  refuseHuge(index, bytes, unpacked_bytes);
+  const key = archiveFileKey(subject, dayOfManifest(manifest), content_hash);
+  return { key, sha256, bytes, unpacked_sha256: content_hash, unpacked_bytes, rows };
+}
+
+function refuseHuge(index: number, packed: number, unpacked: number): void {
+  if (packed <= MAX.named && unpacked <= MAX.unpacked) return;
+  throw new Unproven(`leaf ${index}`, `at most ${MAX.named} and ${MAX.unpacked} bytes`, `${packed}, ${unpacked}`);
+}
+
+/** Files from here on are fetched by way of a folder, if there is one. */
+const LARGE_BYTES = 1024 * 1024;
+
+/**
+ * Packed bytes of a file, by length and hash.
+ * @param parts where a large one waits for its rest when it is cut; what lies there and does not hold is fetched whole
+ * @throws MissingObject, Unproven, Oversized, SourceDown
+ */
+export async function fetchFile(source: Source, file: NamedFile, parts: PartFolder | null = null): Promise<Uint8Array> {
+  const { key } = file;
+  const part = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
+  for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
+    const bytes = part ? await intoPart(source, file, part) : await source.get(key, file.bytes);
+    if (!bytes) throw new MissingObject(key);
+    const got = sha256hex(bytes);
+    if (got === file.sha256 && bytes.length === file.bytes) {
+      await part?.remove();
+      return bytes;
+    }
+    await part?.remove();
+    // Our own disk may have damaged what an earlier run left.
+    if (!continued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
+  }
+}
+
+const intoPart = async (source: Source, { key, bytes }: NamedFile, part: PartFile): Promise<Uint8Array | null> =>
+  (await fetchInto(source, key, bytes, part)) ? part.bytes() : null;
+
+/** Longest line that is held while it is read; ours have a few thousand bytes. */
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
+
+/**
+ * Read a packed file through: length, hash and lines of what it unpacks to must be the leaf's. Bounded whatever it holds.
+ * @param onLine told of every line, without its newline, and may not keep it; believe none of them before this resolves
+ * @throws Unproven naming what differs
+ */
+export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
+  const facts = new TextFacts(MAX_LINE_BYTES, onLine);
+  try {
+    await streamFrame(packed, leaf.unpacked_bytes, (chunk) => facts.add(chunk));
+  } catch (error) {
+    if (!(error instanceof BadFrame)) throw error;
+    return refuseOtherFile({ got: error.message }, leaf);
+  }
+  refuseOtherFile(facts.end(), leaf);
+}
+
+/** @throws Unproven unless this is what the leaf says of the file, and no line is too long */
+export function refuseOtherFile(text: TextOfLines | { got: string }, leaf: NamedFile): void {
+  const described = (size: number, lines: number, sha256: string) => `${size} bytes in ${lines} lines of ${sha256}`;
+  const want = described(leaf.unpacked_bytes, leaf.rows, leaf.unpacked_sha256);
+  const got = "got" in text ? text.got : described(text.size, text.lines, text.sha256);
+  if (got !== want) throw new Unproven(leaf.key, want, got);
+  if ("longest" in text && text.longest > MAX_LINE_BYTES) {
+    throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
+  }
+}

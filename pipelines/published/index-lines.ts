@@ -1,0 +1,68 @@
+import { sha256 } from "../../infra/canonical.ts";
+import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
+import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard } from "./caps.ts";
+
+/**
+ * The market index as a pure function of the log: anybody who folds the leaves below `tree_size` makes the same bytes.
+ * It holds every endpoint that is listed, with the card that a check shows.
+ */
+
+/** Lines that a shard should not exceed on average. */
+export const SHARD_LINES = 256;
+
+const NO_CARD_WHY = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
+
+/** Everything but the card. */
+const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
+  url: listing.url,
+  method: listing.method,
+  tool: listing.tool,
+  capability_id: listing.capability_id,
+  band: headline?.band ?? "UNRATED",
+  tier: headline?.measured ? headline.tier : null,
+  sample_count: headline?.sample_count ?? 0,
+  defects: listing.defects,
+  why: headline?.why ?? NO_CARD_WHY,
+  class: listing.class,
+  description: listing.description,
+  leaf: headline?.leaf ?? null,
+});
+
+/** Leading bits of sha256(url) that name a shard: the fewest that keep shards at SHARD_LINES on average. */
+export function shardBits(lines: number): number {
+  let bits = 0;
+  while (lines / 2 ** bits > SHARD_LINES) bits++;
+  return bits;
+}
+
+/** Number of a url's shard among 2^bits. */
+export const shardOf = (url: string, bits: number): number =>
+  bits === 0 ? 0 : sha256(url).readUInt32BE(0) >>> (32 - bits);
+
+type Headline = Pick<PublishedCard, "leaf" | "band" | "tier" | "sample_count" | "measured" | "why" | "text">;
+
+/** A listed endpoint as it is at one moment: both parts are replaced, never changed, when the log goes on. */
+export interface IndexEntry {
+  listing: ListingFacts;
+  /** The card that its line shows. */
+  headline: Headline | null;
+}
+
+/** What the index says of an endpoint now; null when it is not listed. */
+export const entryOf = (cap: PublishedCap): IndexEntry | null =>
+  cap.listing && { listing: cap.listing, headline: headlineOf(cap) };
+
+/**
+ * RFC 8785 text of the line of one endpoint. The card, most of it, stands in the fold in this form already.
+ */
+export function lineText({ listing, headline }: IndexEntry): string {
+  const halves = canonicalHalves(factsOf(listing, headline), "card", { published: true });
+  return joinHalves(halves, `"card":${headline?.text ?? "null"}`);
+}
+
+/** Bytewise, as every order in the record. */
+const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** Sorts the entries of one shard in place, as its lines stand. */
+export const sortEntries = (entries: IndexEntry[]): IndexEntry[] =>
+  entries.sort(({ listing: a }, { listing: b }) => byText(a.url, b.url) || byText(a.capability_id, b.capability_id));

@@ -1,0 +1,62 @@
+import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
+import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
+import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
+import { MAX } from "./limits.ts";
+import { Lines } from "./lines.mjs";
+import { segmentKey } from "./objects.ts";
+import { type ReadLeaf, RecordReader } from "./reader.ts";
+import { objectsOf, type Source } from "./source.ts";
+
+/**
+ * Every leaf below a checkpoint in order, each proven under its root before it is given out: from segments where they
+ * are, else from entry bundles. One segment or bundle in memory at a time.
+ * @throws MissingObject, Tampered, Oversized, SourceDown
+ */
+export async function* provenLeaves(source: Source, head: { size: number; root: Buffer }): AsyncGenerator<ReadLeaf> {
+  const reader = await RecordReader.over(objectsOf(source), head);
+  let at = 0;
+  for (; at + SEGMENT_LEAVES <= head.size; at += SEGMENT_LEAVES) {
+    const entries = await segmentOf(source, reader.tiles, at / SEGMENT_LEAVES);
+    if (!entries) break;
+    for (const [i, bytes] of entries.entries())
+      yield { index: at + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
+  }
+  yield* reader.leaves(at);
+}
+
+/** Leaves of segment n, or null where there is none. @throws Tampered */
+async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
+  const key = segmentKey(n);
+  const packed = await source.get(key, MAX.named);
+  if (!packed) return null;
+  const want = await tiles.rootOfTile(1, n);
+  let entries: Buffer[];
+  try {
+    entries = await segmentLines(packed);
+  } catch (error) {
+    if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
+    throw error;
+  }
+  const got = rootOf(entries.map(leafHash));
+  if (!sameHash(got, want)) throw new Tampered(key, want.toString("hex"), got.toString("hex"));
+  return entries;
+}
+
+/** All that 65,536 leaves of full length have. */
+const MAX_SEGMENT_BYTES = SEGMENT_LEAVES * (MAX_LEAF_BYTES + 1);
+
+/** 65,536 lines that are no longer than a leaf. @throws BadFrame as soon as it is none of that */
+async function segmentLines(packed: Uint8Array): Promise<Buffer[]> {
+  const entries: Buffer[] = [];
+  const lines = new Lines(MAX_LEAF_BYTES, (line) => entries.push(Buffer.from(line)));
+  await streamFrame(packed, MAX_SEGMENT_BYTES, (chunk) => {
+    lines.add(chunk);
+    if (lines.longest > MAX_LEAF_BYTES) throw new BadFrame(`a line of more than ${MAX_LEAF_BYTES} bytes`);
+    if (lines.count > SEGMENT_LEAVES) throw new BadFrame(`more than ${SEGMENT_LEAVES} lines`);
+  });
+  if (!lines.isWhole) throw new BadFrame("it ends within a line");
+  if (lines.count !== SEGMENT_LEAVES) throw new BadFrame(`${lines.count} lines`);
+  return entries;
+}

@@ -1,0 +1,118 @@
+import type { Store } from "../../infra/store/store.ts";
+import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
+import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
+import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
+import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
+import { type FetchObject, MissingObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
+import type { Leaf } from "../record/leaf.ts";
+import { CHECKPOINT } from "./objects.ts";
+
+/**
+ * The reader's side of the record: from a public store to proven leaves. Nothing here knows of the private store, so
+ * serving, mirrors and auditors read by it. It asks for one checkpoint and then only for what that one commits to.
+ */
+
+/** A leaf and where it stands. `bytes` are what was hashed; `leaf` is their JSON, of any kind that was ever written. */
+export interface ReadLeaf {
+  index: number;
+  bytes: Buffer;
+  leaf: Leaf;
+}
+
+const MAX_CHECKPOINT_BYTES = 64 * 1024;
+
+/** The store's checkpoint, verified; null when nothing was ever published. @throws BadNote */
+export async function readCheckpoint(store: Pick<Store, "get">, trust: CheckpointTrust): Promise<Checkpoint | null> {
+  const object = await store.get(CHECKPOINT, { maxBytes: MAX_CHECKPOINT_BYTES });
+  return object && openCheckpoint(object.bytes, trust);
+}
+
+/** Objects of the log from a store, for the tree's readers. */
+export const fetchFrom =
+  (store: Pick<Store, "get">): FetchObject =>
+  async (path) =>
+    (await store.get(path))?.bytes ?? null;
+
+/** The proven content of one checkpoint. */
+export class RecordReader {
+  private constructor(
+    readonly size: number,
+    readonly root: Buffer,
+    private readonly fetch: FetchObject,
+    readonly tiles: TileReader,
+  ) {}
+
+  /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
+  static open(store: Pick<Store, "get">, head: { size: number; root: Buffer }): Promise<RecordReader> {
+    return RecordReader.over(fetchFrom(store), head);
+  }
+
+  /** The same over any place that has the log's objects; `fetch` bounds what it reads. */
+  static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
+    return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
+  }
+
+  /** Is what was proven before still the beginning of this? @throws MissingObject, Tampered */
+  async extends(older: { size: number; root: Buffer }): Promise<boolean> {
+    if (older.size > this.size) return false;
+    if (older.size === 0) return true;
+    const proof = await consistencyProof(older.size, this.size, this.tiles.node);
+    return verifyConsistency(older.size, this.size, older.root, this.root, proof);
+  }
+
+  /** Entries of bundle n, each proven. @throws MissingObject, Tampered naming the bundle */
+  async entries(n: number): Promise<Buffer[]> {
+    const edge = edgeOf(this.size, 0);
+    const width = n < edge.full ? TILE_WIDTH : edge.width;
+    const path = entriesPath(n, width);
+    const entries = (await unpackedOf(await fetchBundle(this.fetch, n, width))).slice(0, width);
+    const hashes = entries.map(leafHash);
+    const want = n < edge.full ? await this.tiles.rootOfTile(0, n) : rootOf(await this.tiles.tile(0, n));
+    const got = rootOf(hashes);
+    if (!sameHash(got, want)) throw new Tampered(path, want.toString("hex"), got.toString("hex"));
+    return entries;
+  }
+
+  /** Leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
+  async *leaves(from = 0, to = this.size): AsyncGenerator<ReadLeaf> {
+    if (from < 0 || to > this.size || from > to) throw new RangeError(`no leaves [${from}, ${to}) of ${this.size}`);
+    for (let at = from; at < to; ) {
+      const n = Math.floor(at / TILE_WIDTH);
+      const entries = await this.entries(n);
+      const end = Math.min(to, (n + 1) * TILE_WIDTH);
+      for (; at < end; at++) {
+        const bytes = entries[at - n * TILE_WIDTH]!;
+        yield { index: at, bytes, leaf: JSON.parse(bytes.toString("utf8")) as Leaf };
+      }
+    }
+  }
+}
+
+/** Packed entries, and the object that they came from. */
+export interface PackedBundle {
+  key: string;
+  packed: Uint8Array;
+  /** Entries in it: those that were asked for are the first of them. */
+  holds: number;
+}
+
+/** Bundle n of at least `width` entries. A partial one may have gone once the full one is there. @throws MissingObject */
+export async function fetchBundle(fetch: FetchObject, n: number, width: number): Promise<PackedBundle> {
+  const key = entriesPath(n, width);
+  const packed = await fetch(key);
+  if (packed) return { key, packed, holds: width };
+  const full = width < TILE_WIDTH ? await fetch(entriesPath(n)) : null;
+  if (!full) throw new MissingObject(key);
+  return { key: entriesPath(n), packed: full, holds: TILE_WIDTH };
+}
+
+/** All of its entries. One that cannot be read is as good as changed. @throws Tampered naming the object */
+export async function unpackedOf({ key, packed, holds }: PackedBundle): Promise<Buffer[]> {
+  try {
+    return await unpackBundle(packed, holds);
+  } catch (error) {
+    if (error instanceof BadBundle) throw new Tampered(key, `${holds} entries`, error.message);
+    throw error;
+  }
+}

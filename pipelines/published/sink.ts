@@ -1,0 +1,154 @@
+import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { sha256hex } from "../../infra/canonical.ts";
+import { isErrno } from "../../infra/store/errors.ts";
+import { parseJson } from "./parse.ts";
+
+/** Where the bytes of one object go while they come. A transfer that was cut goes on from `at`. */
+export interface Sink {
+  /** Bytes [0, at) of the object that had this strong etag are here; null: it had none, so nothing can be continued. */
+  readonly at: number;
+  readonly etag: string | null;
+  /** The object from its first byte, whatever came before. */
+  restart(etag: string | null): Promise<void>;
+  write(chunk: Uint8Array): Promise<void>;
+  /** What came is where it stays. @throws for a fault of our own disk */
+  settle(): Promise<void>;
+}
+
+/** An object in memory. */
+export class MemorySink implements Sink {
+  #chunks: Uint8Array[] = [];
+  at = 0;
+  etag: string | null = null;
+
+  async restart(etag: string | null): Promise<void> {
+    this.#chunks = [];
+    this.at = 0;
+    this.etag = etag;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#chunks.push(chunk);
+    this.at += chunk.length;
+  }
+
+  async settle(): Promise<void> {}
+
+  bytes = (): Buffer => Buffer.concat(this.#chunks, this.at);
+}
+
+/**
+ * Objects on their way, in a folder that is never served: a mirror that was killed goes on where it was. What lies here
+ * is believed as little as the network: the whole object is proven after its last byte.
+ */
+export class PartFolder {
+  constructor(private readonly dir: string) {}
+
+  async open(key: string): Promise<PartFile> {
+    await mkdir(this.dir, { recursive: true });
+    return PartFile.open(join(this.dir, sha256hex(key).slice(0, 32)), key);
+  }
+
+  /** Forget what no run will ask for again. */
+  async collectGarbage(): Promise<void> {
+    const left = await readdir(this.dir).catch((error: unknown) => {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    });
+    for (const name of left)
+      if (/^[0-9a-f]{32}(?:\.json)?$/.test(name)) await rm(join(this.dir, name), { force: true });
+  }
+}
+
+/** Bytes that wait for the disk at most. */
+const MAX_WAITING_BYTES = 8 * 1024 * 1024;
+
+/**
+ * One object in a file, and beside it its key and etag. What comes while the disk is busy is written together behind it.
+ * Not fsynced: what a power cut loses is fetched again.
+ */
+export class PartFile implements Sink {
+  /** All of the object, as long as none of it lay on the disk before. */
+  #whole: Uint8Array[] | null = null;
+  #waiting: Uint8Array[] = [];
+  #waitingBytes = 0;
+  #writing: Promise<void> | null = null;
+  #fault: { error: unknown } | null = null;
+
+  private constructor(
+    private readonly path: string,
+    private readonly key: string,
+    public at: number,
+    public etag: string | null,
+  ) {}
+
+  static async open(path: string, key: string): Promise<PartFile> {
+    const noted = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
+    const { key: of, etag } = (noted ?? {}) as { key?: unknown; etag?: unknown };
+    const found = await stat(path).catch(() => null);
+    const held = found && of === key && typeof etag === "string";
+    return new PartFile(path, key, held ? found.size : 0, held ? etag : null);
+  }
+
+  async restart(etag: string | null): Promise<void> {
+    await this.settle();
+    // The name first: a file under the name of other bytes would be continued with ours.
+    await this.remove();
+    this.etag = etag;
+    this.#whole = [];
+    if (etag === null) return;
+    await writeFile(this.path, "");
+    await writeFile(`${this.path}.json`, JSON.stringify({ key: this.key, etag }));
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#throwFault();
+    this.#whole?.push(chunk);
+    this.at += chunk.length;
+    // Without an etag nobody could go on with it.
+    if (this.etag === null) return;
+    this.#waiting.push(chunk);
+    this.#waitingBytes += chunk.length;
+    this.#writing ??= this.#write();
+    if (this.#waitingBytes > MAX_WAITING_BYTES) await this.settle();
+  }
+
+  async settle(): Promise<void> {
+    await this.#writing;
+    this.#throwFault();
+  }
+
+  async bytes(): Promise<Buffer> {
+    await this.settle();
+    return this.#whole ? Buffer.concat(this.#whole, this.at) : readFile(this.path);
+  }
+
+  async remove(): Promise<void> {
+    await this.#writing;
+    await rm(`${this.path}.json`, { force: true });
+    await rm(this.path, { force: true });
+    this.at = 0;
+    this.etag = null;
+    this.#whole = null;
+  }
+
+  /** Never rejects: whoever writes next is told, or whoever settles. */
+  async #write(): Promise<void> {
+    try {
+      while (this.#waiting.length > 0) {
+        const chunks = this.#waiting;
+        [this.#waiting, this.#waitingBytes] = [[], 0];
+        await writeFile(this.path, Buffer.concat(chunks), { flag: "a" });
+      }
+    } catch (error) {
+      this.#fault ??= { error };
+    } finally {
+      this.#writing = null;
+    }
+  }
+
+  #throwFault(): void {
+    if (this.#fault) throw this.#fault.error;
+  }
+}

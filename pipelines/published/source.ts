@@ -1,0 +1,86 @@
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { isErrno } from "../../infra/store/errors.ts";
+import { checkKey } from "../../infra/store/store.ts";
+import type { FetchObject } from "../../infra/tree/tiles.ts";
+import { Oversized } from "./errors.ts";
+import { MAX } from "./limits.ts";
+import type { Sink } from "./sink.ts";
+
+/**
+ * Where a mirror copies from. Nothing that comes out of it is believed: every byte is proven against the checkpoint,
+ * and the checkpoint against keys that the mirror holds.
+ */
+export interface Source {
+  /** As the operator named it, for messages. */
+  readonly name: string;
+  /** Each answer takes a round trip: small objects are worth asking for before their turn (prefetch.ts). */
+  readonly distant?: boolean;
+  /**
+   * The object as it is stored (an entry bundle packed), or null when there is none.
+   * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
+   */
+  get(key: string, maxBytes: number): Promise<Uint8Array | null>;
+  /**
+   * The same into a sink, from where the sink stands if the object is still the one that it began with. What came stays
+   * there when this throws. A source without it is read by `get`.
+   * @returns false when there is none @throws Oversized, SourceDown
+   */
+  into?(key: string, maxBytes: number, sink: Sink): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** Tiles and entry bundles of a source by path, bounded, for the tree's readers, which prove them. */
+export const objectsOf =
+  (source: Pick<Source, "get">): FetchObject =>
+  (path) =>
+    source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
+
+/** An object into a sink, in parts where the source can. @returns false when there is none */
+export async function fetchInto(source: Source, key: string, maxBytes: number, sink: Sink): Promise<boolean> {
+  try {
+    if (source.into) return await source.into(key, maxBytes, sink);
+    const bytes = await source.get(key, maxBytes);
+    if (!bytes) return false;
+    await sink.restart(null);
+    await sink.write(bytes);
+    return true;
+  } finally {
+    await sink.settle();
+  }
+}
+
+/** A folder laid out as the public store: a publisher's own, another mirror's, or a copy on a disk. Only read. */
+export class DirectorySource implements Source {
+  constructor(readonly name: string) {}
+
+  async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
+    const file = await open(join(this.name, checkKey(key)), "r").catch((error: unknown) => {
+      if (isErrno(error, "ENOENT", "ENOTDIR")) return null;
+      throw error;
+    });
+    if (!file) return null;
+    try {
+      const stat = await file.stat();
+      if (!stat.isFile()) return null;
+      if (stat.size > maxBytes) throw new Oversized(key, maxBytes);
+      return await readAll(file, stat.size);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** At most `size` bytes, whatever the file grows to meanwhile. */
+async function readAll(file: Awaited<ReturnType<typeof open>>, size: number): Promise<Uint8Array> {
+  const bytes = Buffer.alloc(size);
+  let at = 0;
+  while (at < size) {
+    const { bytesRead } = await file.read(bytes, at, size - at, at);
+    if (bytesRead === 0) break;
+    at += bytesRead;
+  }
+  return bytes.subarray(0, at);
+}

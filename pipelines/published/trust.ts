@@ -1,0 +1,131 @@
+import { z } from "zod";
+import type { Clock } from "../../infra/clock.ts";
+import { fromBase64url } from "../../infra/keys/jwk.ts";
+import { type Checkpoint, type CheckpointTrust, openCheckpoint, witnessName } from "../../infra/tree/checkpoint.ts";
+import {
+  BadNote,
+  COSIGNATURE,
+  ED25519,
+  formatVkey,
+  type NoteKey,
+  parseNote,
+  parseVkey,
+} from "../../infra/tree/note.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
+import { MirrorUsage, Unproven } from "./errors.ts";
+import { MAX } from "./limits.ts";
+import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
+import { parseJson } from "./parse.ts";
+import type { Source } from "./source.ts";
+
+export interface GivenKeys {
+  /** Signed-note vkeys (c2sp.org/signed-note): the log's of type 0x01, the witness's of type 0x04. */
+  log?: string;
+  witness?: string;
+}
+
+/**
+ * The verifier keys that a mirror was given or saw first, as signed-note vkeys, and those that the newest proven keys
+ * document names as valid: once there is one, these are believed, so that a rotation is followed without an operator and
+ * a retired key opens nothing any more.
+ */
+export const Pins = z.strictObject({
+  log: z.string(),
+  witness: z.string().nullable(),
+  logs: z.array(z.string()).max(64).optional(),
+  witnesses: z.array(z.string()).max(64).optional(),
+});
+export type Pins = z.infer<typeof Pins>;
+
+/** Verify origin and signatures. @param clock none: its time is not checked. @throws Unproven with the reason */
+export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: Clock | null): Checkpoint {
+  try {
+    return openCheckpoint(bytes, trust, clock?.now());
+  } catch (error) {
+    if (!(error instanceof BadNote)) throw error;
+    throw new Unproven(CHECKPOINT, `a checkpoint of ${trust.log.name} under the keys held`, error.message);
+  }
+}
+
+/**
+ * The source's checkpoint, verified under the keys given, else under those that the source itself shows, which is said
+ * aloud: it proves that the source agrees with itself, not whose log it is.
+ * @param clock refuses a cosignature of its future; null where the record's time is made up
+ * @throws MissingObject, Unproven, MirrorUsage also for a vkey that is none
+ */
+export async function openSourceTreeHead(
+  source: Source,
+  keys: GivenKeys,
+  say: (text: string) => void,
+  clock: Clock | null = null,
+): Promise<Checkpoint> {
+  const bytes = await source.get(CHECKPOINT, MAX.note);
+  if (!bytes) throw new MissingObject(CHECKPOINT);
+  if (keys.witness && !keys.log) throw new MirrorUsage("a witness key needs the log key beside it");
+  const pins = keys.log ? { log: keys.log, witness: keys.witness ?? null } : await firstUse(source, bytes);
+  if (!keys.log) say(`believing the keys that ${source.name} shows: --log-key ${pins.log}`);
+  return openTreeHead(bytes, trustIn(pins), clock);
+}
+
+function trustIn(pins: Pins): CheckpointTrust {
+  try {
+    return fromPins(pins);
+  } catch (error) {
+    if (error instanceof BadNote) throw new MirrorUsage(error.message);
+    throw error;
+  }
+}
+
+/** @throws BadNote for a vkey that is none */
+export function fromPins({ log, witness, logs = [log], witnesses = witness ? [witness] : [] }: Pins): CheckpointTrust {
+  const [first, ...more] = logs.map((vkey) => parseVkey(vkey, ED25519));
+  const [seen, ...others] = witnesses.map((vkey) => parseVkey(vkey, COSIGNATURE));
+  // A mirror that was told of no witness asks for none, whatever the log's documents name.
+  return { log: first!, logs: more, ...(witness && seen ? { witness: seen, witnesses: others } : {}) };
+}
+
+const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
+
+/** The keys in the source's newest keys document that signed this checkpoint. */
+export async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins> {
+  const origin = originOf(bytes);
+  const hint = await source.get(HINT_KEYS, MAX.hint);
+  const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;
+  if (typeof key !== "string" || kindOfKey(key) !== "keys") {
+    throw new MirrorUsage(`${source.name} names no keys document: give --log-key and --witness-key`);
+  }
+  const document = await source.get(key, MAX.keys);
+  if (!document) throw new MissingObject(key);
+  const { data } = Keys.safeParse(parseJson(document));
+  const named = (purpose: string, name: string): NoteKey[] =>
+    (data?.keys ?? []).flatMap((one) => {
+      const publicKey = one.purpose === purpose ? fromBase64url(one.x) : null;
+      return publicKey ? [{ name, publicKey }] : [];
+    });
+  for (const log of named("log", origin)) {
+    for (const witness of named("witness", witnessName(origin))) {
+      if (!holds(bytes, { log, witness })) continue;
+      return { log: formatVkey(log, ED25519), witness: formatVkey(witness, COSIGNATURE) };
+    }
+  }
+  throw new Unproven(CHECKPOINT, `signatures of keys in ${key}`, "none");
+}
+
+/** First line of a note, unverified. @throws Unproven */
+function originOf(bytes: Uint8Array): string {
+  try {
+    return parseNote(bytes).text.split("\n", 1)[0]!;
+  } catch (error) {
+    throw new Unproven(CHECKPOINT, "a signed note", (error as Error).message);
+  }
+}
+
+function holds(bytes: Uint8Array, trust: CheckpointTrust): boolean {
+  try {
+    openCheckpoint(bytes, trust);
+    return true;
+  } catch (error) {
+    if (error instanceof BadNote) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,53 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { addEvidence, type EvidenceReport } from "../5-archive/evidence.ts";
+import type { FiledReport, Scratch } from "./file-archive.ts";
+import type { OwnArchive } from "./own-archive.ts";
+import type { Owner } from "./owner.ts";
+import type { Filing, Publishing } from "./publishing.ts";
+
+/** Times that days are closed or filed in one call: after a long pause the next call goes on. */
+const MAX_TURNS = 64;
+
+export interface ArchiveReport extends FiledReport {
+  /** Rows that left the lake. */
+  removed: number;
+}
+
+/** Where one process is the owner of every partition and the publisher: days are closed until there is none left to close. */
+export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
+  const report: EvidenceReport = { days: [], files: 0, rows: 0 };
+  for (let n = 0; n < MAX_TURNS; n++) {
+    await owner.evidence(now);
+    const closed = await publishing.evidence();
+    if (closed.days.length === 0) break;
+    addEvidence(report, closed);
+  }
+  return report;
+}
+
+/** The same for days that are filed, published and taken out of the lake; docs/archive.md. */
+export async function archiveDays(
+  { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
+  now: Date,
+  more: Pick<OwnArchive, "onStep"> = {},
+): Promise<ArchiveReport> {
+  const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
+  for (let n = 0; n < MAX_TURNS; n++) {
+    // Everything below the positions that are written is in the evidence before it may leave the lake.
+    await closeDays(owner, publishing, now);
+    report.removed += (await owner.archive(now, more)).removed;
+    const { days, files, rows } = await publishing.archive(filing);
+    if (files === 0) break;
+    report.days = [...new Set([...report.days, ...days])].sort();
+    report.files += files;
+    report.rows += rows;
+  }
+  return report;
+}
+
+/** Files are printed by the engine of a lake that stays open. */
+export const printerOf = (lake: Lake) => async (): Promise<Scratch> => ({
+  workDir: lake.workDir,
+  batches: (text, params) => lake.batches(text, params),
+  close: async () => undefined,
+});

@@ -1,0 +1,152 @@
+import { z } from "zod";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
+import type { PublishedRecord } from "../4-publish/followed.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import { putPacked } from "../4-publish/writes.ts";
+import {
+  bucketFiles,
+  closedUntil,
+  closeOf,
+  closesOf,
+  daysWithoutTables,
+  dueDays,
+  type EvidenceReport,
+  reportOf,
+} from "../5-archive/evidence.ts";
+import { partitionOfBucket } from "../record/ids.ts";
+import { addDays } from "../record/time.ts";
+import { PartitionObjects } from "./partition-objects.ts";
+import { positionsOf } from "./payees.ts";
+
+/**
+ * What one partition has for the evidence (`owners/evidence/<partition>`): files that lie in the public store already and
+ * that no leaf names yet. All of them were read up to the same positions: a later close says that everything before it
+ * was read.
+ */
+const Part = z.object({
+  v: z.literal(1),
+  log: z.string(),
+  positions: z.record(z.string(), z.int()),
+  /** Every day before this one is here, or has nothing of this partition. */
+  until: z.string(),
+  /** Day -> which close of it, and its files. */
+  days: z.record(z.string(), z.object({ close: z.int(), drafts: z.array(z.custom<EvidenceDraft>()) })),
+});
+type Part = z.infer<typeof Part>;
+
+export const evidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
+  new PartitionObjects(store, "evidence", Part, log);
+
+export interface OwnEvidence {
+  lake: Lake;
+  publicStore: Store;
+  privateStore: Store;
+  followed: PublishedRecord;
+  objects: PartitionObjects<Part>;
+  log: { id: string; partitions: number };
+  logger: Logger;
+  /** @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they were read */
+  refuseRevoked: () => void;
+}
+
+const setOf = ({ until, days }: Pick<Part, "until" | "days">): string =>
+  JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
+
+/**
+ * The owner's half: files of the closed days of its buckets, made once, and written down for the publisher to name. Made anew, all
+ * of them, when a further day closes or a record comes late. @returns files that were made
+ */
+export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[], now: Date): Promise<number> {
+  const { lake, followed, objects, log } = parts;
+  const publisher = {
+    current: () => followed.current(),
+    putEvidence: (key: string, bytes: Uint8Array) => putPacked(parts.publicStore, key, bytes),
+  };
+  const files = {
+    ...{ lake, publisher, privateStore: parts.privateStore, logger: parts.logger },
+    ...{ logId: log.id, partitions: log.partitions },
+  };
+  const due = await dueDays(files, closedUntil(now));
+  const { evidence } = followed.fold;
+  const last = due.days.at(-1);
+  const until = due.more && last ? addDays(last, 1) : due.until;
+  // Drawn before the files are read: the fold moves on meanwhile, and files of the past under the number of a later
+  // closing would say the same rows twice.
+  const wanted = {
+    until,
+    days: Object.fromEntries(due.days.map((day) => [day, { close: closesOf(evidence, day), drafts: [] }])),
+  };
+  const written = await objects.ofOurs(held);
+  const stale = held.filter((partition) => {
+    const theirs = written.get(partition);
+    return !theirs || setOf(theirs) !== setOf(wanted);
+  });
+  if (stale.length === 0) return 0;
+  const byDay = new Map<string, readonly EvidenceDraft[]>();
+  for (const day of due.days) byDay.set(day, await bucketFiles(files, day, due.ends));
+  const ends = due.ends;
+  let made = 0;
+  for (const partition of stale) {
+    const own = (day: string): EvidenceDraft[] =>
+      byDay.get(day)!.filter(({ bucket }) => partitionOfBucket(bucket!, log.partitions) === partition);
+    const days = Object.fromEntries(due.days.map((day) => [day, { ...wanted.days[day]!, drafts: own(day) }]));
+    const part: Part = { v: 1, log: log.id, positions: positionsOf(ends, partition), until, days };
+    parts.refuseRevoked();
+    await objects.put(partition, part, () => true);
+    made += Object.values(days).reduce((sum, { drafts }) => sum + drafts.length, 0);
+  }
+  return made;
+}
+
+/**
+ * The publisher's half: close every day that all partitions have written theirs of, in order, and what came late. One
+ * generation for all of it; when another publisher was quicker nothing is published and the next call looks again.
+ */
+export async function publishEvidence(
+  parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
+  objects: PartitionObjects<Part>,
+): Promise<EvidenceReport> {
+  const { evidence } = await parts.publisher.current();
+  const theirs = [...(await objects.all()).values()];
+  const fitting = (day: string): EvidenceDraft[] =>
+    theirs
+      .flatMap(({ days }) => {
+        const own = days[day];
+        return own && own.close === closesOf(evidence, day) ? own.drafts : [];
+      })
+      .sort((a, b) => a.bucket! - b.bucket!);
+  const withFiles = new Set(
+    theirs.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
+  );
+  const late = [
+    ...new Set([...[...withFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
+  ].sort();
+  const closes: DayClose[] = [];
+  for (const day of [...late, ...closedDays(evidence.newest, withFiles, theirs, parts.partitions)]) {
+    const close = await closeOf(parts, day, closesOf(evidence, day), fitting(day));
+    if (close) closes.push(close);
+  }
+  if (closes.length === 0) return { days: [], files: 0, rows: 0 };
+  const { leaves, refused } = await parts.publisher.publishDayCloses(closes);
+  if (refused[0]) throw refused[0];
+  if (leaves === 0) return { days: [], files: 0, rows: 0 };
+  return reportOf(closes);
+}
+
+/** Days after the newest closed one of which every partition has written what it has. */
+function closedDays(
+  newest: string,
+  withFiles: ReadonlySet<string>,
+  parts: readonly Part[],
+  partitions: number,
+): string[] {
+  if (parts.length < partitions) return [];
+  const until = parts.map((part) => part.until).sort()[0]!;
+  const days: string[] = [];
+  const first = newest ? addDays(newest, 1) : [...withFiles].sort()[0];
+  if (first) for (let day = first; day < until; day = addDays(day, 1)) days.push(day);
+  return days;
+}

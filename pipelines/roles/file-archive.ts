@@ -1,0 +1,204 @@
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import type { ArchiveDraft, Filing } from "../4-publish/filings.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import { ArchiveUnproven } from "../5-archive/errors.ts";
+import { emptyFile, type FilingParts, fileOne } from "../5-archive/filing.ts";
+import { gradeFiles } from "../5-archive/grade-files.ts";
+import { type ArchivePlace, archivedUntil } from "../5-archive/place.ts";
+import { type PartRows, type Printer, probeFiles } from "../5-archive/probe-files.ts";
+import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "../5-archive/subjects.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { RecordReader, readCheckpoint } from "../published/reader.ts";
+import { addDays } from "../record/time.ts";
+import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
+import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
+import type { PartitionObjects } from "./partition-objects.ts";
+
+/** An engine to print lines with, which is closed when they are printed. */
+export type Scratch = Printer & { close(): Promise<void> };
+
+export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
+  publisher: Publisher;
+  privateStore: Store;
+  /** The event log. */
+  log: { id: string; partitions: number };
+  logger: Logger;
+  /** Opened when there are days to file: the publisher has no lake. */
+  scratch: () => Promise<Scratch>;
+  /** Rows of one file of probes (default: a million). */
+  rowsAFile?: number;
+}
+
+export interface FiledReport {
+  /** Days that got files, oldest first. */
+  days: string[];
+  files: number;
+  /** Lines of those files. */
+  rows: number;
+}
+
+/** Days in one publication, and publications in one call: after a long pause the next call goes on. */
+const DAYS_AT_ONCE = 4;
+const MAX_PUBLICATIONS = 32;
+
+type Parts = ReadonlyMap<number, ArchivePart>;
+
+/**
+ * The publisher's half of the archive: for every day that all owners have written theirs of, the file of each subject, printed
+ * from the segments up to the positions that they name; read back, signed, published as leaves. Rows leave the lakes of
+ * their owners by those leaves alone. May be called at any time and again after any failure: what is done is read from the
+ * tree, files are named by content.
+ * @throws ArchiveUnproven, PublicConflict and what stores and publisher throw; nothing of that day is published then
+ */
+export async function fileArchive(
+  parts: FileArchiveParts,
+  objects: PartitionObjects<ArchivePart>,
+): Promise<FiledReport> {
+  const report: FiledReport = { days: [], files: 0, rows: 0 };
+  let scratch: Scratch | null = null;
+  try {
+    for (let n = 0; n < MAX_PUBLICATIONS; n++) {
+      const fold = await parts.publisher.current();
+      const byPartition = await objects.all();
+      const due = dueDays(fold, byPartition, parts);
+      if (due.size === 0) return report;
+      scratch ??= await parts.scratch();
+      const filings: Filing[] = [];
+      for (const [day, subjects] of [...due].slice(0, DAYS_AT_ONCE)) {
+        for (const subject of subjects)
+          filings.push(await filingOf({ ...parts, printer: scratch }, fold, byPartition, subject, day));
+      }
+      const { leaves, refused } = await parts.publisher.publishFilings(
+        filings.filter(({ drafts }) => drafts.length > 0),
+      );
+      if (refused[0]) throw refused[0];
+      await parts.onStep?.("published", null, null);
+      // Another publisher was quicker, or the owners have still to follow: the next call looks again.
+      if (leaves === 0) return report;
+      const drafts = filings.flatMap((filing) => filing.drafts);
+      report.files += drafts.length;
+      report.rows += drafts.reduce((sum, { manifest }) => sum + manifest.rows, 0);
+      report.days = [...new Set([...report.days, ...filings.map(({ day }) => day)])].sort();
+    }
+    return report;
+  } finally {
+    await scratch?.close();
+  }
+}
+
+/** Subjects that have something to file, by day, oldest first; nothing before all partitions have written theirs. */
+function dueDays(
+  { archive, evidence }: PublishedFold,
+  byPartition: Parts,
+  { log, now }: Pick<FileArchiveParts, "log" | "now">,
+): Map<string, ArchiveSubject[]> {
+  const due = new Map<string, ArchiveSubject[]>();
+  const everyone = Array.from({ length: log.partitions }, (_, partition) => byPartition.get(partition));
+  if (evidence.first === "" || everyone.includes(undefined)) return due;
+  const theirs = everyone.map((part) => part!.until);
+  const [until = ""] = [archivedUntil(now()), addDays(evidence.newest, 1), ...theirs].sort();
+  for (let day = evidence.first; day < until; day = addDays(day, 1)) {
+    const missing = ARCHIVE_SUBJECTS.filter((subject) => {
+      if (archive.filed(subject, day).length === 0) return true;
+      return isProbes(subject)
+        ? daysOfParts(archive, byPartition, subject, day).length > 0
+        : archive.gradesToFile(subject, day) !== null;
+    });
+    if (missing.length > 0) due.set(day, missing);
+  }
+  return due;
+}
+
+/**
+ * What the partitions have of a subject and day; nothing before every one of them has followed the day's last file: what
+ * was written before that may be in it.
+ */
+function daysOfParts(
+  archive: PublishedFold["archive"],
+  byPartition: Parts,
+  subject: ProbeSubject,
+  day: string,
+): [number, PartDay][] {
+  const last = archive.filed(subject, day).at(-1)?.index ?? -1;
+  const all = [...byPartition].sort(([a], [b]) => a - b);
+  if (all.some(([, { tree }]) => tree <= last)) return [];
+  return all.flatMap(([partition, { days }]): [number, PartDay][] => {
+    const own = days[dayName(subject, day)];
+    return own ? [[partition, own]] : [];
+  });
+}
+
+async function filingOf(
+  parts: FileArchiveParts & { printer: Printer },
+  fold: PublishedFold,
+  byPartition: Parts,
+  subject: ArchiveSubject,
+  day: string,
+): Promise<Filing> {
+  const known = fold.archive.filed(subject, day).length;
+  const { made, positions } = isProbes(subject)
+    ? await madeProbes(parts, fold, byPartition, subject, day)
+    : await madeGrades(parts, fold, subject, day);
+  // A further file of nothing would say nothing.
+  if (made.length === 0 && known === 0) made.push(await emptyFile(parts.printer));
+  try {
+    await parts.onStep?.("made", subject, day);
+    const drafts: ArchiveDraft[] = [];
+    for (const file of made)
+      drafts.push(await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions }));
+    return { subject, day, known, drafts };
+  } finally {
+    await removeFiles(made);
+  }
+}
+
+interface Made {
+  made: MadeFile[];
+  positions: ArchiveDraft["positions"];
+}
+
+/** @throws ArchiveUnproven when a partition's segments have other rows than its owner's lake */
+async function madeProbes(
+  parts: FileArchiveParts & { printer: Printer },
+  { archive }: PublishedFold,
+  byPartition: Parts,
+  subject: ProbeSubject,
+  day: string,
+): Promise<Made> {
+  const { topic } = PROBES[subject];
+  const nextOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
+  const filed = archive.filed(subject, day).map(({ positions }) => positions[topic] ?? {});
+  const days = daysOfParts(archive, byPartition, subject, day);
+  const own = days.map(([part, { spans }]): PartRows => {
+    const first = Math.max(0, ...filed.map((positions) => positions[String(part)] ?? 0));
+    return { part, first, next: nextOf(part), spans };
+  });
+  const from = { printer: parts.printer, privateStore: parts.privateStore, logId: parts.log.id };
+  const expected = days.reduce((sum, [, { rows }]) => sum + rows, 0);
+  const { rowsAFile } = parts;
+  const { files: made, rows } = await probeFiles(from, { subject, day, parts: own, expected }, { rowsAFile });
+  const [want, got] = [
+    JSON.stringify(days.map(([part, { rows }]) => [part, rows])),
+    JSON.stringify([...rows].sort(([a], [b]) => a - b)),
+  ];
+  if (want !== got) {
+    await removeFiles(made);
+    throw new ArchiveUnproven(`rows of ${subject} of ${day}, by partition`, want, got);
+  }
+  const below = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), nextOf(part)]);
+  return { made, positions: { [topic]: Object.fromEntries(below) } };
+}
+
+async function madeGrades(
+  { printer, publicStore, trust, rowsAFile }: FileArchiveParts & { printer: Printer },
+  { archive }: PublishedFold,
+  subject: ArchiveSubject,
+  day: string,
+): Promise<Made> {
+  const span = archive.gradesToFile(subject, day);
+  if (!span) return { made: [], positions: { tree: { "0": 0 } } };
+  const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
+  const made = await gradeFiles(reader, printer, archive, { subject, day, span }, rowsAFile);
+  return { made, positions: { tree: { "0": span.end } } };
+}

@@ -1,0 +1,108 @@
+import cron from "node-cron";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+
+/** Who runs jobs. One machine is an observer, the owner of every partition and the publisher in one process. */
+export type Role = "machine" | "observer" | "owner" | "publisher";
+
+interface Row extends Partial<Record<Role, string>> {
+  job: string;
+  /** Jobs of one queue never run at the same time in a process; a job whose queue is taken waits its turn. */
+  queue: "record" | "observe" | "asks" | "budget";
+}
+
+/**
+ * The table of jobs: who runs which, and when (seconds, minutes, hours, day, month, weekday; UTC). What a role does in
+ * one stands with the role. Nothing is persisted by the timer and missed runs are not caught up: every job looks at what
+ * is durable (plans, runs, positions, leaves) and does what is left to do, so a run that was missed is made up by the next.
+ */
+const JOBS = [
+  // What others wrote has to be known to an observer too: what is listed, what is asked for, what was settled.
+  { job: "follow", queue: "record", observer: "*/30 * * * * *" },
+  { job: "grade", queue: "record", machine: "*/10 * * * * *" },
+  { job: "own", queue: "record", owner: "*/10 * * * * *" },
+  { job: "publish", queue: "record", publisher: "*/2 * * * * *" },
+  { job: "asks", queue: "asks", machine: "5,15,25,35,45,55 * * * * *", observer: "5,15,25,35,45,55 * * * * *" },
+  { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
+  { job: "tables", queue: "record", publisher: "9,19,29,39,49,59 * * * * *" },
+  { job: "settlements", queue: "observe", machine: "30 * * * * *", observer: "30 * * * * *" },
+  // Of several publishers the active one signs often: that is how those that wait know it is alive (standby.ts).
+  { job: "checkpoint", queue: "record", machine: "0 */9 * * * *", publisher: "*/10 * * * * *" },
+  { job: "plan", queue: "record", machine: "0 50 23 * * *", observer: "0 50 23 * * *" },
+  { job: "plans", queue: "record", publisher: "30 * * * * *" },
+  // Every observer has the payments of all in its lake, so whoever is up keeps the budget for `touchstone budget`.
+  { job: "budget", queue: "budget", machine: "20 */10 * * * *", observer: "20 */10 * * * *" },
+  { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
+  { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },
+  {
+    // A look without work is a query or two: rows leave an owner's lake soon after the publisher has filed them, and an
+    // observer's, whose memory is of payments, in the same hour.
+    job: "archive",
+    queue: "record",
+    machine: "0 30 3 * * *",
+    observer: "0 25 * * * *",
+    owner: "0 8,18,28,38,48,58 * * * *",
+    publisher: "45 * * * * *",
+  },
+  { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
+  { job: "intake", queue: "record", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },
+  { job: "garbage", queue: "record", machine: "0 40 4 * * *", publisher: "0 40 4 * * *" },
+  { job: "tidy", queue: "record", machine: "0 50 4 * * *", owner: "0 50 4 * * *" },
+] as const satisfies readonly Row[];
+
+/** Names of the jobs of a role. */
+export type JobName<R extends Role> = Extract<(typeof JOBS)[number], Record<R, string>>["job"];
+
+/** A row of the table, and what a role with these parts does in it. */
+export interface Job<Parts> {
+  name: string;
+  cadence: string;
+  queue: string;
+  run: (parts: Parts) => Promise<unknown>;
+}
+
+/** The jobs of a role: every one of the table has to be there. */
+export function jobsOf<R extends Role, Parts>(
+  role: R,
+  works: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
+): readonly Job<Parts>[] {
+  const rows: readonly Row[] = JOBS;
+  return rows.flatMap(({ job, queue, [role]: cadence }) =>
+    cadence === undefined ? [] : [{ name: job, queue, cadence, run: works[job as JobName<R>] }],
+  );
+}
+
+export interface RunningJobs {
+  /** No job begins any more; resolves when those under way have ended. */
+  stop(): Promise<void>;
+}
+
+/** Run jobs until stopped. One that fails is logged, counted and run again at its next time. */
+export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
+  parts: Parts,
+  jobs: readonly Job<Parts>[],
+): RunningJobs {
+  const queues = new Map<string, Promise<void>>();
+  let stopped = false;
+  const run = (job: Job<Parts>): Promise<void> => {
+    const turn = (queues.get(job.queue) ?? Promise.resolve()).then(async () => {
+      if (stopped) return;
+      try {
+        await job.run(parts);
+        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "done" });
+      } catch (error) {
+        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "failed" });
+        parts.logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
+      }
+    });
+    queues.set(job.queue, turn);
+    return turn;
+  };
+  const tasks = jobs.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  return {
+    async stop() {
+      stopped = true;
+      for (const task of tasks) await task.destroy();
+      await Promise.all(queues.values());
+    },
+  };
+}

@@ -1,0 +1,129 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { knownCaps, takeStale, volatileRows } from "../2-ingest/volatile.ts";
+import { LiveFiles } from "../4-publish/live-files.ts";
+import { unpublished } from "../corrections/drafts.ts";
+import { type PublishedFold, standingOf } from "../published/fold.ts";
+import type { VolatileRow } from "../record/volatile.ts";
+import { encodeVolatile } from "../record/volatile-arrow.ts";
+
+export interface LiveTablesParts {
+  lake: Lake;
+  /** The table of an endpoint: its partition, or one for all. */
+  tableOf: (cap: string) => number;
+  /** Writes one file of a table. @returns its key */
+  write: (table: number, bytes: Uint8Array) => Promise<string>;
+  /** Record time, by which files that nobody names are deleted after an hour. */
+  now: () => Date;
+  /** Rows of a full file (default 16,384); a file of them is encoded without a pause. */
+  fileRows?: number;
+  /** Endpoints that one query asks for (default 65,536). */
+  queryCaps?: number;
+}
+
+/** Files that were not named for so long may be gone by the time they are. */
+const NAMED_WITHIN_MS = 1_800_000;
+
+/**
+ * The volatile tables as files, where a turn costs what was touched since the last one: new records (the lake tells), new
+ * cards and corrections in the tree (the fold tells). Nothing of a row moves by time alone. What was told is kept until its
+ * rows are written, so a turn that fails costs nothing but time; a process that starts and a table that was taken over begin
+ * with all rows. Rows that leave the lake for the archive are older than any window, and no news. One turn at a time.
+ */
+export class LiveTables {
+  readonly #files = new Map<number, LiveFiles>();
+  readonly #stale = new Set<string>();
+  #fold: PublishedFold | null = null;
+  #namedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(private readonly parts: LiveTablesParts) {}
+
+  /** Names of a table's files, oldest first; none before its first turn. */
+  keysOf(table: number): string[] {
+    return this.#files.get(table)?.keys ?? [];
+  }
+
+  /** Whoever names the files has done so: a table whose files were not named for half an hour is begun anew. */
+  named(): void {
+    this.#namedAt = this.parts.now().getTime();
+  }
+
+  /**
+   * Bring the files of these tables to what lake and fold say now.
+   * @param fold what is published, the same one at every turn: it is listened to
+   * @throws what lake and store throw; the next turn goes on
+   */
+  async turn(fold: PublishedFold, tables: readonly number[]): Promise<void> {
+    await this.#hear(fold, tables);
+    const { tableOf, queryCaps = 65_536 } = this.parts;
+    const held = new Set(tables);
+    for (const cap of this.#stale) if (!held.has(tableOf(cap))) this.#stale.delete(cap);
+    for (const files of this.#files.values()) for (const cap of files.toRewrite()) this.#stale.add(cap);
+    const caps = [...this.#stale];
+    const gone = new Set<number>();
+    for (let from = 0; from < caps.length; from += queryCaps) {
+      for (const table of await this.#write(fold, caps.slice(from, from + queryCaps))) gone.add(table);
+    }
+    if (gone.size === 0) return;
+    // An endpoint was there and is not any more: of its table nothing that was written is what the lake says.
+    for (const table of gone) this.#files.delete(table);
+    await this.turn(fold, tables);
+  }
+
+  async #hear(fold: PublishedFold, tables: readonly number[]): Promise<void> {
+    const { lake, tableOf, now } = this.parts;
+    if (this.#fold !== fold) {
+      fold.onChange((cap) => this.#stale.add(cap));
+      this.#fold = fold;
+      this.#files.clear();
+    }
+    if (now().getTime() - this.#namedAt > NAMED_WITHIN_MS) this.#files.clear();
+    for (const cap of await takeStale(lake)) this.#stale.add(cap);
+    for (const table of [...this.#files.keys()]) if (!tables.includes(table)) this.#files.delete(table);
+    const fresh = new Set(tables.filter((table) => !this.#files.has(table)));
+    if (fresh.size === 0) return;
+    for (const cap of await knownCaps(lake)) if (fresh.has(tableOf(cap))) this.#stale.add(cap);
+    for (const table of fresh) this.#files.set(table, new LiveFiles(this.#fileRows));
+  }
+
+  /** Rows of these endpoints as they are now, as further files of their tables. @returns tables that lost a row */
+  async #write(fold: PublishedFold, caps: readonly string[]): Promise<number[]> {
+    const { lake, tableOf, write } = this.parts;
+    // What is told of them from here on is told of the rows after these.
+    for (const cap of caps) this.#stale.delete(cap);
+    const asked = new Set(caps);
+    try {
+      const published = { get: (cap: string) => standingOf(fold, cap) };
+      const rows = await volatileRows(lake, published, await unpublished(lake, fold, asked), caps);
+      for (const [table, own] of byTable(rows, tableOf)) {
+        for (let from = 0; from < own.length; from += this.#fileRows) {
+          const some = own.slice(from, from + this.#fileRows);
+          this.#files.get(table)!.add(await write(table, encodeVolatile(some)), namesOf(fold, some));
+        }
+      }
+      for (const { capability_id: cap } of rows) asked.delete(cap);
+      return [...asked].filter((cap) => this.#files.get(tableOf(cap))?.has(cap)).map(tableOf);
+    } catch (error) {
+      for (const cap of caps) this.#stale.add(cap);
+      throw error;
+    }
+  }
+
+  get #fileRows(): number {
+    return this.parts.fileRows ?? 16_384;
+  }
+}
+
+function byTable(rows: readonly VolatileRow[], tableOf: (cap: string) => number): Map<number, VolatileRow[]> {
+  const tables = new Map<number, VolatileRow[]>();
+  for (const row of rows) {
+    const table = tableOf(row.capability_id);
+    const own = tables.get(table);
+    if (own) own.push(row);
+    else tables.set(table, [row]);
+  }
+  return tables;
+}
+
+/** Their ids; the fold's own strings where it has them, so that a million of them are held once. */
+const namesOf = (fold: PublishedFold, rows: readonly VolatileRow[]): string[] =>
+  rows.map(({ capability_id: cap }) => fold.caps.get(cap)?.cap ?? cap);

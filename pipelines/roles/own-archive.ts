@@ -1,0 +1,106 @@
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import { lakePositions, type Positions } from "../2-ingest/load.ts";
+import type { PublishedRecord } from "../4-publish/followed.ts";
+import { followArchive } from "../5-archive/follow.ts";
+import { archivedUntil } from "../5-archive/place.ts";
+import { spansOf } from "../5-archive/probe-files.ts";
+import { daysWithNews } from "../5-archive/records.ts";
+import { type ProbeSubject, subjectOf } from "../5-archive/subjects.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { addDays } from "../record/time.ts";
+import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
+import type { PartitionObjects } from "./partition-objects.ts";
+import { positionsOf } from "./payees.ts";
+
+export interface OwnArchive {
+  lake: Lake;
+  followed: PublishedRecord;
+  objects: PartitionObjects<ArchivePart>;
+  log: { id: string; partitions: number };
+  /** @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they were read */
+  refuseRevoked: () => void;
+  /** A test lets it fail at each. */
+  onStep?: (step: OwnArchiveStep) => void | Promise<void>;
+}
+
+export type OwnArchiveStep = "taken out" | "looked" | "written";
+
+export interface OwnArchiveReport {
+  /** Rows that left the lake, by leaves. */
+  removed: number;
+  /** Rows that wait in the lake to be filed. */
+  rows: number;
+}
+
+/** Rows of one partition, subject and day that wait in the lake. */
+interface Waiting {
+  subject: ProbeSubject;
+  day: string;
+  part: number;
+  rows: number;
+}
+
+interface Look {
+  ends: Positions;
+  until: string;
+  waiting: readonly Waiting[];
+}
+
+/**
+ * The owner's half of the archive (docs/archive.md): rows that a published file holds leave the lake; of the others that
+ * came of age it writes down how many there are and in which segments, up to which position it has read. May be called at any
+ * time, again and after any failure.
+ * @throws PartitionsRevoked, Outrun, ArchiveMismatch and what lake and stores throw; no row is lost then
+ */
+export async function makeOwnArchive(parts: OwnArchive, held: readonly number[], now: Date): Promise<OwnArchiveReport> {
+  const { lake, followed, objects, log, onStep } = parts;
+  const fold = await followed.current();
+  const tree = fold.size;
+  const removed = await followArchive(lake, fold.archive);
+  await onStep?.("taken out");
+  const look = await lookInto(lake, fold, now, log.partitions);
+  await onStep?.("looked");
+  if (!look) return { removed, rows: 0 };
+  const filedLast = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
+  for (const partition of held) {
+    // Taken a moment ago and not loaded, or given back since.
+    if (!Object.values(look.ends).some((ends) => String(partition) in ends)) continue;
+    const days = await daysOf(lake, look, partition);
+    const positions = positionsOf(look.ends, partition);
+    const part: ArchivePart = { v: 1, log: log.id, positions, tree, until: look.until, days };
+    parts.refuseRevoked();
+    const same = (theirs: ArchivePart): boolean =>
+      theirs.tree > filedLast && theirs.until === look.until && JSON.stringify(theirs.days) === JSON.stringify(days);
+    await objects.put(partition, part, (theirs) => !same(theirs));
+    await onStep?.("written");
+  }
+  return { removed, rows: look.waiting.reduce((sum, { rows }) => sum + rows, 0) };
+}
+
+/** What waits in the lake, of one moment with how far it is loaded; null while nothing may be written of any day. */
+function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<Look | null> {
+  const { evidence } = fold;
+  if (evidence.first === "") return Promise.resolve(null);
+  const closed = addDays(evidence.newest, 1);
+  return lake.transaction(async (tx) => {
+    const ends = await lakePositions(tx);
+    // What no evidence holds yet has to stay: its file would say what the evidence does not.
+    const [unread = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
+    const [until = ""] = [archivedUntil(now), closed, unread].sort();
+    const rows = await tx.all<Omit<Waiting, "subject"> & { type: string }>(sql("archive/waiting"), { until });
+    const waiting = rows.flatMap(({ type, ...row }): Waiting[] => {
+      const subject = subjectOf(type);
+      return subject ? [{ subject, ...row }] : [];
+    });
+    return { ends, until, waiting };
+  });
+}
+
+async function daysOf(lake: Lake, { waiting }: Look, partition: number): Promise<Record<string, PartDay>> {
+  const days: Record<string, PartDay> = {};
+  for (const { subject, day, part, rows } of waiting) {
+    if (part === partition) days[dayName(subject, day)] = { rows, spans: await spansOf(lake, subject, day, part) };
+  }
+  return days;
+}

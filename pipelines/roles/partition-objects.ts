@@ -1,0 +1,122 @@
+import type { z } from "zod";
+import type { Store } from "../../infra/store/store.ts";
+import { BadPrivate } from "../4-publish/generation.ts";
+
+/** Another process has this partition and is further with it: what we would write of it is old. */
+export class Outrun extends Error {
+  constructor(key: string, why: string) {
+    super(`${key}: another owner ${why}`);
+    this.name = "Outrun";
+  }
+}
+
+interface Part {
+  log: string;
+  /** {topic: next offset} of the partition behind it. */
+  positions: Record<string, number>;
+}
+
+/** Races for one object before giving up; each lost one means that another owner wrote it. */
+const MAX_RACES = 8;
+
+/**
+ * One private object a partition, `owners/<name>/<partition>`, replaced by compare-and-swap: what the partition's owner
+ * knows of it now. It never goes back: who is behind what is there is told so and writes nothing. An object of another log
+ * is as good as none.
+ */
+export class PartitionObjects<T extends Part> {
+  readonly #known = new Map<string, { etag: string; part: T }>();
+  readonly #prefix: string;
+
+  constructor(
+    private readonly store: Store,
+    name: string,
+    private readonly shape: z.ZodType<T>,
+    private readonly log: { id: string; partitions: number },
+  ) {
+    this.#prefix = `owners/${name}/`;
+  }
+
+  /**
+   * @param differs is ours another than what is there? Else the object stays. What it throws is thrown.
+   * @throws Outrun, and what the store throws
+   */
+  async put(partition: number, part: T, differs: (theirs: T) => boolean): Promise<void> {
+    const key = this.#keyOf(partition);
+    const bytes = Buffer.from(JSON.stringify(part));
+    for (let race = 0; race < MAX_RACES; race++) {
+      const object = await this.store.get(key);
+      const theirs = object && this.#readOrNull(key, object.bytes);
+      if (theirs) {
+        this.#refuseOld(key, part, theirs);
+        if (!differs(theirs)) return;
+      }
+      const swap = await this.store.swap(key, bytes, object?.etag ?? null);
+      if (swap.result === "swapped") {
+        this.#known.set(key, { etag: swap.etag, part });
+        return;
+      }
+    }
+    throw new Error(`${key}: lost ${MAX_RACES} swaps in a row`);
+  }
+
+  /** What was written of these partitions, for their owner: what is damaged is as good as missing, so it is written anew. */
+  async ofOurs(held: readonly number[]): Promise<Map<number, T>> {
+    const ours = new Map<number, T>();
+    for (const partition of held) {
+      const key = this.#keyOf(partition);
+      const object = await this.store.get(key);
+      const part = object && this.#readOrNull(key, object.bytes);
+      if (part) ours.set(partition, part);
+    }
+    return ours;
+  }
+
+  /** What is written of each partition now; only objects that changed are read. @throws BadPrivate until it is written anew */
+  async all(): Promise<Map<number, T>> {
+    const all = new Map<number, T>();
+    for (let partition = 0; partition < this.log.partitions; partition++) {
+      const key = this.#keyOf(partition);
+      // Asked by name: a list may not know yet what its owner wrote a moment ago.
+      const head = await this.store.head(key);
+      if (!head) continue;
+      const known = this.#known.get(key);
+      const object = known?.etag === head.etag ? null : await this.store.get(key);
+      const part = object ? this.#read(key, object.bytes) : known?.part;
+      if (!part) continue;
+      if (object) this.#known.set(key, { etag: object.etag, part });
+      all.set(partition, part);
+    }
+    return all;
+  }
+
+  #keyOf(partition: number): string {
+    return `${this.#prefix}${String(partition).padStart(2, "0")}`;
+  }
+
+  #refuseOld(key: string, part: T, theirs: T): void {
+    for (const [topic, next] of Object.entries(theirs.positions)) {
+      const ours = part.positions[topic] ?? 0;
+      if (ours < next) throw new Outrun(key, `has read ${topic} up to ${next}, this one up to ${ours}`);
+    }
+  }
+
+  /** What is damaged is replaced: its owner knows all of it. */
+  #readOrNull(key: string, bytes: Uint8Array): T | null {
+    try {
+      return this.#read(key, bytes);
+    } catch {
+      return null;
+    }
+  }
+
+  #read(key: string, bytes: Uint8Array): T | null {
+    let part: T;
+    try {
+      part = this.shape.parse(JSON.parse(Buffer.from(bytes).toString("utf8")));
+    } catch (error) {
+      throw new BadPrivate(key, (error as Error).message.slice(0, 300));
+    }
+    return part.log === this.log.id ? part : null;
+  }
+}

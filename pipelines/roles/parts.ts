@@ -1,0 +1,236 @@
+import { join } from "node:path";
+import type { Clock } from "../../infra/clock.ts";
+import { type Config, ConfigError } from "../../infra/config.ts";
+import { createEgress } from "../../infra/egress/create.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import { resolveTo } from "../../infra/egress/resolve.ts";
+import { type Sources, whyNotOurs } from "../../infra/egress/sources.ts";
+import { readRing } from "../../infra/keys/keyring.ts";
+import {
+  createSecret,
+  hasKeys,
+  type Keys,
+  keygen,
+  loadKeys,
+  loadSecret,
+  loadSigner,
+  publicHalves,
+} from "../../infra/keys/keys.ts";
+import type { Log } from "../../infra/log/log.ts";
+import { openLog } from "../../infra/log/open.ts";
+import { openStore } from "../../infra/store/open.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { tellingMissing } from "../../infra/store/unlisted.ts";
+import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
+import { POOLS, placesFor } from "../1-observe/queue.ts";
+import { CHECKPOINT } from "../published/objects.ts";
+import { TOPICS } from "../record/topics.ts";
+
+/** What every role may need of this machine, opened from the settings. */
+export interface Parts {
+  config: Config;
+  clock: Clock;
+  log: Log;
+  privateStore: Store;
+  publicStore: Store;
+  keys: Keys;
+  /** Known answers, wallets and opaque names hang on this. */
+  secret: Buffer;
+  egress: Egress;
+  logger: Logger;
+  metrics: Metrics;
+  close(): Promise<void>;
+}
+
+/** Folders of a data folder, in one place. */
+export const folders = (dataDir: string) => ({
+  keys: join(dataDir, "keys"),
+  log: join(dataDir, "log"),
+  private: join(dataDir, "private"),
+  public: join(dataDir, "public"),
+  lake: join(dataDir, "lake", "lake.duckdb"),
+  market: join(dataDir, "market"),
+});
+
+/** The one secret of the observer, beside the keys. */
+export const OBSERVER_SECRET = "observer";
+
+/** Make keys and secret in the data folder when there are none. @returns false when they were there already */
+export function makeKeys(dataDir: string, validFrom: Date): boolean {
+  const dir = folders(dataDir).keys;
+  if (hasKeys(dir)) return false;
+  // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
+  try {
+    createSecret(dir, OBSERVER_SECRET);
+  } catch (error) {
+    loadSecret(dir, OBSERVER_SECRET);
+    if ((error as Error).name !== "KeyFileError") throw error;
+  }
+  keygen(dir, validFrom);
+  return true;
+}
+
+/** Parts that were opened, to be closed in reverse; what was opened is closed again when opening fails half-way. */
+async function opening<T>(
+  open: (keep: <P extends Closable>(part: P) => P, close: () => Promise<void>) => Promise<T>,
+): Promise<T> {
+  const opened: Closable[] = [];
+  const keep = <P extends Closable>(part: P): P => {
+    opened.unshift(part);
+    return part;
+  };
+  const close = async () => {
+    for (const part of opened.splice(0)) await part.close();
+  };
+  try {
+    return await open(keep, close);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+interface Closable {
+  close(): Promise<void>;
+}
+
+/**
+ * Addresses that the observer's connections leave from.
+ * @throws ConfigError for one that is not this machine's, or where known and blind calls could leave from the same
+ */
+async function sourcesOf(config: Config): Promise<Sources> {
+  const { known_addresses: declared, blind_addresses: stock } = config.observe;
+  const problems: string[] = [];
+  for (const [name, list] of Object.entries({ known_addresses: declared, blind_addresses: stock })) {
+    for (const address of list) {
+      const why = await whyNotOurs(address);
+      if (why !== null) problems.push(`observe.${name}: ${address} is no address of this machine (${why})`);
+    }
+  }
+  const both = stock.filter((address) => declared.includes(address));
+  if (both.length > 0)
+    problems.push(`observe.blind_addresses: ${both.join(", ")} would tell who calls: it is a known one`);
+  if (stock.length > 0 && declared.length === 0) {
+    problems.push("observe.known_addresses: to be named too, else the system may choose a blind one for known calls");
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  return { declared, stock };
+}
+
+function egressOf(config: Config, sources?: Sources): Egress {
+  const { allow_loopback: allowLoopback, resolve_to: address } = config;
+  if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
+  const resolve = address === null ? {} : { resolve: resolveTo(address) };
+  return createEgress({
+    allowLoopback,
+    userAgent: `touchstone (+${config.base_url})`,
+    maxConcurrent: placesFor(config.observe.hosts_at_once),
+    pools: POOLS,
+    ...resolve,
+    ...(sources && { sources }),
+  });
+}
+
+/**
+ * Open what the roles of the pipeline share.
+ * @throws KeyFileError, LogRefused, LogBusy and what the adapters name.
+ */
+export function openParts(config: Config, clock: Clock): Promise<Parts> {
+  const at = folders(config.data_dir);
+  return openWith(config, clock, loadKeys(at.keys), true);
+}
+
+/**
+ * The same for one of several observers: of the keys only the public halves, the secret that its wallets hang on, and
+ * the public store as anybody reads it. @throws KeyFileError and what the adapters name
+ */
+export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
+  const at = folders(config.data_dir);
+  return openWith(config, clock, publicHalves(readRing(at.keys)), false);
+}
+
+function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean): Promise<Parts> {
+  const at = folders(config.data_dir);
+  const secret = loadSecret(at.keys, OBSERVER_SECRET);
+  const logger = createLogger(config.log_level);
+  return opening(async (keep, close) => ({
+    config,
+    clock,
+    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    privateStore: keep(await openStore(config, "private", at.private)),
+    publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
+    keys,
+    secret,
+    egress: keep(egressOf(config, await sourcesOf(config))),
+    logger,
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** The public store of a role that only reads it, with credentials or without any. */
+const readPublic = async (config: Config): Promise<Store> =>
+  tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
+
+/** Open what a publisher needs: the signing keys, and no secret that a wallet hangs on. @throws KeyFileError */
+export const openPublisherParts = (config: Config, clock: Clock) =>
+  openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys) });
+
+/** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
+export const openOwnerParts = (config: Config, clock: Clock) =>
+  openWriting(config, clock, { ring: readRing(folders(config.data_dir).keys) });
+
+/** The log and both stores of a role that writes them, beside what it holds of the keys. */
+function openWriting<Held extends object>(config: Config, clock: Clock, held: Held) {
+  const at = folders(config.data_dir);
+  const logger = createLogger(config.log_level);
+  return opening(async (keep, close) => ({
+    clock,
+    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    privateStore: keep(await openStore(config, "private", at.private)),
+    publicStore: keep(await openStore(config, "public", at.public)),
+    ...held,
+    logger,
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** Of the keys only the one that signs answers. @throws KeyFileError */
+function answersOf(config: Config) {
+  const dir = folders(config.data_dir).keys;
+  const ring = readRing(dir);
+  const inUse = ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!;
+  return { ring, answers: loadSigner(dir, inUse) };
+}
+
+/** Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. */
+export function openServingParts(config: Config) {
+  const at = folders(config.data_dir);
+  const keys = answersOf(config);
+  const logger = createLogger(config.log_level);
+  return opening(async (keep, close) => ({
+    config,
+    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    publicStore: keep(await readPublic(config)),
+    egress: keep(egressOf(config)),
+    ...keys,
+    logger,
+    metrics: createMetrics(),
+    close,
+  }));
+}
+
+/** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
+export function openReplicaParts(config: Config) {
+  const keys = answersOf(config);
+  return opening(async (keep, close) => ({
+    config,
+    egress: keep(egressOf(config)),
+    ...keys,
+    logger: createLogger(config.log_level),
+    metrics: createMetrics(),
+    keep,
+    close,
+  }));
+}

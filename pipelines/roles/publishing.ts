@@ -1,0 +1,110 @@
+import type { Clock } from "../../infra/clock.ts";
+import { keysDocument } from "../../infra/keys/keyring.ts";
+import type { Keys } from "../../infra/keys/keys.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import { knownPlan, publishPlan } from "../4-publish/day-plan.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import type { EvidenceReport } from "../5-archive/evidence.ts";
+import { addDays, dayOf, rfc3339 } from "../record/time.ts";
+import { archiveParts } from "./archive-parts.ts";
+import { evidenceParts, publishEvidence } from "./evidence.ts";
+import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
+import { refuse } from "./refusals.ts";
+import { filesInUse, nameTables, Tables } from "./tables.ts";
+
+export interface PublishingParts {
+  log: { id: string; partitions: number };
+  privateStore: Store;
+  publisher: Publisher;
+  clock: Clock;
+  logger: Logger;
+}
+
+/** Where the archive lies, who signs for it, and the engine that its files are made with. */
+export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
+
+export interface TurnReport {
+  runs: number;
+  cards: number;
+  /** Number of the newest run that was looked at, null for none. */
+  run: number | null;
+  tree_size: number;
+}
+
+/**
+ * The publisher's half of the pipeline: it has no lake. Owners write runs, tables and evidence files; it takes the runs
+ * into the tree and names the files. Several may do this at once: the generation decides.
+ */
+export class Publishing {
+  readonly #tables: Tables;
+  readonly #evidence: ReturnType<typeof evidenceParts>;
+  readonly #archive: ReturnType<typeof archiveParts>;
+
+  constructor(private readonly parts: PublishingParts) {
+    this.#tables = new Tables(parts.privateStore, parts.log);
+    this.#evidence = evidenceParts(parts.privateStore, parts.log);
+    this.#archive = archiveParts(parts.privateStore, parts.log);
+  }
+
+  /** Recover, and see that the keys are in the log: its first leaf. */
+  async start(ring: Keys["ring"]): Promise<void> {
+    await this.parts.publisher.start();
+    await this.parts.publisher.publishKeys(keysDocument(ring));
+  }
+
+  /** Every run that waits, with the corrections and listings that it says. */
+  async runs(): Promise<TurnReport> {
+    const { publisher, privateStore, clock, log } = this.parts;
+    // Beside the run, before a later one is taken: a publisher that dies here refuses it once more.
+    const taken = await publisher.takeNewRuns(undefined, ({ n, reason }) =>
+      refuse(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
+    );
+    return {
+      runs: taken.length,
+      cards: taken.reduce((sum, { cards }) => sum + cards, 0),
+      run: taken.at(-1)?.n ?? null,
+      tree_size: publisher.fold.size,
+    };
+  }
+
+  /** The tables of the present, as the owners wrote them last. @returns how many partitions that have one */
+  tables(): Promise<number> {
+    return nameTables(this.parts.publisher, this.#tables);
+  }
+
+  /** Delete what has had its time. @returns how many objects */
+  async collectGarbage(): Promise<number> {
+    return this.parts.publisher.collectGarbage(await filesInUse(this.#tables));
+  }
+
+  /** The evidence of every day that all owners have closed, and of what came late. */
+  evidence(): Promise<EvidenceReport> {
+    const { publisher, privateStore, logger, log } = this.parts;
+    return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
+  }
+
+  /** The archive of every day that all owners have written theirs of, and of what came late. */
+  archive(filing: Filing): ReturnType<typeof fileArchive> {
+    const { publisher, privateStore, logger, log } = this.parts;
+    return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
+  }
+
+  /** The commitments to the plans of today and tomorrow, where observers have drawn them. */
+  async plans(): Promise<number> {
+    const { privateStore, publisher, clock } = this.parts;
+    const now = clock.now();
+    let published = 0;
+    for (const day of [dayOf(now), addDays(dayOf(now), 1)]) {
+      const plan = await knownPlan(privateStore, day);
+      if (!plan) continue;
+      await publishPlan({ privateStore, publisher, now }, plan);
+      published++;
+    }
+    return published;
+  }
+
+  index(): Promise<void> {
+    return this.parts.publisher.buildIndex();
+  }
+}

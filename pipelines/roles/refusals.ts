@@ -1,0 +1,93 @@
+import { z } from "zod";
+import type { Store } from "../../infra/store/store.ts";
+import { numberedKey } from "../4-publish/numbered.ts";
+
+/** Why a run was not taken, for the owner that wrote it (`refused/<20-digit n>`, beside `runs/<20-digit n>`). */
+const Refusal = z.object({
+  v: z.literal(1),
+  log: z.string(),
+  run: z.int().min(0),
+  reason: z.string(),
+  at: z.string(),
+});
+export type Refusal = z.infer<typeof Refusal>;
+
+/** Refusals that are read at once; the next look goes on. */
+const MOST = 100;
+
+const refusalKey = (n: number): string => numberedKey("refused", n);
+
+/** Written once: a publisher that was killed and looks at the run again finds it there. */
+export async function refuse(store: Store, refusal: Refusal): Promise<void> {
+  await store.create(refusalKey(refusal.run), Buffer.from(JSON.stringify(Refusal.parse(refusal))));
+}
+
+/** Refusals of runs after this number, ascending; one that does not read says that and nothing else. */
+export async function refusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
+  const startAfter = after < 0 ? undefined : refusalKey(after);
+  const found = await store.list("refused/", { limit: MOST, ...(startAfter ? { startAfter } : {}) });
+  return Promise.all(
+    found.map(async ({ key }) => {
+      const run = Number(key.slice("refused/".length));
+      const object = await store.get(key);
+      try {
+        return Refusal.parse(JSON.parse(Buffer.from(object!.bytes).toString("utf8")));
+      } catch (error) {
+        return { run, reason: `its refusal does not read: ${(error as Error).message.slice(0, 200)}` };
+      }
+    }),
+  );
+}
+
+/** Runs of ours that may still be refused; more than a publisher leaves lying in hours. */
+const MAX_RUNS = 1_000;
+const HOUR_MS = 3_600_000;
+const MINUTE_MS = 60_000;
+
+/**
+ * What an owner knows of its runs that were refused: what stood in them is in no other, so everything is to be looked
+ * at again. At once after the first one; those that follow within the hour wait longer and longer, up to an hour, since
+ * what was refused twice for one reason will be refused again.
+ */
+export class Refusals {
+  readonly #runs = new Set<number>();
+  /** Number of the newest refusal that was read. */
+  #read = -1;
+  /** Moments of refusals within the last hour, ms. */
+  #recent: number[] = [];
+  #anewAt: number | null = null;
+
+  constructor(private readonly store: Store) {}
+
+  /** A run of ours was written. */
+  wrote(run: number): void {
+    // Refusals of runs before our first one are others'.
+    if (this.#runs.size === 0 && this.#read < 0) this.#read = run - 1;
+    this.#runs.add(run);
+    for (const [first] of this.#runs.entries()) {
+      if (this.#runs.size <= MAX_RUNS) break;
+      this.#runs.delete(first);
+    }
+  }
+
+  /** Refusals of our runs since the last look. @throws what the store throws */
+  async look(now: Date): Promise<Pick<Refusal, "run" | "reason">[]> {
+    if (this.#runs.size === 0) return [];
+    const found = await refusalsAfter(this.store, this.#read);
+    this.#read = found.at(-1)?.run ?? this.#read;
+    const ours = found.filter(({ run }) => this.#runs.delete(run));
+    if (ours.length === 0) return ours;
+    const ms = now.getTime();
+    this.#recent = [...this.#recent.filter((moment) => moment > ms - HOUR_MS), ms];
+    const again = this.#recent.length - 1;
+    this.#anewAt = ms + (again === 0 ? 0 : Math.min(2 ** (again - 1) * MINUTE_MS, HOUR_MS));
+    return ours;
+  }
+
+  /** Is everything to be looked at again now? Once a refusal. */
+  anew(now: Date): boolean {
+    if (this.#anewAt === null || now.getTime() < this.#anewAt) return false;
+    this.#anewAt = null;
+    return true;
+  }
+}

@@ -1,0 +1,100 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { Observer, SpanReport } from "../1-observe/observer.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import type { DayPlan } from "../record/plan.ts";
+import { addDays, dayOf, dayStart } from "../record/time.ts";
+import { type Job, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
+import type { Pipeline } from "./pipeline.ts";
+
+export interface ScheduleParts {
+  clock: Clock;
+  pipeline: Pipeline;
+  observer: Observer;
+  publisher: Publisher;
+  /** Catalogues that are read again. */
+  catalogues: readonly string[];
+  logger: Logger;
+  metrics: Metrics;
+}
+
+/** What whoever observes does, alone or as one of several. */
+export const OBSERVING = {
+  asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
+  settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
+  intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
+};
+
+/** The jobs of one machine. */
+export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
+  ...OBSERVING,
+  grade: ({ pipeline, clock }) => pipeline.grade(clock.now()),
+  volatile: ({ pipeline }) => pipeline.volatile(),
+  checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
+  plan: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),
+  budget: ({ pipeline }) => pipeline.budget(),
+  index: ({ pipeline }) => pipeline.index(),
+  evidence: ({ pipeline, clock }) => pipeline.evidence(clock.now()),
+  archive: ({ pipeline, clock }) => pipeline.archive(clock.now()),
+  history: ({ pipeline, clock }) => pipeline.history(clock.now()),
+  garbage: ({ pipeline }) => pipeline.collectGarbage(),
+  tidy: ({ pipeline }) => pipeline.tidy(),
+});
+
+/** How a day's plan is observed: until `end`, or `signal`. */
+export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
+
+/** What is run until stopped. */
+export interface Schedule<Parts> {
+  jobs: readonly Job<Parts>[];
+  /** The plan of a day, once its commitment is published. */
+  planOf: (day: string, signal: AbortSignal) => Promise<DayPlan>;
+  observe: ObserveDay;
+}
+
+/** One machine: all jobs, and the calls of every day's plan. */
+export const startMachine = (parts: ScheduleParts): RunningJobs =>
+  startSchedule(parts, {
+    jobs: MACHINE_JOBS,
+    planOf: (day) => parts.pipeline.plan(day),
+    observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
+  });
+
+/** Run jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
+export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): RunningJobs {
+  const stopped = new AbortController();
+  const running = runJobs(parts, schedule.jobs);
+  const observing = observeDays(parts, schedule, stopped.signal);
+  return {
+    async stop() {
+      stopped.abort(new Error("the schedule was stopped"));
+      parts.observer.stop();
+      await observing;
+      await running.stop();
+    },
+  };
+}
+
+/** Live observation: the plan of today from now on, then day after day. */
+async function observeDays(
+  { clock, logger }: ScheduleParts,
+  { planOf, observe }: Pick<Schedule<never>, "planOf" | "observe">,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    const now = clock.now();
+    const day = dayOf(now);
+    const end = dayStart(addDays(day, 1));
+    try {
+      // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late but in
+      // their block; those of blocks that are over are missed, and show as that.
+      const report = await observe(await planOf(day, signal), dayStart(day), end, signal);
+      if (report.stopped) return;
+      await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      logger.error({ err: error, day }, "observation broke off; it goes on in a minute");
+      await clock.sleep(60_000, signal).catch(() => {});
+    }
+  }
+}

@@ -1,0 +1,162 @@
+import { z } from "zod";
+import type { Clock } from "../../infra/clock.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { changedBuckets, historyOf } from "../2-ingest/history.ts";
+import type { Ingest } from "../2-ingest/ingest.ts";
+import type { Positions } from "../2-ingest/load.ts";
+import type { PublishedRecord } from "../4-publish/followed.ts";
+import { mergePositions } from "../4-publish/generation.ts";
+import type { Publisher } from "../4-publish/publisher.ts";
+import { writeHistory, writeLive } from "../4-publish/view.ts";
+import type { HistoryNames } from "../record/history.ts";
+import { encodeHistory } from "../record/history-arrow.ts";
+import { partitionOf, partitionOfBucket } from "../record/ids.ts";
+import { LiveTables } from "./live-tables.ts";
+import { PartitionObjects } from "./partition-objects.ts";
+import { positionsOf } from "./payees.ts";
+
+/** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
+const LivePart = z
+  .object({
+    v: z.union([z.literal(1), z.literal(2)]),
+    log: z.string(),
+    positions: z.record(z.string(), z.int()),
+    /** v 1: the one file with all rows. */
+    key: z.string().optional(),
+    /** Oldest first: the last file that has a row of an endpoint counts. */
+    keys: z.array(z.string()).optional(),
+  })
+  .transform(({ log, positions, key, keys }) => ({ v: 2 as const, log, positions, keys: keys ?? (key ? [key] : []) }));
+const HistoryPart = z.object({
+  v: z.literal(1),
+  log: z.string(),
+  positions: z.record(z.string(), z.int()),
+  files: z.record(z.string(), z.string()),
+});
+
+export class Tables {
+  readonly live: PartitionObjects<z.infer<typeof LivePart>>;
+  readonly history: PartitionObjects<z.infer<typeof HistoryPart>>;
+
+  constructor(store: Store, log: { id: string; partitions: number }) {
+    this.live = new PartitionObjects(store, "volatile", LivePart, log);
+    this.history = new PartitionObjects(store, "history", HistoryPart, log);
+  }
+}
+
+export interface OwnTables {
+  lake: Lake;
+  ingest: Ingest;
+  publicStore: Store;
+  clock: Clock;
+  followed: PublishedRecord;
+  tables: Tables;
+  log: { id: string; partitions: number };
+}
+
+/**
+ * The owner's half: the volatile table of each of its partitions, brought on by the rows of what was touched. What the owner
+ * before has written stays in force until all rows of a partition that was taken over are there.
+ * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they were read
+ * @returns partitions whose table changed
+ */
+export async function writeOwnVolatile(
+  parts: OwnTables,
+  live: LiveTables,
+  held: readonly number[],
+  refuseRevoked: () => void,
+): Promise<number> {
+  const { ingest, followed, tables, log } = parts;
+  // Before the rows: the table may know more than its positions say, never less.
+  const positions = await ingest.positions();
+  await live.turn(await followed.current(), held);
+  let written = 0;
+  const known = await tables.live.ofOurs(held);
+  for (const partition of held) {
+    const own = positionsOf(positions, partition);
+    const keys = live.keysOf(partition);
+    const theirs = known.get(partition);
+    const same = theirs !== undefined && JSON.stringify(theirs.keys) === JSON.stringify(keys);
+    if (same && JSON.stringify(theirs.positions) === JSON.stringify(own)) continue;
+    refuseRevoked();
+    await tables.live.put(partition, { v: 2, log: log.id, positions: own, keys }, () => true);
+    if (!same) written++;
+  }
+  live.named();
+  return written;
+}
+
+/** The tables of an owner's partitions as files of the public store. */
+export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTables): LiveTables =>
+  new LiveTables({
+    lake,
+    now: () => clock.now(),
+    tableOf: (cap) => partitionOf(cap, log.partitions),
+    write: (partition, bytes) => writeLive(publicStore, clock, partition, bytes),
+  });
+
+/**
+ * The owner's half: the charts' files of its buckets that changed.
+ * @param refuseRevoked as above @returns files that were written
+ */
+export async function writeOwnHistory(
+  parts: OwnTables,
+  held: readonly number[],
+  now: Date,
+  refuseRevoked: () => void,
+): Promise<number> {
+  const { lake, ingest, publicStore, clock, tables, log } = parts;
+  const positions = await ingest.positions();
+  const known = await tables.history.ofOurs(held);
+  const before = merged(
+    held.flatMap((partition) => (known.has(partition) ? [[partition, known.get(partition)!]] : [])),
+  );
+  const buckets = await changedBuckets(lake, before.positions, positions);
+  const files: Record<string, string> = {};
+  for await (const { bucket, rows } of historyOf(lake, buckets, now))
+    files[bucket] = await writeHistory(publicStore, clock, bucket, encodeHistory(rows));
+  for (const partition of held) {
+    const own = Object.entries(files).filter(
+      ([bucket]) => partitionOfBucket(Number(bucket), log.partitions) === partition,
+    );
+    const theirs = known.get(partition);
+    if (own.length === 0 && theirs) continue;
+    const all = { ...theirs?.files, ...Object.fromEntries(own) };
+    const part = { v: 1 as const, log: log.id, positions: positionsOf(positions, partition), files: all };
+    refuseRevoked();
+    await tables.history.put(partition, part, () => true);
+  }
+  return Object.keys(files).length;
+}
+
+type Merged = Pick<HistoryNames, "files" | "positions">;
+
+/** Files and positions of several partitions as one. */
+function merged(
+  parts: readonly (readonly [number, { positions: Record<string, number>; files?: Record<string, string> }])[],
+): Merged {
+  let positions: Positions = {};
+  const files: Record<string, string> = {};
+  for (const [partition, part] of parts) {
+    const own = Object.entries(part.positions).map(([topic, next]) => [topic, { [String(partition)]: next }]);
+    positions = mergePositions(positions, Object.fromEntries(own));
+    Object.assign(files, part.files);
+  }
+  return { files, positions };
+}
+
+/** The publisher's half: all partitions' newest volatile tables and charts in the view that serving follows. */
+export async function nameTables(publisher: Publisher, tables: Tables): Promise<number> {
+  const live = [...(await tables.live.all())].sort(([a], [b]) => a - b);
+  const history = [...(await tables.history.all())];
+  await publisher.writeView({ live: live.flatMap(([, { keys }]) => keys), positions: merged(live).positions });
+  if (history.length > 0) await publisher.nameHistory(merged(history));
+  return live.length;
+}
+
+/** Files that owners bring on, whether a view names them already or not. */
+export async function filesInUse(tables: Tables): Promise<string[]> {
+  const live = [...(await tables.live.all()).values()].flatMap(({ keys }) => keys);
+  return [...live, ...[...(await tables.history.all()).values()].flatMap(({ files }) => Object.values(files))];
+}

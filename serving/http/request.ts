@@ -1,0 +1,50 @@
+import { Problem } from "./problem.ts";
+
+/** A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request */
+export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<unknown> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  try {
+    // Counted as it comes: a length that was announced is a promise, and chunks need not announce one.
+    for await (const chunk of body ?? []) {
+      bytes += chunk.byteLength;
+      if (bytes > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (error instanceof Problem) throw error;
+    // Whoever sent it went away or was too slow: no fault of ours, though there may be nobody to tell.
+    throw new Problem("bad_request", "the body broke off before its end");
+  }
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks)));
+  } catch {
+    throw new Problem("bad_request", "the body is no JSON", { errors: [{ pointer: "", detail: "must be JSON" }] });
+  }
+}
+
+/** Bytes [start, end) of an object. */
+export interface ByteRange {
+  start: number;
+  end: number;
+}
+
+/**
+ * One byte range of a Range header (RFC 9110 section 14.2). null: send the whole (no header, another unit, several
+ * ranges, malformed, or If-Range names other bytes). "unsatisfiable": 416.
+ */
+export function parseRange(headers: Headers, size: number, etag: string): ByteRange | "unsatisfiable" | null {
+  const header = headers.get("range");
+  const match = header === null ? null : /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header.trim());
+  if (!match || (match[1] === "" && match[2] === "")) return null;
+  const condition = headers.get("if-range");
+  if (condition !== null && condition.trim() !== etag) return null;
+  if (match[1] === "") {
+    const length = Math.min(Number(match[2]), size);
+    return length === 0 ? "unsatisfiable" : { start: size - length, end: size };
+  }
+  const start = Number(match[1]);
+  const end = match[2] === "" ? size : Math.min(Number(match[2]) + 1, size);
+  if (match[2] !== "" && Number(match[2]) < start) return null;
+  return start >= size ? "unsatisfiable" : { start, end };
+}

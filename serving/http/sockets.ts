@@ -1,0 +1,127 @@
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import type { Metrics } from "../../infra/telemetry.ts";
+import { Slots } from "./limits.ts";
+
+/** What the sockets of one server may hold, and how slow they may be. */
+export interface SocketLimits {
+  /** Sockets at once. */
+  total: number;
+  /** Of these, of one client. */
+  perClient: number;
+  /** Slowest rate at which an answer may be taken, or a body sent. */
+  minBytesPerS: number;
+  /** How long a socket may fall short of that rate before it is cut, ms. */
+  slowMs: number;
+  /** Longest time for the headers of a request, and for a whole request, ms. */
+  headersMs: number;
+  requestMs: number;
+}
+
+export const SOCKET_LIMITS: SocketLimits = {
+  total: 10_000,
+  perClient: 128,
+  minBytesPerS: 8_192,
+  slowMs: 20_000,
+  headersMs: 10_000,
+  requestMs: 30_000,
+};
+
+/** Looks within `slowMs`, and the longest pause between two of them, ms. */
+const LOOKS = 10;
+const MAX_PAUSE_MS = 1_000;
+
+/** Requests of one socket that wait for their answers: those that are ready are held until the first is taken. */
+const MAX_UNANSWERED = 32;
+
+const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/** One socket between two looks. */
+interface Watched {
+  /** Bytes that the system took from us, and that came, up to the last look. */
+  drained: number;
+  received: number;
+  /** Bytes that it is ahead of the slowest rate in each direction; below zero it is too slow. */
+  out: number;
+  in: number;
+  /** The newest exchange: its body may still be coming. */
+  exchange: { request: IncomingMessage; response: ServerResponse } | null;
+  /** Requests that wait for their answers, or for these to be taken. */
+  unanswered: number;
+}
+
+/**
+ * Bounds what sockets cost, on top of the server's own timeouts: too many of one client are refused as they come; a
+ * reader that takes less than the slowest rate while bytes wait for it is reset, so that the system forgets them too; a
+ * body that comes slower than that is a 408; one that pipelines many requests without taking their answers is cut. A
+ * look counts as one pause however late it comes: when our own loop stood still nobody is slow for it.
+ * @param handle answers a request; a server of which this is the only listener to requests
+ * @param clientOf key of the client behind a peer's address; null for a proxy, whose sockets are many clients'
+ */
+export function guardSockets(
+  server: Server,
+  handle: RequestListener,
+  { total, perClient, minBytesPerS, slowMs }: SocketLimits,
+  clientOf: (peer: string | undefined) => string | null,
+  metrics?: Pick<Metrics, "count">,
+): void {
+  const watched = new Map<Socket, Watched>();
+  const slots = new Slots(perClient);
+  const pauseMs = Math.min(MAX_PAUSE_MS, slowMs / LOOKS);
+  const due = (minBytesPerS * pauseMs) / 1000;
+  const grace = (minBytesPerS * slowMs) / 1000;
+  const refused = (bound: string): void => metrics?.count("touchstone_http_sockets_refused_total", { bound });
+  const cut = (reason: string): void => metrics?.count("touchstone_http_sockets_cut_total", { reason });
+
+  const look = (): void => {
+    for (const [socket, one] of watched) {
+      const waiting = socket.writableLength;
+      const drained = socket.bytesWritten - waiting;
+      one.out = waiting > 0 ? Math.min(grace, one.out + drained - one.drained - due) : grace;
+      const coming = one.exchange !== null && !one.exchange.request.complete;
+      one.in = coming ? Math.min(grace, one.in + socket.bytesRead - one.received - due) : grace;
+      one.drained = drained;
+      one.received = socket.bytesRead;
+      // Of what waits a part may have gone already: it is counted only once all of a write has.
+      const reason = one.out + waiting < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
+      if (reason === null) continue;
+      cut(reason);
+      if (reason === "slow_writer" && !one.exchange?.response.headersSent) socket.write(TIMED_OUT, () => undefined);
+      if (reason === "slow_writer") socket.destroy();
+      else socket.resetAndDestroy();
+    }
+  };
+
+  server.maxConnections = total;
+  server.on("drop", () => refused("total"));
+  server.on("connection", (socket: Socket) => {
+    const client = clientOf(socket.remoteAddress);
+    const free = client === null ? null : slots.take(client);
+    if (client !== null && !free) {
+      refused("client");
+      socket.destroy();
+      return;
+    }
+    watched.set(socket, { drained: 0, received: 0, out: grace, in: grace, exchange: null, unanswered: 0 });
+    socket.once("close", () => {
+      watched.delete(socket);
+      free?.();
+    });
+  });
+  server.on("request", (request, response) => {
+    const one = watched.get(request.socket);
+    // What was read with the bytes that had it cut still arrives here.
+    if (!one || request.socket.destroyed) return;
+    if (one.unanswered >= MAX_UNANSWERED) {
+      cut("pipelined");
+      request.socket.destroy();
+      return;
+    }
+    one.exchange = { request, response };
+    one.unanswered++;
+    response.once("close", () => one.unanswered--);
+    handle(request, response);
+  });
+  const looking = setInterval(look, pauseMs).unref();
+  server.once("close", () => clearInterval(looking));
+}

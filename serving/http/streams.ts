@@ -1,0 +1,123 @@
+import type { Metrics } from "../../infra/telemetry.ts";
+import { Limiter, Slots } from "./limits.ts";
+import { Problem } from "./problem.ts";
+
+export interface StreamLimits {
+  /** Long answers under way at once. */
+  total: number;
+  /** Of these, of one client. A mirror asks for 32 segments at once. */
+  perClient: number;
+  /** Bytes of long answers and of objects that one client is sent in an hour; up to as many at once. */
+  bytesPerHour: number;
+}
+
+export const STREAM_LIMITS: StreamLimits = { total: 256, perClient: 40, bytesPerHour: 8 * 1024 ** 3 };
+
+/** Seconds after which a slot among the streams is likely free again. */
+const RETRY_S = 5;
+
+/** Bytes of one write: how far a slow reader got is known by the write, not within it. */
+const PIECE = 64 * 1024;
+
+/**
+ * Answers that are read while they are sent: the feed, the index, large objects. Each holds memory and work of ours for as
+ * long as its client pleases, so they are bounded in number, and clients by what they are sent.
+ */
+export class Streams {
+  readonly #limits: StreamLimits;
+  readonly #bytes: Limiter;
+  readonly #slots: Slots;
+
+  constructor(
+    limits: StreamLimits,
+    now: () => number,
+    private readonly metrics?: Pick<Metrics, "count" | "gauge">,
+  ) {
+    this.#limits = limits;
+    this.#slots = new Slots(limits.perClient);
+    this.#bytes = new Limiter({ name: "bytes", quota: limits.bytesPerHour, windowS: 3600 }, now);
+  }
+
+  /** May this client be sent more? To be asked before anything is read for it. @throws Problem too_many_requests */
+  admit(client: string): void {
+    const taken = this.#bytes.take(client, 0);
+    if (taken.ok) return;
+    this.#refused("bytes");
+    const detail = `at most ${this.#limits.bytesPerHour} bytes of objects and streams in an hour`;
+    throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(taken) });
+  }
+
+  /** Counts bytes that this client is sent. */
+  charge(client: string, bytes: number): void {
+    this.#bytes.charge(client, bytes);
+  }
+
+  /**
+   * A body that is read as its client takes it, and charged so. Its slot is free again when it ended, failed or was
+   * cancelled; nothing of `chunks` is read when there is none.
+   * @throws Problem too_many_requests for this client's bound, unavailable for that of all
+   */
+  stream(client: string, chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
+    this.admit(client);
+    const leave = this.#enter(client);
+    const source = chunks[Symbol.asyncIterator]();
+    let held: Uint8Array = new Uint8Array();
+    const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+      while (held.length === 0) {
+        const next = await source.next();
+        if (next.done) {
+          leave();
+          return controller.close();
+        }
+        held = next.value;
+      }
+      const piece = held.subarray(0, PIECE);
+      held = held.subarray(PIECE);
+      this.charge(client, piece.length);
+      controller.enqueue(piece);
+    };
+    return new ReadableStream<Uint8Array>(
+      {
+        pull: (controller) =>
+          pull(controller).catch((error: unknown) => {
+            leave();
+            throw error;
+          }),
+        async cancel() {
+          leave();
+          await source.return?.();
+        },
+      },
+      { highWaterMark: 0 },
+    );
+  }
+
+  /** @returns gives the slot back, once */
+  #enter(client: string): () => void {
+    const { total, perClient } = this.#limits;
+    const headers = { "retry-after": String(RETRY_S) };
+    const free = this.#slots.take(client);
+    if (!free) {
+      this.#refused("client");
+      throw new Problem("too_many_requests", `at most ${perClient} long answers at once`, { headers });
+    }
+    if (this.#slots.taken > total) {
+      free();
+      this.#refused("total");
+      throw new Problem("unavailable", "too many long answers are under way", { headers });
+    }
+    this.#gauge();
+    return () => {
+      free();
+      this.#gauge();
+    };
+  }
+
+  #gauge(): void {
+    this.metrics?.gauge("touchstone_http_streams", this.#slots.taken);
+  }
+
+  #refused(bound: string): void {
+    this.metrics?.count("touchstone_http_streams_refused_total", { bound });
+  }
+}

@@ -1,0 +1,96 @@
+import { IMMUTABLE } from "../../pipelines/published/objects.ts";
+import { KEPT_FOR, NEVER_MOVED } from "../../pipelines/record/archive.ts";
+import { OBJECT_ROOTS } from "../answers/objects.ts";
+import { Problem, queryOf, validated } from "../http/problem.ts";
+import { JSON_TYPE } from "../http/reply.ts";
+import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
+import type { View } from "../tables/view.ts";
+import { MINUTE, type Operation, replyJson } from "./operation.ts";
+
+/** Manifests of one page. */
+const PAGE = 100;
+
+/** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
+function archiveList(view: View, { subject, page = "1" }: ArchiveQuery): ArchiveList {
+  const n = Number(page);
+  const all = view.archive.manifests(view.size, subject);
+  const manifests = all.slice((n - 1) * PAGE, n * PAGE);
+  const query = new URLSearchParams({ ...(subject ? { subject } : {}), page: String(n + 1) });
+  return {
+    schema: "svc.archive.list.v1",
+    kept_in_the_database_for: KEPT_FOR,
+    never_moved: [...NEVER_MOVED],
+    manifests,
+    next: n * PAGE < all.length ? `/v1/archive?${query}` : null,
+  };
+}
+
+/** GET /v1/archive/{id}. @throws Problem not_found */
+function archiveManifest(view: View, id: string): ArchiveManifest {
+  const manifest = view.archive.of(id);
+  if (!manifest) throw new Problem("not_found", `${id} is not in the archive`);
+  return manifest;
+}
+
+const list: Operation = {
+  id: "archive",
+  ofRecord: true,
+  path: "/v1/archive",
+  summary: "Signed manifests of the files that old rows were moved to",
+  query: ArchiveQuery,
+  answer: ArchiveList,
+  type: JSON_TYPE,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    const list = archiveList(call.service.follower.view, validated(ArchiveQuery, queryOf(call.query)));
+    return replyJson(call, JSON.stringify(list), MINUTE);
+  },
+};
+
+const byId: Operation = {
+  id: "archiveManifest",
+  ofRecord: true,
+  path: "/v1/archive/:id",
+  summary: "One manifest: day, rows, hash of the unpacked file, and the command that fetches and checks it",
+  params: ArchiveParams,
+  answer: ArchiveManifest,
+  type: JSON_TYPE,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    const { id } = validated(ArchiveParams, call.params);
+    // A manifest is never changed: a wrong file is replaced by another one, under another id.
+    return replyJson(call, JSON.stringify(archiveManifest(call.service.follower.view, id)), IMMUTABLE);
+  },
+};
+
+export const ARCHIVE: readonly Operation[] = [list, byId];
+
+const below = (root: string, path: string): Operation => ({
+  id: `object-${root}`,
+  path,
+  summary: `Objects of the public log: ${root}`,
+  type: "application/octet-stream",
+  limiter: (service) => service.readLimiter,
+  run({ service, request, client, path: asked }) {
+    const key = asked.slice(1);
+    return service.objects.answer(key, { ...request, client }, service.follower.view.archive.sha256Of(key));
+  },
+});
+
+/** The public store at the root of the service. */
+export const OBJECTS: readonly Operation[] = [
+  below("checkpoint", "/checkpoint"),
+  ...OBJECT_ROOTS.map((root) => below(root, `/${root}/**`)),
+];
+
+/** The signing keys, retired ones too. */
+export const KEYS: Operation = {
+  id: "keys",
+  path: "/.well-known/svc-keys.json",
+  summary: "The published signing keys, retired ones too (JWKS)",
+  type: JSON_TYPE,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    return replyJson(call, JSON.stringify(call.service.jwks()), MINUTE);
+  },
+};

@@ -1,0 +1,255 @@
+import { area, curveStep, curveStepAfter, line } from "d3-shape";
+import { html, raw } from "hono/html";
+import type { HistoryDay } from "../../pipelines/record/history.ts";
+import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
+import type { LetterAt } from "../tables/entry.ts";
+import { ALL_BANDS } from "./market.ts";
+import {
+  FLOOR,
+  KEY_AREA,
+  KEY_LINE,
+  KEY_THIN,
+  rung,
+  rungScale,
+  type TimeScale,
+  timeAxis,
+  timeChart,
+  timeScale,
+  valueScale,
+} from "./time-chart.ts";
+import { bandWords, count, duration, moment, NONE } from "./words.ts";
+
+/** Id of the table that has the figures of every chart of the days. */
+const DAYS_TABLE = "days";
+const MICRO = 1_000_000;
+
+const dateOf = (day: number): string => dayOf(new Date(day * DAY_MS));
+const money = (micro: bigint | number | null): string =>
+  micro === null ? NONE : String(Math.round(Number(micro)) / MICRO);
+
+interface Spread {
+  day: number;
+  low: number;
+  high: number;
+  line: number;
+}
+
+/** Days without a figure after which a line is not drawn on: a daily call that was left out is no outage. */
+const MAX_GAP = 3;
+
+/** Stretches of days between which nothing is known for long. */
+function stretches(days: readonly Spread[]): Spread[][] {
+  const found: Spread[][] = [];
+  for (const one of days) {
+    const last = found.at(-1);
+    if (last && one.day - last.at(-1)!.day <= MAX_GAP) last.push(one);
+    else found.push([one]);
+  }
+  return found;
+}
+
+/** A band between two values and a line in it, with a dot a day so that a lonely one shows. */
+function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
+  const y = valueScale(Math.max(...days.map(({ high }) => high)));
+  const at = ({ day }: Spread): number => x(day * DAY_MS);
+  const band = area<Spread>(
+    at,
+    (one) => y(one.low),
+    (one) => y(one.high),
+  )
+    .curve(curveStep)
+    .digits(1);
+  const middle = line<Spread>(at, (one) => y(one.line))
+    .curve(curveStep)
+    .digits(1);
+  const dots = days.map((one) => `M${at(one).toFixed(1)} ${y(one.line).toFixed(1)}h0`).join("");
+  const runs = stretches(days);
+  const rungs = y.ticks(4).map((value) => rung(y(value), ticks(value)));
+  return `${rungs.join("")}${timeAxis(x)}<path class="area" d="${runs.map((run) => band(run)).join("")}"/><path class="line" d="${runs.map((run) => middle(run)).join("")}"/><path class="line" stroke-linecap="round" stroke-width="3" d="${dots}"/>`;
+}
+
+function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
+  const quoted = days.flatMap(({ day, price_low, price_high, price_last }) =>
+    price_low === null || price_high === null || price_last === null
+      ? []
+      : [{ day, low: Number(price_low), high: Number(price_high), line: Number(price_last) }],
+  );
+  const last = quoted.at(-1);
+  if (!last)
+    return html`<figure class="chart"><h3>Price</h3><figcaption>No 402 named a price in these days.</figcaption></figure>`;
+  const low = Math.min(...quoted.map((one) => one.low));
+  const high = Math.max(...quoted.map((one) => one.high));
+  return timeChart({
+    id: "price",
+    title: "Price",
+    says:
+      low === high
+        ? `Every 402 of these days asked ${money(low)}.`
+        : `402s of these days asked ${money(low)} to ${money(high)}; the newest asked ${money(last.line)}.`,
+    inside: spread(quoted, x, money),
+    key: [
+      [KEY_LINE, "last of the day"],
+      [KEY_AREA, "lowest to dearest"],
+    ],
+    table: DAYS_TABLE,
+  });
+}
+
+interface Timed {
+  id: string;
+  title: string;
+  of: (day: HistoryDay) => [number | null, number | null];
+  none: string;
+}
+
+const TIMED: readonly Timed[] = [
+  {
+    id: "terms",
+    title: "Time to the 402",
+    of: (day) => [day.terms_ms_median, day.terms_ms_p95],
+    none: "No free handshake was answered in these days.",
+  },
+  {
+    id: "paid",
+    title: "Paid time to the last byte",
+    of: (day) => [day.paid_ms_median, day.paid_ms_p95],
+    none: "No paid call delivered in these days.",
+  },
+];
+
+function timedChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, none }: Timed): unknown {
+  const timed = days.flatMap((one) => {
+    const [median, p95] = of(one);
+    return median === null || p95 === null ? [] : [{ day: one.day, low: median, high: p95, line: median }];
+  });
+  if (timed.length === 0) return html`<figure class="chart"><h3>${title}</h3><figcaption>${none}</figcaption></figure>`;
+  const medians = timed.map((one) => one.line).sort((a, b) => a - b);
+  const worst = Math.max(...timed.map((one) => one.high));
+  return timeChart({
+    id,
+    title,
+    says: `The usual day's median is ${duration(medians[medians.length >> 1])}; the worst day's 95th percentile is ${duration(worst)}.`,
+    inside: spread(timed, x, (ms) => (ms === 0 ? "0" : ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)),
+    key: [
+      [KEY_LINE, "median of the day"],
+      [KEY_AREA, "up to the 95th percentile"],
+    ],
+    table: DAYS_TABLE,
+  });
+}
+
+/** Two rows of bars, paid calls above free handshakes; what failed is hollow, so colour says nothing alone. */
+function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
+  const sum = (of: (day: HistoryDay) => number): number => days.reduce((total, day) => total + of(day), 0);
+  const width = Math.max(1.2, Math.min(9, x(DAY_MS) - x(0) - 1.2));
+  const bars = (floor: number, all: (day: HistoryDay) => number, good: (day: HistoryDay) => number): string => {
+    const most = Math.max(1, ...days.map(all));
+    let well = "";
+    let failed = "";
+    for (const day of days) {
+      const left = (x(day.day * DAY_MS) - width / 2).toFixed(1);
+      const [tall, filled] = [(all(day) / most) * 48, (good(day) / most) * 48];
+      if (filled > 0) well += `M${left} ${floor}h${width.toFixed(1)}v-${filled.toFixed(1)}h-${width.toFixed(1)}z`;
+      if (tall > filled)
+        failed += `M${left} ${(floor - filled).toFixed(1)}h${width.toFixed(1)}v-${(tall - filled).toFixed(1)}h-${width.toFixed(1)}z`;
+    }
+    return `<path class="good" d="${well}"/><path class="hollow" d="${failed}"/>`;
+  };
+  const half = FLOOR - 62;
+  return timeChart({
+    id: "calls",
+    title: "Calls a day",
+    says: `${count(
+      sum((day) => day.paid),
+      "paid call",
+    )}, ${sum((day) => day.delivered)} delivered; ${count(
+      sum((day) => day.knocks),
+      "free handshake",
+    )}, ${sum((day) => day.answered)} answered.`,
+    inside: `${rung(half, "paid")}${rung(FLOOR, "free")}${timeAxis(x)}${bars(
+      half,
+      (day) => day.paid,
+      (day) => day.delivered,
+    )}${bars(
+      FLOOR,
+      (day) => day.knocks,
+      (day) => day.answered,
+    )}`,
+    key: [
+      ['<path class="good" d="M4 0h8v10h-8z"/>', "delivered, answered"],
+      ['<path class="hollow" d="M4 1h8v8h-8z"/>', "not"],
+    ],
+    table: DAYS_TABLE,
+  });
+}
+
+const COLUMNS = [
+  ...["Lowest price", "Dearest", "Last", "402 median", "402 p95", "Paid median", "Paid p95"],
+  ...["Handshakes", "Answered", "Paid calls", "Delivered"],
+];
+
+/** All figures of the charts of the days, newest day first. */
+export function daysTable(days: readonly HistoryDay[]): unknown {
+  const rows = days.toReversed().map((day) => {
+    const cells = [
+      ...[money(day.price_low), money(day.price_high), money(day.price_last)],
+      ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(duration),
+      ...[day.knocks, day.answered, day.paid, day.delivered],
+    ];
+    return `<tr><th scope="row">${dateOf(day.day)}</th>${cells.map((cell) => `<td class="n">${cell}</td>`).join("")}</tr>`;
+  });
+  return html`<details id="${DAYS_TABLE}"><summary>The same figures as a table, day by day</summary>
+<div class="scroll" tabindex="0" role="region" aria-label="Figures day by day"><table><caption>Days are UTC; prices in the asset of the 402.</caption>
+<thead><tr><th scope="col">Day</th>${COLUMNS.map((name) => html`<th scope="col" class="n">${name}</th>`)}</tr></thead><tbody>${raw(rows.join("\n"))}</tbody></table></div></details>`;
+}
+
+/**
+ * Charts of price, calls and latency over the days; `today` is a day number.
+ * @param days oldest first; at least one
+ */
+export function historyCharts(days: readonly HistoryDay[], today: number): unknown {
+  const x = timeScale(days[0]!.day, Math.max(today, days.at(-1)!.day));
+  return html`${priceChart(days, x)}${callsChart(days, x)}${TIMED.map((timed) => timedChart(days, x, timed))}`;
+}
+
+const LETTERS_TABLE = "letters";
+
+const words = (band: Band): string => (band === "UNRATED" ? "none" : band);
+
+/** The letter over time, as the leaves of the tree say it: what was published, and what the run's own samples said. */
+export function lettersChart(letters: readonly LetterAt[], now: number): unknown {
+  const points = letters.map(({ at, raw, band }) => ({ at: Date.parse(at), raw, band }));
+  const last = points.at(-1);
+  if (!last) return "";
+  const x = timeScale(Math.floor(points[0]!.at / DAY_MS), Math.floor(Math.max(now, last.at) / DAY_MS));
+  const y = rungScale(ALL_BANDS);
+  // A letter stands until the next leaf says another one, so the newest goes on to now.
+  const upToNow = [...points, { ...last, at: Math.max(now, last.at) }];
+  const path = (of: (point: (typeof points)[number]) => Band): string =>
+    line<(typeof points)[number]>(
+      ({ at }) => Math.max(x.range()[0]!, Math.min(x.range()[1]!, x(at))),
+      (point) => y(of(point)),
+    )
+      .curve(curveStepAfter)
+      .digits(1)(upToNow) ?? "";
+  return timeChart({
+    id: "letter",
+    title: "Letter",
+    says: `Published now: ${bandWords(last.band)}. Raw letter of the newest card: ${bandWords(last.raw)}. A letter falls at once and rises after 14 clean days.`,
+    inside: `${ALL_BANDS.map((band) => rung(y(band), words(band))).join("")}${timeAxis(x)}<path class="line" stroke-width="2.5" d="${path(({ band }) => band)}"/><path class="thin" d="${path(({ raw }) => raw)}"/>`,
+    key: [
+      [KEY_LINE, "published"],
+      [KEY_THIN, "raw, before the hold"],
+    ],
+    table: LETTERS_TABLE,
+  });
+}
+
+/** The same letters as a table. */
+export const lettersTable = (letters: readonly LetterAt[]): unknown =>
+  letters.length === 0
+    ? ""
+    : html`<details id="${LETTERS_TABLE}"><summary>Every published card's letter as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Letters over time">
+<table><caption>Headline cards, newest first; each is a leaf of the log.</caption><thead><tr><th scope="col">Computed</th><th scope="col">Published</th><th scope="col">Raw</th></tr></thead>
+<tbody>${letters.toReversed().map(({ at, band, raw }) => html`<tr><th scope="row">${moment(Date.parse(at))}</th><td>${bandWords(band)}</td><td>${bandWords(raw)}</td></tr>`)}</tbody></table></div></details>`;

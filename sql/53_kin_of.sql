@@ -1,9 +1,0 @@
--- Endpoints whose payTo or registrable domain is among $turned, a JSON array of {pay_to, domain}: their kin flags may change.
--- grain: one capability
--- reads: $turned, site
--- writes: nothing
-WITH turned AS (SELECT unnest(from_json($turned, '[{"pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
-SELECT cap FROM site
-WHERE NOT ours AND (pay_to IN (SELECT pay_to FROM turned WHERE pay_to IS NOT NULL)
-  OR domain IN (SELECT domain FROM turned WHERE domain IS NOT NULL))
-ORDER BY cap

@@ -1,0 +1,29 @@
+-- name: days
+-- Filed days whose ids are needed to load a segment: a copy of a row that left may lie a day beside it. `known` = they are here.
+-- grain: one (type, UTC day)
+-- reads: the segment file $path; filed, left_day; $part
+-- writes: nothing
+SELECT DISTINCT f.type, strftime(f.day, '%Y-%m-%d') AS day, l.day IS NOT NULL AS known
+FROM (SELECT DISTINCT type, observed_at::DATE AS day FROM read_parquet($path) WHERE is_probe(type)) s
+JOIN filed f ON f.type = s.type AND f.part = $part AND f.day BETWEEN s.day - 1 AND s.day + 1
+LEFT JOIN left_day l ON l.type = f.type AND l.day = f.day AND l.part = f.part
+ORDER BY ALL;
+
+-- name: forget
+-- Ids of other days than those $days that are near, of the types $types.
+-- grain: one (type, UTC day)
+-- reads: $part, $types and $days (JSON arrays)
+-- writes: left_id, left_day
+DELETE FROM left_id WHERE part = $part AND type IN (FROM texts_of($types)) AND day::VARCHAR NOT IN (FROM texts_of($days));
+DELETE FROM left_day WHERE part = $part AND type IN (FROM texts_of($types)) AND day::VARCHAR NOT IN (FROM texts_of($days));
+
+-- name: ids
+-- Ids of a filed day, as the loaded segments have them.
+-- grain: one record that is in a file of the archive
+-- reads: the segments $files (a glob); filed, positions; $type, $day, $part
+-- writes: left_id
+INSERT INTO left_id
+SELECT DISTINCT r.type, $day::DATE, r.part, event_id, coalesce(cap, r.key)
+FROM read_parquet($files) r JOIN filed f ON f.type = r.type AND f.part = r.part AND f.day = $day::DATE
+  JOIN positions p ON p.topic = r.topic AND p.part = r.part
+WHERE r.type = $type AND r.part = $part AND on_day(observed_at, $day) AND "offset" < least(f.next, p.next);

@@ -1,0 +1,28 @@
+-- name: hanging
+-- What hangs on the rows of one partition that are filed leaves the lake. The totals of their endpoints stay: they hold these
+-- rows since they were loaded.
+-- grain: leaving = one withdrawn row that leaves
+-- reads: event; $type, $day, $part, $next
+-- writes: withdrawal, withdrawn, left_id, left_day; temp leaving
+CREATE OR REPLACE TEMP TABLE leaving AS
+SELECT event_id FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT
+  AND event_id IN (SELECT obs_id FROM withdrawal UNION SELECT obs_id FROM withdrawn);
+DELETE FROM withdrawal WHERE obs_id IN (SELECT event_id FROM leaving);
+DELETE FROM withdrawn WHERE obs_id IN (SELECT event_id FROM leaving);
+-- More is filed of that day now: its ids are read anew when they are needed.
+DELETE FROM left_id WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
+DELETE FROM left_day WHERE type = $type AND day = $day::DATE AND part = $part::USMALLINT;
+
+-- name: count
+-- Rows of one partition that are filed and in the lake.
+-- grain: one row
+-- reads: event; $type, $day, $part, $next
+-- writes: nothing
+SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
+
+-- name: rows
+-- The rows of one partition that are filed leave the lake; as many as were counted in the same transaction.
+-- grain: one row that leaves
+-- reads: $type, $day, $part, $next
+-- writes: event
+DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;

@@ -1,0 +1,40 @@
+-- name: open
+-- The queue of asks: urls that somebody asked about and that were not probed since, fairly by registrable domain.
+-- An ask is open when no handshake of its capability, and no look for it, is younger than the day before it: what was found
+-- wanting is not looked at again for 24 hours. Each domain's oldest ask comes first, then each one's second; no more than
+-- $per_domain of a domain are begun within an hour. After 30 days an ask has had its time. $now is unix ms.
+-- grain: one asked capability
+-- reads: asked, looked, seen, endpoint
+-- writes: nothing
+WITH last_look AS (SELECT cap, max(t) AS t FROM looked GROUP BY cap),
+ open AS (
+  SELECT a.cap, min({t: a.t, id: a.id, body: a.body}) AS first FROM asked a LEFT JOIN seen s USING (cap) LEFT JOIN last_look l USING (cap)
+  WHERE a.t >= epoch_ms($now) - INTERVAL 30 DAY
+    AND coalesce(greatest(s.last_seen, l.t) < a.t - INTERVAL 24 HOUR, TRUE)
+  GROUP BY a.cap),
+ begun AS (
+  SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
+  WHERE l.t > epoch_ms($now) - INTERVAL 1 HOUR GROUP BY e.domain),
+ queued AS (
+  SELECT o.cap, o.first, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY o.first.t, o.first.id) AS turn
+  FROM open o JOIN endpoint e USING (cap))
+SELECT p.cap, epoch_ms(p.first.t)::DOUBLE AS t, p.first.body AS body
+FROM queued p LEFT JOIN begun b USING (domain)
+WHERE p.turn + coalesce(b.n, 0) <= $per_domain
+ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
+
+-- name: demand
+-- How much an endpoint was asked for in the seven UTC days before $day: clients that checked it, and for one that nobody
+-- knew the days on which somebody asked. What was asked for under one verb counts for the verbs that the look found.
+-- grain: one capability
+-- reads: demand, asked, looked
+-- writes: nothing
+WITH checked AS (
+  SELECT cap, clients AS n FROM demand WHERE day >= $day::DATE - 7 AND day < $day::DATE),
+ days AS (
+  SELECT DISTINCT cap, t::DATE AS day FROM asked WHERE t >= $day::DATE - INTERVAL 7 DAY AND t < $day::DATE),
+ found AS (SELECT DISTINCT cap, unnest(found) AS found FROM looked WHERE t >= $day::DATE - INTERVAL 8 DAY),
+ meant AS (
+  SELECT cap, 1 AS n FROM days UNION ALL
+  SELECT f.found AS cap, 1 AS n FROM days d JOIN found f ON f.cap = d.cap WHERE f.found <> d.cap)
+SELECT cap, sum(n)::BIGINT AS n FROM (FROM checked UNION ALL FROM meant) GROUP BY cap;

@@ -1,0 +1,13 @@
+-- name: open
+-- Commitments to unpublished bought calls of hours before $before, by hour and hash: the order of the log would tell more.
+-- grain: one commitment that the tree was not seen to hold yet
+-- reads: $before, commitment_open
+-- writes: nothing
+SELECT cap, sha256, t FROM commitment_open WHERE t < $before::TIMESTAMP ORDER BY date_trunc('hour', t), sha256;
+
+-- name: published
+-- Commitments that the tree holds are on no list any more; `event` keeps their records.
+-- grain: one commitment
+-- reads: $known, a JSON array of hashes
+-- writes: commitment_open
+DELETE FROM commitment_open WHERE sha256 IN (SELECT unnest(from_json($known, '["VARCHAR"]')));

@@ -1,0 +1,38 @@
+-- name: listed
+-- What is listed now, with what the planner needs to know of it.
+-- A (source, source id) is listed where its newest record put it; a delisting takes it out.
+-- grain: one listed capability
+-- reads: listing, endpoint, seen, samples, withdrawn; $block_ms (of the method)
+-- writes: nothing
+WITH newest AS (
+  SELECT * FROM listing
+  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+ live AS (
+  SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
+    to_json(list(event_id ORDER BY event_id))::VARCHAR AS standing FROM newest
+  WHERE NOT gone GROUP BY cap),
+ paid AS (
+  SELECT cap, t, obs_id, is_passed(delivered, delivery, outcome) AS pass
+  FROM samples ANTI JOIN withdrawn USING (obs_id)
+  WHERE kind = 1 AND is_counted(kind, fault, settled)),
+ blocks AS (
+  SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms::BIGINT) AS paid_blocks, max({t: t, id: obs_id}) FILTER (NOT pass) AS failed
+  FROM paid GROUP BY cap),
+ since AS (
+  SELECT p.cap, count(*) AS passes FROM paid p JOIN blocks b ON p.cap = b.cap AND {t: p.t, id: p.obs_id} > b.failed
+  GROUP BY p.cap)
+SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best.own THEN l.best.id END AS seller_listing, l.standing,
+  s.first_seen, coalesce(b.paid_blocks, 0)::INTEGER AS paid_blocks, b.failed IS NOT NULL AS failed,
+  coalesce(n.passes, 0)::INTEGER AS passes, s.price_micro, s.pay_to, s.last_tried
+FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)
+ORDER BY l.cap;
+
+-- name: of_source
+-- What one source has told: its newest record by source id, and every record of one day, whose ids are used up.
+-- grain: one record of the source
+-- reads: listing; the parameters `source` and `day`
+-- writes: nothing
+SELECT source_id, cap, event_id, gone,
+  row_number() OVER (PARTITION BY source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1 AS newest
+FROM listing WHERE source = $source
+QUALIFY newest OR t::DATE = $day::DATE;

@@ -1,0 +1,71 @@
+-- name: open
+-- Intents without a result: a process died between them.
+-- grain: one intent
+-- reads: paid_intent, paid_result, event
+-- writes: nothing
+WITH open AS (
+  SELECT i.event_id, i.cap FROM paid_intent i
+  ANTI JOIN paid_result r ON r.intent = i.event_id AND r.cap = i.cap AND r.t >= since_call(i.t))
+SELECT e.event_id, e.cap, e.observed_at, e.body FROM event e JOIN open o ON o.event_id = e.event_id AND o.cap = e.cap
+WHERE e.type = 'paid.intent' ORDER BY e.observed_at, e.event_id;
+
+-- name: awaiting
+-- Intents with a result of which the chain may still have something to say: the Transfer was not seen and may still be found
+-- (the signature had not expired an hour before the newest record of a paid call was appended), or it was seen and is not
+-- final (looked for until a week after). All of these are real time, whatever clock the record's own times come from.
+-- grain: one intent, with its newest Transfer or NULL
+-- reads: paid_intent, paid_result, settlement, paid_followup, event
+-- writes: nothing
+WITH newest AS (SELECT epoch(max(appended_at))::BIGINT AS s FROM event WHERE topic = 'observations.paid'),
+ answered AS (
+  SELECT i.event_id, i.cap, i.t, i.valid_before FROM paid_intent i
+  SEMI JOIN paid_result r ON r.intent = i.event_id AND r.cap = i.cap AND r.t >= since_call(i.t)
+  ANTI JOIN (SELECT intent, cap FROM paid_followup WHERE kind = 'finality') f ON f.intent = i.event_id AND f.cap = i.cap
+  WHERE i.valid_before + 7 * 86400 >= (FROM newest)),
+ awaiting AS (
+  SELECT a.event_id, a.cap, a.t, max({t: s.t, id: s.event_id}).id AS seen
+  FROM answered a LEFT JOIN settlement s ON s.intent = a.event_id AND s.cap = a.cap
+  GROUP BY a.event_id, a.cap, a.t, a.valid_before
+  HAVING NOT coalesce(bool_or(s.final), FALSE) AND (count(s.event_id) > 0 OR a.valid_before + 3600 >= (FROM newest)))
+SELECT e.event_id, e.cap, e.observed_at, e.body, m.body AS settlement
+FROM event e JOIN awaiting a ON a.event_id = e.event_id AND a.cap = e.cap
+  LEFT JOIN event m ON m.event_id = a.seen AND m.cap = a.cap AND m.type = 'settlement' AND m.observed_at >= since_call(a.t)
+WHERE e.type = 'paid.intent'
+QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at) = 1
+ORDER BY e.observed_at, e.event_id;
+
+-- name: undelivered
+-- Payments that settled, brought nothing and were not paid back (undelivered payments): the newest ten thousand of the last 90 days of the record.
+-- Calls that are our own fault accuse nobody, so nothing is undelivered there.
+-- grain: one intent, with its Transfer (what is final goes before what was only seen)
+-- reads: samples, paid_intent, settlement, event
+-- writes: nothing
+WITH undelivered AS (
+  SELECT obs_id, cap, t FROM samples
+  WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND fault IS DISTINCT FROM 'ours'
+    AND t >= (SELECT max(t) FROM paid_intent) - INTERVAL 90 DAY
+  ORDER BY t DESC, obs_id LIMIT 10000),
+ seen AS (
+  SELECT o.obs_id, o.cap, o.t, min({later: NOT s.final, t: s.t, id: s.event_id}).id AS id
+  FROM undelivered o JOIN settlement s ON s.intent = o.obs_id AND s.cap = o.cap GROUP BY o.obs_id, o.cap, o.t)
+SELECT e.event_id, e.cap, e.observed_at, e.body, m.body AS settlement
+FROM event e JOIN seen s ON e.event_id = s.obs_id AND e.cap = s.cap
+  JOIN event m ON m.event_id = s.id AND m.cap = s.cap AND m.type = 'settlement' AND m.observed_at >= since_call(s.t)
+WHERE e.type = 'paid.intent' AND e.observed_at >= (SELECT min(t) FROM undelivered) AND m.observed_at >= (SELECT since_call(min(t)) FROM undelivered)
+QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at) = 1
+ORDER BY e.observed_at, e.event_id;
+
+-- name: refunds
+-- Which Transfer from payee to wallet paid which intent back, of the last 100 days of the record.
+-- grain: one (intent, transaction)
+-- reads: event, paid_followup
+-- writes: nothing
+WITH back AS (
+  SELECT event_id, cap, intent, t FROM paid_followup
+  WHERE kind = 'refund' AND t >= (SELECT max(t) FROM paid_followup) - INTERVAL 100 DAY)
+SELECT DISTINCT back.intent, json_extract_string(e.body, '$.refund.tx') AS tx,
+  json_extract_string(i.body, '$.quote.pay_to') AS payee, json_extract_string(i.body, '$.wallet') AS wallet
+FROM back JOIN event e ON e.event_id = back.event_id AND e.cap = back.cap AND e.type = 'paid.followup'
+  JOIN event i ON i.event_id = back.intent AND i.cap = back.cap AND i.type = 'paid.intent'
+WHERE json_extract_string(e.body, '$.refund.tx') IS NOT NULL
+ORDER BY ALL;

@@ -1,0 +1,24 @@
+-- name: done_on
+-- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it (four blocks a day).
+-- A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
+-- grain: one event id
+-- reads: event, paid_intent
+-- writes: nothing
+SELECT event_id FROM (
+  SELECT event_id, observed_at AS t, block FROM event WHERE is_probe(type)
+  UNION ALL SELECT event_id, t, slot_block FROM paid_intent)
+WHERE block // 4 = date_diff('day', DATE '1970-01-01', $day::DATE) AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
+
+-- name: passed_inputs
+-- Inputs that we made up and that passed: when the very same one fails later, the input is not to blame (section 1 of the
+-- method). The newest $most of them.
+-- grain: one (capability, request)
+-- reads: samples, withdrawn, event
+-- writes: nothing
+WITH passed AS (
+  SELECT cap, obs_id, t FROM samples ANTI JOIN withdrawn USING (obs_id)
+  WHERE kind = 1 AND input = 'synthetic' AND fault IS NULL AND is_passed(delivered, delivery, outcome))
+SELECT e.cap, json_extract_string(e.body, '$.request_sha256') AS request_sha256
+FROM event e JOIN passed p ON p.obs_id = e.event_id AND p.cap = e.cap
+WHERE e.type = 'paid.intent' AND e.observed_at >= (SELECT min(t) FROM passed)
+GROUP BY ALL ORDER BY max(e.observed_at) DESC, e.cap LIMIT $most;

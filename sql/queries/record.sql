@@ -1,0 +1,23 @@
+-- name: segment
+-- What one segment of the commit chain holds under one key, or under every key.
+-- grain: one record of the log, in offset order
+-- reads: $segment (Parquet file)
+-- writes: nothing
+SELECT event_id, type, key, observed_at, "offset" AS log_offset, body FROM read_parquet($segment)
+WHERE $key IS NULL OR key = $key ORDER BY "offset";
+
+-- name: corrections
+-- Records of corrections, disputes and reinstatements, oldest first, as the tree's leaves carry it.
+-- grain: one correction, dispute or reinstatement
+-- reads: correction_record
+-- writes: nothing
+SELECT type, cap, body, part, log_offset FROM correction_record ORDER BY t, part, log_offset;
+
+-- name: samples
+-- The rows of one endpoint since $since (unix ms) that no correction withdrew: what its next letter is computed over.
+-- grain: one observation
+-- reads: every_sample, withdrawn
+-- writes: nothing
+SELECT obs_id, t, kind, payer, w, fault, live, honest, settled, delivered, refunded, delivery, outcome, schema_ok, latency_ms,
+  price, input, response_sha256, pay_to
+FROM every_sample ANTI JOIN withdrawn USING (obs_id) WHERE cap = $cap AND t >= epoch_ms($since) ORDER BY t, obs_id;

@@ -1,0 +1,53 @@
+-- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, read}: the moment
+-- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
+-- Every large table meets the list first, so that a turn costs what is in the list.
+-- grain: one capability of the list with a known address
+-- reads: $wanted, endpoint, seen, quoted, listing, event, every_sample, paid_result, withdrawal, correction, reinstated, correction_in_force, correction_record
+-- writes: nothing
+WITH wanted AS MATERIALIZED (
+  SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
+  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
+ card AS MATERIALIZED (FROM wanted WHERE at_ IS NOT NULL),
+ later AS (
+  SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
+  WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
+ -- What the card's run had read of corrections: by offset, since clocks of two machines differ.
+ heard AS (SELECT event_id, cap FROM correction_record s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
+ minded AS (FROM correction c SEMI JOIN heard USING (event_id, cap)
+  ANTI JOIN (FROM reinstated SEMI JOIN heard USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
+ -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
+ doubted AS MATERIALIZED (
+  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN heard USING (event_id, cap)),
+ stood AS MATERIALIZED (FROM every_sample SEMI JOIN doubted USING (cap)),
+ told AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN doubted USING (cap)),
+ taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
+                     -- withdrawn, also if that one was taken back since
+  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN stood s ON s.obs_id = w.obs_id AND s.cap = w.cap
+    LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
+    -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
+    JOIN told e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
+  WHERE s.t >= window_start AND s.t < card.at_
+    AND is_counted(s.kind, s.fault, s.settled)
+    AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND is_withdrawn_by(m.record_id, m.issued_at, w.obs_id, s.t))
+  GROUP BY w.cap),
+ offered AS (
+  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
+    max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
+      FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
+  FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
+ prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
+ known AS (FROM seen SEMI JOIN wanted USING (cap))
+SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
+  coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
+  s.price_micro, asset_of(s.offers) AS asset,
+  coalesce(list_distinct(list_transform(s.offers, lambda o: o.network)), []) AS networks, s.pay_to,
+  coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
+  coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
+  coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
+  offered.newest.defects AS listing_defects, epoch_ms(offered.newest.t)::DOUBLE AS listing_t,
+  s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
+FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
+  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
+-- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
+WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
+ORDER BY e.cap

@@ -1,0 +1,55 @@
+-- One sample of kind 1 per intent, folded with its result, settlement and follow-ups; only touched intents are folded again.
+-- The same records give the same row in whatever order they came: every choice below is made by content, never by offset.
+-- A record counts for an intent of its own capability and from a day before it on (clocks of two machines differ).
+-- grain: one intent
+-- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup
+-- writes: samples, temp refold, temp sampled
+CREATE OR REPLACE TEMP TABLE refold AS
+SELECT i.*, since_call(i.t) AS since FROM paid_intent i SEMI JOIN touched_intent k ON k.intent = i.event_id;
+SET VARIABLE refold_first = (SELECT min(t) FROM refold);
+SET VARIABLE refold_last = (SELECT max(t) FROM refold);
+SET VARIABLE refold_since = (SELECT min(since) FROM refold);
+
+DELETE FROM samples WHERE kind = 1 AND t BETWEEN getvariable('refold_first') AND getvariable('refold_last')
+  AND obs_id IN (SELECT event_id FROM refold);
+
+INSERT INTO samples BY NAME
+WITH result AS (   -- the end that somebody watched goes before a restart's guess
+  SELECT r.* FROM paid_result r JOIN refold i ON r.intent = i.event_id AND r.cap = i.cap AND r.t >= i.since
+  WHERE r.t >= getvariable('refold_since')
+  QUALIFY row_number() OVER (PARTITION BY r.intent ORDER BY r.watched DESC, r.t, r.event_id) = 1),
+ follow AS (
+  SELECT f.* FROM paid_followup f JOIN refold i ON f.intent = i.event_id AND f.cap = i.cap AND f.t >= i.since
+  WHERE f.t >= getvariable('refold_since')),
+ money AS (         -- what is final on the chain goes before what was only seen
+  SELECT s.intent, bool_or(s.final) AS final, arg_min(s.as_quoted, {seen: NOT s.final, t: s.t, id: s.event_id}) AS as_quoted
+  FROM settlement s JOIN refold i ON s.intent = i.event_id AND s.cap = i.cap AND s.t >= i.since
+  WHERE s.t >= getvariable('refold_since') GROUP BY s.intent),
+ late AS (
+  SELECT intent, bool_or(kind = 'finality') AS final, bool_or(kind = 'refund') AS refunded FROM follow GROUP BY intent),
+ again AS (         -- the same proof, shown within ten minutes after the first try ended; the best that came then
+  SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + INTERVAL 10 MINUTE
+  WHERE f.kind = 'shown_again' AND f.watched
+  QUALIFY row_number() OVER (PARTITION BY f.intent ORDER BY f.delivered DESC, f.outcome DESC NULLS LAST,
+    f.delivery DESC NULLS LAST, f.schema_ok DESC NULLS LAST, f.t, f.event_id) = 1),
+ folded AS (
+  SELECT i.*, r.intent IS NOT NULL AS answered, r.watched, r.fault AS said, r.live, r.honest, m.as_quoted,
+    coalesce(m.final OR late.final AND m.intent IS NOT NULL, FALSE) AS settled, coalesce(late.refunded, FALSE) AS refunded,
+    a.intent IS NOT NULL AS shown, coalesce(r.delivered, FALSE) AS at_once, coalesce(a.delivered, FALSE) AS later,
+    CASE WHEN later AND NOT at_once THEN {delivery: a.delivery, outcome: a.outcome, schema_ok: a.schema_ok, sha: a.response_sha256,
+        -- failing first and answering quickly then must not look quick
+        ms: greatest(a.latency_ms, r.latency_ms)}
+      ELSE {delivery: r.delivery, outcome: r.outcome, schema_ok: r.schema_ok, sha: r.response_sha256, ms: r.latency_ms} END AS came
+  FROM refold i LEFT JOIN result r ON r.intent = i.event_id LEFT JOIN money m ON m.intent = i.event_id
+    LEFT JOIN late ON late.intent = i.event_id LEFT JOIN again a ON a.intent = i.event_id)
+SELECT cap, event_id AS obs_id, t, 1 AS kind, NULL AS payer, w,
+  CASE WHEN NOT answered OR NOT watched THEN 'ours'                            -- nobody saw how it ended
+    WHEN settled AND NOT at_once AND NOT shown THEN 'ours'                     -- no accusation before a second look
+    ELSE said END AS fault,
+  coalesce(live, TRUE) AS live,                                                -- the first leg was a 402
+  list_aggregate([honest, leg_honest, as_quoted], 'bool_and') AS honest,       -- what cannot be compared says nothing
+  settled, at_once OR later AS delivered, refunded, came.delivery AS delivery,
+  CASE WHEN input = 'known_answer' AND answered AND NOT (at_once OR later) THEN coalesce(came.outcome, 0) ELSE came.outcome END AS outcome,
+  came.schema_ok AS schema_ok, came.ms AS latency_ms, price_micro / 1e6 AS price, input, came.sha AS response_sha256, pay_to
+FROM folded;
+CREATE OR REPLACE TEMP TABLE sampled AS SELECT event_id AS obs_id, cap, t FROM refold;

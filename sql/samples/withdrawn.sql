@@ -1,0 +1,18 @@
+-- Which samples corrections withdraw now: new samples against what is in force, and anew wherever a correction came or went.
+-- grain: one withdrawn sample
+-- reads: temp stage, temp sampled, every_sample, correction_in_force
+-- writes: withdrawal, withdrawn
+CREATE OR REPLACE TEMP TABLE changed AS
+SELECT DISTINCT cap FROM stage WHERE type IN ('correction', 'reinstated');
+CREATE OR REPLACE TEMP TABLE withdrawal_new AS
+WITH look AS (
+  SELECT obs_id, cap, t FROM every_sample SEMI JOIN changed USING (cap)
+  UNION ALL SELECT obs_id, cap, t FROM sampled ANTI JOIN changed USING (cap))
+SELECT l.obs_id, l.cap, min(c.issued_at) AS issued_at
+FROM look l JOIN correction_in_force c ON c.cap = l.cap AND is_withdrawn_by(c.record_id, c.issued_at, l.obs_id, l.t)
+GROUP BY l.obs_id, l.cap;
+DELETE FROM withdrawn WHERE obs_id IN (
+  SELECT obs_id FROM withdrawal SEMI JOIN changed USING (cap) UNION ALL SELECT obs_id FROM withdrawal_new);
+DELETE FROM withdrawal WHERE cap IN (SELECT cap FROM changed) OR obs_id IN (SELECT obs_id FROM withdrawal_new);
+INSERT INTO withdrawal SELECT * FROM withdrawal_new;
+INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;

@@ -1,0 +1,46 @@
+-- New records of paid calls with their columns, and the intents that they speak of.
+-- grain: one record; touched_intent = one intent, also one that is not here yet; seen_new = one capability
+-- reads: temp stage
+-- writes: paid_intent, paid_result, settlement, paid_followup, commitment_open, temp touched_intent, temp seen_new, temp quoted_new
+CREATE OR REPLACE TEMP TABLE intent_new AS
+SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
+  micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg
+FROM (SELECT *, from_json(body, '{"slot": {"block": "INTEGER"}, "w": "DOUBLE", "input": "VARCHAR", "url": "VARCHAR",
+  "quote": {"price": "VARCHAR", "pay_to": "VARCHAR"}, "valid_before": "BIGINT",
+  "first_leg": {"honest": "BOOLEAN", "differs": "JSON", "terms": {"protocols": ["VARCHAR"],
+    "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN"}], "defects": "JSON"}}}') AS b
+  FROM stage WHERE type = 'paid.intent');
+INSERT INTO paid_intent
+SELECT event_id, cap, t, slot_block, w, input, url, price_micro, pay_to, valid_before, first_leg.honest FROM intent_new;
+
+INSERT INTO paid_result
+SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "watched": "BOOLEAN", "fault": "VARCHAR",
+  "live": "BOOLEAN", "honest": "BOOLEAN", "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE",
+  "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE", "response_sha256": "VARCHAR"}'))
+FROM stage WHERE type = 'paid.result';
+
+INSERT INTO settlement
+SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "final": "BOOLEAN", "as_quoted": "BOOLEAN"}'))
+FROM stage WHERE type = 'settlement';
+
+INSERT INTO paid_followup
+SELECT event_id, cap, observed_at, b.of, b.kind, unnest(b.shown_again)
+FROM (SELECT *, from_json(body, '{"of": "VARCHAR", "kind": "VARCHAR", "shown_again": {"watched": "BOOLEAN",
+  "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE", "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE",
+  "response_sha256": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup');
+
+INSERT INTO commitment_open
+SELECT cap, observed_at, json_extract_string(body, '$.sha256') FROM stage WHERE type = 'paid.commitment';
+
+CREATE OR REPLACE TEMP TABLE touched_intent AS
+SELECT event_id AS intent FROM intent_new UNION
+SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' ELSE '$.intent' END)
+FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup');
+
+-- The first leg of a paid call is a 402 like any other; it is no free handshake.
+CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM intent_new;
+CREATE OR REPLACE TEMP TABLE seen_new AS
+SELECT cap, 0 AS probes, 0 AS answered, 0 AS asked, NULL::TIMESTAMP AS first_seen, NULL::TIMESTAMP AS last_seen,
+  (count(*) OVER (PARTITION BY cap))::BIGINT AS paid_calls, t AS terms_t, event_id AS terms_id, price_micro, pay_to,
+  first_leg.terms.offers, first_leg.terms.protocols, first_leg.terms.defects AS terms_defects, first_leg.differs AS differs, t AS last_tried
+FROM intent_new QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, event_id DESC) = 1;

@@ -1,0 +1,21 @@
+-- What new probes add to what is known of an endpoint.
+-- grain: seen_new = one capability; quoted_new = one price of one capability; sampled = one new sample of
+--   an endpoint with a correction
+-- reads: temp probe, correction
+-- writes: temp seen_new, temp quoted_new, temp sampled
+CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM probe WHERE price_micro IS NOT NULL;
+-- The newest 402 by time, then by id.
+CREATE OR REPLACE TEMP TABLE seen_new AS
+WITH per_cap AS (
+  SELECT cap, count(*) AS probes, count(*) FILTER (state NOT IN ('silent', 'unfetchable')) AS answered,
+    count(*) FILTER (state IN ('asked', 'malformed')) AS asked, min(observed_at) AS first_seen, max(observed_at) AS last_seen,
+    0 AS paid_calls, max(observed_at) FILTER (planned = 'paid' AND fault IS DISTINCT FROM 'ours') AS last_tried,
+    max({t: observed_at, id: event_id}) FILTER (state IN ('asked', 'malformed')) AS newest
+  FROM probe GROUP BY cap)
+SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms_id, p.price_micro, p.pay_to, p.terms.offers, p.terms.protocols,
+  p.terms.defects AS terms_defects, p.differs, c.last_tried
+FROM per_cap c LEFT JOIN probe p ON p.cap = c.cap AND p.event_id = newest.id;
+
+-- Only what a correction may withdraw is looked at again, and few endpoints have one.
+CREATE OR REPLACE TEMP TABLE sampled AS
+SELECT event_id AS obs_id, cap, observed_at AS t FROM probe WHERE NOT filed AND cap IN (SELECT cap FROM correction);

@@ -1,0 +1,12 @@
+-- Lines of one partition as a segment. No quotes and no escapes: what parts the fields stands in none of them (lineOf).
+-- Level 1 packs as well as the default here, at half of its CPU.
+-- grain: one record of the log, in offset order
+-- reads: $lines (text file), $topic, $part
+-- writes: $segment (Parquet file, zstd)
+COPY (
+  SELECT $topic AS topic, $part::USMALLINT AS part, "offset", event_id, type, key, cap, epoch_ms(observed_ms) AS observed_at,
+    coalesce(producer, '') AS producer, v, epoch_ms(appended_ms) AS appended_at, body, extra
+  FROM read_csv($lines, auto_detect = false, header = false, delim = e'\x1f', quote = '', escape = '', new_line = '\n',
+    max_line_size = 4194304, columns = {"offset": 'BIGINT', event_id: 'VARCHAR', type: 'VARCHAR', key: 'VARCHAR', cap: 'VARCHAR',
+      observed_ms: 'BIGINT', producer: 'VARCHAR', v: 'USMALLINT', appended_ms: 'BIGINT', body: 'VARCHAR', extra: 'VARCHAR'}))
+TO ($segment) (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)

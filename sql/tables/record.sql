@@ -1,0 +1,49 @@
+-- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
+-- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
+-- reads: nothing
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, commitment_open, listing, correction, reinstated, dispute,
+--   correction_record
+
+-- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
+CREATE TABLE IF NOT EXISTS loaded (
+  topic VARCHAR, part USMALLINT, file VARCHAR, rows BIGINT, since TIMESTAMP, until TIMESTAMP, PRIMARY KEY (topic, part, file));
+-- Every offset below `next` is in a loaded segment, rejected, or in a hole that the chain admits.
+CREATE TABLE IF NOT EXISTS positions (topic VARCHAR, part USMALLINT, next BIGINT, PRIMARY KEY (topic, part));
+
+-- key = null where it is the cap, as it nearly always is.
+-- body = null of a probe (handshake, mcp.probe), which is nearly every record: it stays in the segment, and the columns behind it
+--   say what a sample takes of it. block = the six hours that it was planned for. They are null of every other record.
+-- Trying every packing on every column was a sixth of a load's CPU. What is named here is tried alone: where it does not
+-- fit, the engine stores the column as it is.
+CREATE TABLE IF NOT EXISTS event (
+  event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR, key VARCHAR, cap VARCHAR,
+  topic VARCHAR, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking,
+  observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking, body VARCHAR,
+  block INTEGER USING COMPRESSION bitpacking, fault VARCHAR, live BOOLEAN, honest BOOLEAN, latency_ms DOUBLE,
+  price_micro BIGINT USING COMPRESSION bitpacking, pay_to VARCHAR);
+
+CREATE TABLE IF NOT EXISTS paid_intent (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,
+  pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN);
+CREATE TABLE IF NOT EXISTS paid_result (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, watched BOOLEAN, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
+  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+CREATE TABLE IF NOT EXISTS settlement (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, final BOOLEAN, as_quoted BOOLEAN);
+CREATE TABLE IF NOT EXISTS paid_followup (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
+  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+-- Commitments that the tree was not seen to hold yet: what it holds leaves this table, so that it stays short.
+CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VARCHAR);
+
+CREATE TABLE IF NOT EXISTS listing (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
+  seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
+
+CREATE TABLE IF NOT EXISTS correction (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);
+CREATE TABLE IF NOT EXISTS reinstated (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, correction VARCHAR);
+CREATE TABLE IF NOT EXISTS dispute (event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR);
+-- All three of them as they came, for the tree and for what serving shows before it: few, so a look at them is cheap.
+CREATE TABLE IF NOT EXISTS correction_record (
+  event_id VARCHAR, type VARCHAR, cap VARCHAR, part USMALLINT, log_offset BIGINT, t TIMESTAMP, body VARCHAR);

@@ -1,0 +1,101 @@
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { knownPlan } from "../../pipelines/4-publish/day-plan.ts";
+import { readRecord } from "../../pipelines/record/envelope.ts";
+import { plannedSlot, recordId } from "../../pipelines/record/ids.ts";
+import type { DayPlan } from "../../pipelines/record/plan.ts";
+import { blockStart, DAY_MS, dayOf } from "../../pipelines/record/time.ts";
+import { recordsOf } from "../helpers/oracle.ts";
+
+/** What happened to the honest sellers' planned payments within a window of the record's time. */
+export interface Honest {
+  /** Payments that the plans of the window have. */
+  planned: number;
+  delivered: number;
+  /** Paid, and nothing came, or our own fault. */
+  lost: string[];
+  /** Planned, and neither paid nor begun: their block was over, or we did not pay. */
+  unpaid: string[];
+  /** ms, of delivered payments and of answered handshakes. */
+  paidMs: number[];
+  probeMs: number[];
+}
+
+type Json = Record<string, unknown>;
+
+interface Said {
+  type: string;
+  cap: string;
+  at: number;
+  body: Json;
+}
+
+/** What a topic's records say; those that are rejected are left out. */
+async function saidOf(log: Log, topic: string): Promise<Said[]> {
+  const said: Said[] = [];
+  for (let partition = 0; partition < log.partitions; partition++) {
+    for (const record of await recordsOf(log, topic, partition)) {
+      const read = readRecord(record);
+      if (!read.ok) continue;
+      const { type, cap, observed_at, body } = read.envelope;
+      said.push({ type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
+    }
+  }
+  return said;
+}
+
+/**
+ * Reads log and plans of a running service.
+ * @param origins of the honest sellers
+ * @param window the record's time, ms: calls planned in it
+ */
+export async function readHonest(
+  log: Log,
+  privateStore: Store,
+  origins: ReadonlySet<string>,
+  window: { from: number; to: number },
+): Promise<Honest> {
+  const honest: Honest = { planned: 0, delivered: 0, lost: [], unpaid: [], paidMs: [], probeMs: [] };
+  const caps = new Map<string, string>();
+  for (const { type, cap, body } of await saidOf(log, "listings")) {
+    const url = (body.claims as Json | undefined)?.url ?? body.normalised_url;
+    if (type === "listing" && typeof url === "string" && origins.has(new URL(url).origin)) caps.set(cap, url);
+  }
+  const results = new Map<string, Json>();
+  for (const { type, body } of await saidOf(log, "observations.paid")) {
+    if (type === "paid.result") results.set(String(body.intent), body);
+  }
+  for (const { type, cap, at, body } of await saidOf(log, "observations.free")) {
+    if (type !== "handshake" || !caps.has(cap) || at < window.from || at >= window.to) continue;
+    if (typeof body.latency_ms === "number") honest.probeMs.push(body.latency_ms);
+  }
+  for (const plan of await plansOf(privateStore, window)) {
+    for (const line of plan.lines) {
+      if (!caps.has(line.cap)) continue;
+      for (const call of line.calls) {
+        const at = blockStart(call.block).getTime() + call.minute * 60_000;
+        if (call.kind !== "paid" || at < window.from || at >= window.to) continue;
+        honest.planned++;
+        const id = recordId("paid.intent", line.cap, plannedSlot(call.block, call.minute));
+        const result = results.get(id);
+        const name = `${caps.get(line.cap)} ${id}`;
+        if (!result) honest.unpaid.push(name);
+        else if (result.delivered !== true || result.fault === "ours")
+          honest.lost.push(`${name}: ${JSON.stringify(result).slice(0, 300)}`);
+        else {
+          honest.delivered++;
+          if (typeof result.latency_ms === "number") honest.paidMs.push(result.latency_ms);
+        }
+      }
+    }
+  }
+  return honest;
+}
+
+/** The plans that the window touches; a day that was not planned has none. */
+async function plansOf(privateStore: Store, { from, to }: { from: number; to: number }): Promise<DayPlan[]> {
+  const days: string[] = [];
+  for (let t = from - (from % DAY_MS); t < to; t += DAY_MS) days.push(dayOf(new Date(t)));
+  const plans = await Promise.all(days.map((day) => knownPlan(privateStore, day)));
+  return plans.filter((plan) => plan !== null);
+}

@@ -1,0 +1,283 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { request } from "node:http";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import type { WorldInfo } from "../../fixtures/market/world.ts";
+import { openEmbeddedLog } from "../../infra/log/embedded.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import { freePort } from "../cluster/ports.ts";
+import { Buyer, get, readTerms } from "../fixtures/market/buyer.ts";
+import { runStart } from "../helpers/run-start.ts";
+import { ATTACKS } from "./attackers.ts";
+import { type Honest, readHonest } from "./record.ts";
+
+/**
+ * `npm run test:abuse [-- --minutes 10]`: the whole service, as `npm start` runs it, while every attack of a stranger goes
+ * on at once: hostile sellers that anonymous checks name, and hostile clients. Record time runs at a pace, so that the
+ * honest sellers of the market are paid all the while. First the same without any attack, to compare with.
+ *
+ * Fails when an honest seller's planned payment was lost, an answer was a 5xx that is not a 503, memory grew, or (in the
+ * long form, where there is enough to measure) when honest latencies, beside those that another buyer sees at the same
+ * time, or the API's got worse than the bounds below.
+ */
+const { values } = parseArgs({ options: { minutes: { type: "string", default: "10" }, json: { type: "boolean" } } });
+const ATTACK_S = Math.round(60 * Number(values.minutes));
+const CALM_S = Math.max(60, Math.round(ATTACK_S / 3));
+/** Record seconds a real one: a block of six hours takes 45 s. */
+const PACE = 480;
+/** Calls that are begun at the very end of their block are missed at such a pace, whoever attacks. */
+const MOST_MISSED = 0.1;
+const P99_MS = 250;
+/** Of what another buyer of the same sellers sees at the same time; latencies are kept in whole milliseconds. */
+const SLOWER = 1.1;
+const KEPT_MS = 1;
+/** Of the last third against the second: in the first, heaps and threads are still coming to their size. */
+const GROWTH = 1.15;
+const MOST_MB = 1_500;
+/** Of the honest ones, those that speak what {@link Buyer} does: it pays one of them every two seconds. */
+const SOLD = ["honest-v2", "honest-v1", "slow"];
+const HONEST = ["honest-v2", "honest-v1", "both", "mpp", "v2-in-body", "slow"];
+const ROOT = resolve(import.meta.dirname, "../..");
+
+const say = (text: string): void => void process.stderr.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
+const sorted = (values: readonly number[]): number[] => [...values].sort((a, b) => a - b);
+const quantile = (values: readonly number[], q: number): number =>
+  sorted(values)[Math.min(values.length - 1, Math.floor(q * values.length))] ?? Number.NaN;
+
+/** Attackers have machines of their own: here they get what the service leaves of the two cores. */
+function attacker(script: string, args: string[]): ChildProcess {
+  const node = [process.execPath, "--import", "tsx", join(import.meta.dirname, script), ...args];
+  return spawn("nice", ["-n", "19", ...node], { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"] });
+}
+
+const firstLine = async (child: ChildProcess): Promise<string> =>
+  (await once(createInterface({ input: child.stdout! }), "line"))[0] as string;
+
+interface Asked {
+  ms: number[];
+  statuses: Map<string, number>;
+}
+
+/** An agent like any other: 20 questions a second from 4 addresses, each a new connection. */
+async function ask(port: number, paths: readonly string[], asked: Asked, signal: AbortSignal): Promise<void> {
+  const one = (path: string, n: number): Promise<void> =>
+    new Promise((done) => {
+      const from = performance.now();
+      const end = (status: string) => {
+        asked.ms.push(performance.now() - from);
+        asked.statuses.set(status, (asked.statuses.get(status) ?? 0) + 1);
+        done();
+      };
+      const req = request({ port, path, host: "127.0.0.1", localAddress: `127.2.0.${1 + (n % 4)}`, agent: false });
+      req.setTimeout(20_000, () => req.destroy());
+      req.on("response", (res) => res.resume().on("close", () => end(res.complete ? String(res.statusCode) : "cut")));
+      req.on("error", (error) => end((error as NodeJS.ErrnoException).code ?? "error"));
+      req.end();
+    });
+  const pending = new Set<Promise<void>>();
+  for (let n = 0; !signal.aborted; n++) {
+    const asking = one(paths[n % paths.length]!, n).finally(() => pending.delete(asking));
+    pending.add(asking);
+    await sleep(50);
+  }
+  await Promise.all(pending);
+}
+
+interface Bought {
+  probeMs: number[];
+  paidMs: number[];
+}
+
+/**
+ * Sellers, their chain, attackers and the service share this machine's cores. A buyer that has nothing to do with the
+ * service tells what of a latency is the machine's: the rest is what the service adds to what it records.
+ */
+async function buy(buyer: Buyer, urls: readonly string[], bought: Bought, signal: AbortSignal): Promise<void> {
+  for (let n = 0; !signal.aborted; n++) {
+    const asked = await get(urls[n % urls.length]!);
+    const signed = await buyer.sign(readTerms(asked));
+    const paid = await buyer.show(urls[n % urls.length]!, signed);
+    bought.probeMs.push(asked.ms);
+    if (paid.status === 200) bought.paidMs.push(paid.ms);
+    await sleep(2_000, undefined, { signal }).catch(() => {});
+  }
+}
+
+const rssMb = (pid: number): number => {
+  const kb = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+  return Number(kb) / 1024;
+};
+
+interface Phase {
+  honest: Honest;
+  api: Asked;
+  bought: Bought;
+  /** Leaves of the tree at its end: memory may grow with the record, and with nothing else. */
+  leaves: number;
+  rss: number[];
+}
+
+const dataDir = mkdtempSync(join(tmpdir(), "touchstone-abuse-"));
+const port = await freePort();
+const hours = Math.ceil(((CALM_S + ATTACK_S + 120) * PACE) / 3_600);
+const days = Math.ceil(hours / 24) + 1;
+const children: ChildProcess[] = [];
+const service = runStart(["--market", "--days", "2", "--pace", String(PACE), "--pace-hours", String(hours)], {
+  TOUCHSTONE_DATA_DIR: dataDir,
+  TOUCHSTONE_PORT: String(port),
+  TOUCHSTONE_BASE_URL: `http://127.0.0.1:${port}`,
+  // Names of hostile sellers, each a domain of its own, lead to this machine.
+  TOUCHSTONE_RESOLVE_TO: "127.0.0.1",
+  TOUCHSTONE_LOG_LEVEL: "error",
+});
+const problems: string[] = [];
+try {
+  say(`starting the service: a past of 2 days, then ${hours} hours of the record at a pace of ${PACE} (${days} plans)`);
+  await service.serving();
+  const pid = service.child.pid!;
+  const world = JSON.parse(readFileSync(join(dataDir, "market", "world.json"), "utf8")) as WorldInfo;
+  const sellers = world.sellers.filter(({ name }) => HONEST.includes(name));
+  const origins = new Set(sellers.map(({ origin }) => origin));
+  const log = await openEmbeddedLog(join(dataDir, "log"), { topics: TOPICS, partitions: 2 });
+  const privateStore = await openDirectoryStore(join(dataDir, "private"));
+  const checks = sellers.flatMap(({ urls }) => urls).map((url) => `/v1/check?url=${encodeURIComponent(url)}`);
+  const paths = [
+    ...checks,
+    "/",
+    "/v1/archive",
+    ...checks,
+    "/checkpoint",
+    "/v1/check?url=http%3A%2F%2Fnobody-knows.com%2Fx",
+  ];
+
+  const buyer = new Buyer(world);
+  const sold = sellers.filter(({ name }) => SOLD.includes(name)).map(({ urls }) => `${urls[0]!}?a=20&b=22`);
+  const leaves = async () => Number((await (await fetch(`http://127.0.0.1:${port}/checkpoint`)).text()).split("\n")[1]);
+  const phase = async (name: string, seconds: number): Promise<Phase> => {
+    say(`${name}: ${seconds} s`);
+    const api: Asked = { ms: [], statuses: new Map() };
+    const bought: Bought = { probeMs: [], paidMs: [] };
+    const rss: number[] = [];
+    const over = AbortSignal.timeout(seconds * 1_000);
+    const recordTime = async () =>
+      Date.parse(
+        ((await (await fetch(`http://127.0.0.1:${port}${paths[0]}`)).json()) as { answered_at: string }).answered_at,
+      );
+    const from = await recordTime();
+    const began = performance.now();
+    const asking = Promise.all([ask(port, paths, api, over), buy(buyer, sold, bought, over)]);
+    while (!over.aborted) {
+      rss.push(rssMb(pid));
+      await sleep(1_000, undefined, { signal: over }).catch(() => {});
+    }
+    await asking;
+    // The answer is kept for a minute of the record; what was planned in the last one may still be under way.
+    const to = from + (performance.now() - began) * PACE;
+    await sleep(15_000);
+    return {
+      honest: await readHonest(log, privateStore, origins, { from, to }),
+      api,
+      bought,
+      leaves: await leaves(),
+      rss,
+    };
+  };
+
+  await sleep(10_000);
+  const calm = await phase("without any attack", CALM_S);
+  const hostile = attacker("attackers.ts", [world.asset, `eip155:${world.chainId}`]);
+  children.push(hostile);
+  const { port: hostilePort } = JSON.parse(await firstLine(hostile)) as { port: number };
+  const names = Object.keys(ATTACKS);
+  const clients = attacker("clients.ts", [String(port), String(hostilePort), String(ATTACK_S), ...names]);
+  children.push(clients);
+  const answers = firstLine(clients);
+  const under = await phase(`under ${names.length} attacks of sellers and those of clients`, ATTACK_S);
+  const statuses = JSON.parse(await answers) as Record<string, number>;
+  await privateStore.close();
+  await log.close();
+  judge(calm, under, statuses);
+} catch (error) {
+  problems.push(String(error));
+} finally {
+  for (const child of children) child.kill();
+  service.child.kill("SIGINT");
+  const ended = await Promise.race([service.ended, sleep(60_000).then(() => null)]);
+  if (ended === null) problems.push("the service did not end within a minute of being asked to");
+  else if (ended.stderr) say(`the service's error log, its end:\n${ended.stderr.slice(-4_000)}`);
+  service.kill();
+  rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 });
+}
+for (const problem of problems) say(`FAILED: ${problem}`);
+process.exit(problems.length ? 1 : 0);
+
+function judge(calm: Phase, under: Phase, hostileStatuses: Record<string, number>): void {
+  const third = Math.floor(under.rss.length / 3);
+  const figures = {
+    seconds: { calm: CALM_S, under: ATTACK_S },
+    payments: Object.fromEntries(
+      Object.entries({ calm, under }).map(([name, { honest }]) => [
+        name,
+        {
+          planned: honest.planned,
+          delivered: honest.delivered,
+          lost: honest.lost.length,
+          missed: honest.unpaid.length,
+        },
+      ]),
+    ),
+    paid_ms: compared(calm.honest.paidMs, under.honest.paidMs, 0.5),
+    probe_ms: compared(calm.honest.probeMs, under.honest.probeMs, 0.5),
+    another_buyers_paid_ms: compared(calm.bought.paidMs, under.bought.paidMs, 0.5),
+    another_buyers_probe_ms: compared(calm.bought.probeMs, under.bought.probeMs, 0.5),
+    api_p50_ms: compared(calm.api.ms, under.api.ms, 0.5),
+    api_p99_ms: compared(calm.api.ms, under.api.ms, 0.99),
+    api_statuses: Object.fromEntries(under.api.statuses),
+    hostile_statuses: hostileStatuses,
+    leaves: { calm: calm.leaves, under: under.leaves },
+    rss_mb: {
+      calm: quantile(calm.rss, 0.5),
+      first: quantile(under.rss.slice(0, third), 0.5),
+      second: quantile(under.rss.slice(third, -third), 0.5),
+      last: quantile(under.rss.slice(-third), 0.5),
+    },
+  };
+  process.stdout.write(`${JSON.stringify(figures, null, values.json ? 0 : 2)}\n`);
+  const must = (ok: boolean, says: string): void => void (ok || problems.push(says));
+  for (const { bought } of [calm, under])
+    must(bought.paidMs.length > 0, "the other buyer bought nothing: no latency is shown");
+  const { honest } = under;
+  must(honest.planned > 0 && calm.honest.planned > 0, "nothing was planned: this run shows nothing");
+  must(honest.lost.length === 0, `payments of honest sellers were lost: ${honest.lost.slice(0, 3).join("; ")}`);
+  must(
+    honest.unpaid.length <= Math.max(2, MOST_MISSED * honest.planned),
+    `payments were missed: ${honest.unpaid.slice(0, 5).join("; ")}`,
+  );
+  const bad = [...Object.keys(hostileStatuses), ...under.api.statuses.keys()].filter(
+    (status) => /^5/.test(status) && status !== "503",
+  );
+  must(bad.length === 0, `answers with ${bad.join(", ")}`);
+  const { second, last } = figures.rss_mb;
+  must(last <= MOST_MB, `${last} MB of memory`);
+  // Two minutes have too few payments for a median within a tenth; they say what they saw.
+  if (ATTACK_S < 480) return;
+  for (const name of ["paid_ms", "probe_ms"] as const) {
+    const [ours, others] = [figures[name], figures[`another_buyers_${name}`]];
+    const most = Math.max(SLOWER * ours.calm * others.ratio, ours.calm * others.ratio + KEPT_MS);
+    must(ours.under <= most, `${name} of honest sellers: ${ours.ratio} of the calm, ${others.ratio} for another buyer`);
+  }
+  must(last <= GROWTH * second, `memory grew from ${second} to ${last} MB`);
+  must(figures.api_p99_ms.under <= P99_MS, `p99 of the API: ${figures.api_p99_ms.under} ms`);
+}
+
+function compared(calm: readonly number[], under: readonly number[], q: number) {
+  const [before, after] = [quantile(calm, q), quantile(under, q)];
+  const round = (x: number) => Math.round(100 * x) / 100;
+  return { n: [calm.length, under.length], calm: round(before), under: round(after), ratio: round(after / before) };
+}

@@ -1,0 +1,158 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { type CorrectOptions, correct, dispute, reinstate } from "../../commands/corrections.ts";
+import { EXIT, exitCodeOf } from "../../commands/exit.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { type Config, loadConfig } from "../../infra/config.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { readRecord } from "../../pipelines/record/envelope.ts";
+import { partitionOf } from "../../pipelines/record/ids.ts";
+import { makeKeys, openParts, type Parts } from "../../pipelines/roles/parts.ts";
+import { capOf, handshake, intent, later, listing, result, urlOf } from "../pipelines/2-ingest/records.ts";
+import { SELLER, STRANGER, signedDispute } from "../pipelines/corrections/world.ts";
+
+const NAME = "corrected";
+const CAP = capOf(NAME);
+const T = "2026-11-10T00:00:00.000Z";
+const knock = handshake(NAME, T, { pay_to: SELLER.address });
+const call = intent(NAME, later(T, 60_000));
+const came = result(NAME, call.eventId, later(T, 61_000));
+const unseen = `rec_${"0".repeat(26)}`;
+
+let dir: string;
+let config: Config;
+let parts: Parts;
+const lines: string[] = [];
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), "correct-command-"));
+  config = { ...loadConfig(undefined, {}), data_dir: dir, base_url: "https://touchstone.test", log_level: "silent" };
+  makeKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
+  parts = await openParts(config, systemClock);
+  await parts.log.append([listing(NAME, T), knock, listing("only-listed", T)]);
+  // The knock is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
+  const lake = await openLake(join(dir, "elsewhere.duckdb"), { memoryLimit: "256MB", threads: 1, init: INGEST_TABLES });
+  await createIngest({ ...parts, lake, clock: systemClock }).pass();
+  await lake.close();
+  await parts.log.append([call, came]);
+  vi.spyOn(process.stdout, "write").mockImplementation((text) => lines.push(String(text)) > 0);
+});
+afterAll(async () => {
+  vi.restoreAllMocks();
+  await parts.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+beforeEach(() => {
+  lines.length = 0;
+});
+
+/** What the log holds of the endpoint's topic `corrections`. */
+async function said(): Promise<({ type: string } & Record<string, unknown>)[]> {
+  const records = await parts.log.read("corrections", partitionOf(CAP, parts.log.partitions), 0);
+  return records.flatMap((record) => {
+    const read = readRecord(record);
+    return read.ok ? [{ type: read.envelope.type, ...(read.envelope.body as Record<string, unknown>) }] : [];
+  });
+}
+const withdraw = (over: Partial<CorrectOptions>, endpoint = CAP) =>
+  correct(config, endpoint, { fault: "our_clock", says: "our clock ran fast", json: true, ...over });
+const codeOf = async (work: Promise<void>): Promise<number> =>
+  work.then(
+    () => EXIT.ok,
+    (error: unknown) => exitCodeOf(error),
+  );
+
+describe("touchstone correct", () => {
+  test.each<[string, () => Promise<void>, number]>([
+    ["an unknown endpoint", () => withdraw({ allBeforeNow: true }, capOf("nobody")), EXIT.unknown],
+    ["an unknown url", () => withdraw({ allBeforeNow: true }, urlOf("nobody")), EXIT.unknown],
+    ["a text that is neither", () => withdraw({ allBeforeNow: true }, "seller"), EXIT.usage],
+    [
+      "a method that the url does not have",
+      () => withdraw({ allBeforeNow: true, method: "POST" }, urlOf(NAME)),
+      EXIT.unknown,
+    ],
+    ["a record of nobody", () => withdraw({ record: [knock.eventId, unseen] }), EXIT.unknown],
+    ["a part of a paid call", () => withdraw({ record: [came.eventId] }), EXIT.usage],
+    ["neither records nor all", () => withdraw({}), EXIT.usage],
+    ["records and all", () => withdraw({ record: [knock.eventId], allBeforeNow: true }), EXIT.usage],
+    ["a fault that is none of ours", () => withdraw({ record: [knock.eventId], fault: "seller" }), EXIT.usage],
+    ["no words", () => withdraw({ record: [knock.eventId], says: "" }), EXIT.usage],
+    ["all of an endpoint without a record", () => withdraw({ allBeforeNow: true }, capOf("only-listed")), EXIT.already],
+  ])("refuses %s and writes nothing", async (_, work, code) => {
+    expect(await codeOf(work())).toBe(code);
+    expect([await said(), lines]).toEqual([[], []]);
+  });
+
+  test("withdraws records of segment and log together, once; the url names the endpoint as well", async () => {
+    await withdraw(
+      { record: [knock.eventId, call.eventId, knock.eventId], gradeAt: "2026-11-11T00:00:00Z" },
+      urlOf(NAME),
+    );
+    const done = JSON.parse(lines.join("")) as { withdrawn: number; of: number; look: string };
+    expect(done).toMatchObject({ withdrawn: 2, of: 2, look: `https://touchstone.test/v1/trust/${CAP}` });
+    const both = await said();
+    expect(both).toMatchObject([
+      { type: "correction", record_id: knock.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
+      { type: "correction", record_id: call.eventId, observed_at: later(T, 60_000), fault: "our_clock" },
+    ]);
+    expect(await codeOf(withdraw({ record: [call.eventId] }))).toBe(EXIT.already);
+    expect(await codeOf(withdraw({ allBeforeNow: true }))).toBe(EXIT.already);
+    expect(await said()).toHaveLength(2);
+  });
+});
+
+describe("touchstone reinstate", () => {
+  test("takes one correction back, once; then its record can be withdrawn again", async () => {
+    const [first] = await said();
+    const id = String(first!.id);
+    expect(await codeOf(reinstate(config, "cor_unknown", { says: "x" }))).toBe(EXIT.unknown);
+    expect(await codeOf(reinstate(config, id, { says: " " }))).toBe(EXIT.usage);
+    await reinstate(config, id, { says: "it was right" });
+    expect(lines.join("")).toContain(`Taken back: ${id}`);
+    expect(await codeOf(reinstate(config, id, { says: "again" }))).toBe(EXIT.already);
+    await withdraw({ record: [knock.eventId], json: false });
+    expect(lines.join("")).toContain("Withdrawn: 1 of the 1 records");
+    expect((await said()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
+  });
+});
+
+describe("touchstone dispute", () => {
+  const file = (value: unknown): string => {
+    const path = join(dir, "dispute.json");
+    writeFileSync(path, typeof value === "string" ? value : JSON.stringify(value));
+    return path;
+  };
+  const disputes = async () => (await said()).filter((one) => one.type === "dispute");
+  const now = () => new Date();
+
+  test.each<[string, () => Promise<unknown>, number]>([
+    ["no JSON", async () => "{", EXIT.usage],
+    ["another service", () => signedDispute(NAME, now(), { service: "https://other.test" }), EXIT.usage],
+    ["an endpoint of nobody", () => signedDispute("nobody", now()), EXIT.unknown],
+    ["a record of nobody", () => signedDispute(NAME, now(), { record_id: unseen }), EXIT.unknown],
+    ["a stranger", () => signedDispute(NAME, now(), {}, STRANGER), EXIT.signature],
+    [
+      "a stranger in the payee's name",
+      () => signedDispute(NAME, now(), { pay_to: SELLER.address }, STRANGER),
+      EXIT.signature,
+    ],
+  ])("refuses %s", async (_, make, code) => {
+    expect(await codeOf(dispute(config, file(await make()), {}))).toBe(code);
+    expect(await disputes()).toEqual([]);
+  });
+
+  test("records one that a payTo of any 402 signed, once", async () => {
+    expect(await codeOf(dispute(config, join(dir, "absent.json"), {}))).toBe(EXIT.usage);
+    const signed = await signedDispute(NAME, now(), { record_id: call.eventId });
+    await dispute(config, file(signed), { json: true });
+    const [one] = await disputes();
+    expect(one).toMatchObject({ ...signed, received_at: expect.any(String) });
+    expect(JSON.parse(lines.join(""))).toMatchObject({ capability_id: CAP, dispute: one!.id });
+    expect(await codeOf(dispute(config, file(signed), {}))).toBe(EXIT.already);
+    expect(await disputes()).toHaveLength(1);
+  });
+});

@@ -1,0 +1,43 @@
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { expect, test } from "vitest";
+
+const ROOT = resolve(import.meta.dirname, "..");
+const CODE = ["infra", "pipelines", "serving", "commands", "fixtures", "sql", "test"];
+/** Not a page of ours: a stand-in for any, and an outside specification. */
+const OTHERS = new Set(["name.md", "thrift-compact-protocol.md"]);
+const WHERE = ["docs", "docs/design", "infra/deploy", "infra/deploy/kafka", "."];
+
+const filesOf = (dir: string, ending: RegExp): string[] =>
+  readdirSync(join(ROOT, dir), { recursive: true, encoding: "utf8" })
+    .map((file) => join(dir, file))
+    .filter((file) => ending.test(file) && statSync(join(ROOT, file)).isFile());
+
+/** Comments cite pages by their bare name, as in `records.md, Paying`. */
+test("every page that the code cites is there", () => {
+  const files = [...CODE.flatMap((dir) => filesOf(dir, /\.(?:ts|mjs|sql|sh|yaml|conf)$/)), "touchstone.ts"];
+  const missing = files.flatMap((file) => {
+    const text = readFileSync(join(ROOT, file), "utf8");
+    const cited = [...text.matchAll(/(?<![-\w./*$}<])((?:docs\/)?(?:design\/)?[a-z0-9-]+\.md)\b/g)].map(
+      (found) => found[1]!,
+    );
+    return cited
+      .filter((name) => !OTHERS.has(name))
+      .filter((name) => !WHERE.some((dir) => existsSync(join(ROOT, dir, name))))
+      .map((name) => `${file}: ${name}`);
+  });
+  expect(files.length).toBeGreaterThan(300);
+  expect(missing).toEqual([]);
+});
+
+test("every link between pages leads to a file", () => {
+  const pages = [...filesOf("docs", /\.md$/), ...readdirSync(ROOT).filter((name) => name.endsWith(".md"))];
+  const dead = pages.flatMap((page) =>
+    [...readFileSync(join(ROOT, page), "utf8").matchAll(/\]\(([^)#:\s]+)(?:#[^)]*)?\)/g)]
+      .map((found) => found[1]!)
+      .filter((link) => !link.startsWith("/") && !existsSync(resolve(ROOT, dirname(page), link)))
+      .map((link) => `${page}: ${link}`),
+  );
+  expect(pages.length).toBeGreaterThan(15);
+  expect(dead).toEqual([]);
+});

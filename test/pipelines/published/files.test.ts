@@ -1,0 +1,50 @@
+import { afterAll, describe, expect, it } from "vitest";
+import { compress } from "zstd-napi";
+import { sha256hex } from "../../../infra/canonical.ts";
+import { SegmentThreads } from "../../../pipelines/mirror/segment-threads.ts";
+import { type NamedFile, readFile, refuseOtherFile } from "../../../pipelines/published/files.ts";
+
+const threads = new SegmentThreads(2);
+afterAll(() => threads.close());
+
+const text = Buffer.from(Array.from({ length: 90_000 }, (_, i) => `{"row":${i},"of":"a file of lines"}\n`).join(""));
+const packed = compress(text);
+const file: NamedFile = {
+  ...{ key: "evidence/x", sha256: "", bytes: packed.length, rows: 90_000 },
+  ...{ unpacked_sha256: sha256hex(text), unpacked_bytes: text.length },
+};
+const flipped = Buffer.from(text);
+flipped[1_500_000]! ^= 1;
+
+/** What is said of a file here, and on a thread: the same in every case. */
+const FRAMES: [what: string, packed: Uint8Array, says: RegExp | null][] = [
+  ["the file", packed, null],
+  ["another text of that length", compress(flipped), /90000 lines of [0-9a-f]{64}/],
+  ["a line less", compress(text.subarray(0, text.lastIndexOf(0x0a, -2) + 1)), /89999 lines/],
+  ["a byte more", compress(Buffer.concat([text, Buffer.from("x")])), /unpacks to more than/],
+  ["data without end", compress(Buffer.alloc(200_000_000)), /unpacks to more than/],
+  ["a frame that is cut", packed.subarray(0, -1), /ends within its frame/],
+  ["two frames", Buffer.concat([packed, compress(Buffer.from(""))]), /behind the end of its frame/],
+  ["no frame", Buffer.from("junk"), /./],
+  ["nothing", Buffer.alloc(0), /ends within its frame/],
+];
+
+describe("a file of lines, judged on a thread as it is judged here", () => {
+  it.each(FRAMES)("%s", async (_, bytes, says) => {
+    const there = async () => refuseOtherFile(await threads.frame(bytes, file.unpacked_bytes), file);
+    const here = () => readFile(bytes, file);
+    for (const judge of [there, here]) {
+      if (says === null) await judge();
+      else await expect(judge()).rejects.toThrow(says);
+    }
+  });
+
+  it("a line that is too long", async () => {
+    const long = Buffer.concat([Buffer.alloc(5 * 1024 * 1024, 0x61), Buffer.from("\n")]);
+    const of = { ...file, rows: 1, unpacked_sha256: sha256hex(long), unpacked_bytes: long.length };
+    const frame = await threads.frame(compress(long), long.length);
+    expect(frame).toMatchObject({ lines: 1, size: long.length, longest: long.length - 1 });
+    expect(() => refuseOtherFile(frame, of)).toThrow("a longer one");
+    await expect(readFile(compress(long), of)).rejects.toThrow("a longer one");
+  });
+});

@@ -1,0 +1,134 @@
+import { describe, expect, test } from "vitest";
+import { compileTemplate, isTemplate, segmentsOf } from "../../../pipelines/record/template.ts";
+import { normaliseUrl } from "../../../pipelines/record/url.ts";
+import { fc } from "../../helpers/histories.ts";
+
+const taken = (template: string, url: string): boolean =>
+  compileTemplate(normaliseUrl(template))!.takes(segmentsOf(normaliseUrl(url)));
+
+describe("templates", () => {
+  test.each([
+    ["https://e.example/users/:id", true],
+    ["https://e.example/users/{id}", true],
+    ["https://e.example/x?years={years}", true],
+    ["https://e.example/x?path=a/{b}", true],
+    ["https://e.example/x?path={a/b}", false],
+    ["https://e.example/files/*", true],
+    ["https://e.example/files/:rest*", true],
+    ["https://e.example/videos:lookup", false],
+    ["https://e.example/a%3Ab", false],
+    ["https://e.example/:8080", false],
+    ["https://e.example/}{", false],
+    ["https://e.example/", false],
+  ])("%s is a template: %s", (url, is) => {
+    expect(isTemplate(normaliseUrl(url))).toBe(is);
+  });
+
+  test.each([
+    ["https://e.example/users/:id", "https://e.example/users/7", true],
+    ["https://e.example/users/:id", "https://e.example/users/7/", true],
+    ["https://e.example/users/:id", "https://e.example/users/", false],
+    ["https://e.example/users/:id", "https://e.example/users/7/x", false],
+    ["https://e.example/v{n}.json", "https://e.example/v3.json", true],
+    ["https://e.example/v{n}.json", "https://e.example/v3.xml", false],
+    ["https://e.example/v{n}.json", "https://e.example/v.json", false],
+    ["https://e.example/files/*", "https://e.example/files/a/b/c", true],
+    ["https://e.example/files/*", "https://e.example/files/", false],
+    ["https://e.example/*", "https://e.example/", false],
+    ["https://e.example/x?years={years}", "https://e.example/x?years=2", true],
+    ["https://e.example/?q={q}", "https://e.example/?q=2", true],
+  ])("%s takes %s: %s", (template, url, takes) => {
+    expect(taken(template, url)).toBe(takes);
+  });
+
+  test.each([
+    ["https://e.example/a/b/:id", "https://e.example/a/b"],
+    ["https://e.example/a/:x/b/:id", "https://e.example/a"],
+    ["https://e.example/*", "https://e.example"],
+    ["http://e:81/v{n}", "http://e:81"],
+    ["https://e.example/a/b?x={x}", "https://e.example/a/b"],
+  ])("the literal prefix of %s is %s", (template, prefix) => {
+    expect(compileTemplate(normaliseUrl(template))?.prefix).toBe(prefix);
+  });
+});
+
+/** The rule of templates, word by word and with no care for time. */
+const reference = {
+  placeholder: /^(?::[A-Za-z_]\w*\*?|\*|\*\*)$/,
+  braces: /%7B[^/]*?%7D|\{[^/]*?\}/,
+  isTemplate(url: string): boolean {
+    const { pathname, search } = new URL(url);
+    const placed = (segment: string) => this.placeholder.test(segment) || this.braces.test(segment);
+    return pathname.split("/").some(placed) || this.braces.test(search);
+  },
+  segment(want: string, have: string): boolean {
+    if (this.placeholder.test(want)) return have.length > 0;
+    const braces = this.braces.exec(want);
+    if (!braces) return want === have;
+    const [head, tail] = [want.slice(0, braces.index), want.slice(braces.index + braces[0].length)];
+    return have.length > head.length + tail.length && have.startsWith(head) && have.endsWith(tail);
+  },
+  takes(template: string, url: string): boolean {
+    const [want, have] = [template, url].map((text) => new URL(text).pathname.replace(/\/$/, "").split("/"));
+    if (new URL(template).origin !== new URL(url).origin) return false;
+    for (const [i, segment] of want!.entries()) {
+      if (segment === "*" || segment === "**" || /^:[A-Za-z_]\w*\*$/.test(segment)) return have!.length > i;
+      if (have![i] === undefined || !this.segment(segment, have![i]!)) return false;
+    }
+    return want!.length === have!.length;
+  },
+  prefix(template: string): string {
+    const { origin, pathname } = new URL(template);
+    const segments = pathname.replace(/\/$/, "").split("/").slice(1);
+    const end = segments.findIndex((segment) => this.placeholder.test(segment) || this.braces.test(segment));
+    return [origin, ...(end < 0 ? segments : segments.slice(0, end))].join("/");
+  },
+};
+
+const word = fc.constantFrom("a", "b", "ab", "users", "v1.json", "%20", "x:y", "", "é");
+const hole = fc.constantFrom(
+  ":id",
+  ":rest*",
+  "*",
+  "**",
+  "{id}",
+  "{a}{b}",
+  "{",
+  "}",
+  "}{",
+  "{}",
+  "v{n}.json",
+  "%7Bn%7D",
+  ":8",
+  "a*",
+);
+const path = (segment: fc.Arbitrary<string>) =>
+  fc
+    .tuple(fc.array(segment, { maxLength: 5 }), fc.constantFrom("", "/", "?q=1", "?q={q}", "/?q=a/{q}", "?{/}"))
+    .map(([segments, end]) => normaliseUrl(`https://h.example/${segments.join("/")}${end}`));
+
+describe("against the rule, word by word", () => {
+  test("what is a template, its prefix, and what it takes", () => {
+    fc.assert(
+      fc.property(path(fc.oneof(word, hole)), path(word), (template, url) => {
+        const compiled = compileTemplate(template);
+        expect(compiled !== null).toBe(reference.isTemplate(template));
+        if (!compiled) return;
+        expect(compiled.prefix).toBe(reference.prefix(template));
+        expect(compiled.takes(segmentsOf(url))).toBe(reference.takes(template, url));
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  test("a url that was made from a template, by the same rule", () => {
+    fc.assert(
+      fc.property(path(fc.oneof(word, hole)), fc.constantFrom("7", "a/b"), (template, value) => {
+        const filled = template.replaceAll(/%7B[^/]*?%7D|:[A-Za-z_]\w*/g, "7").replaceAll("*", value);
+        const compiled = compileTemplate(template);
+        if (compiled) expect(compiled.takes(segmentsOf(filled))).toBe(reference.takes(template, filled));
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+});

@@ -1,0 +1,190 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { FixedClock } from "../../../infra/clock.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import type { Log } from "../../../infra/log/log.ts";
+import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { unpublished } from "../../../pipelines/corrections/drafts.ts";
+import { standingOf } from "../../../pipelines/published/fold.ts";
+import { VIEW } from "../../../pipelines/published/objects.ts";
+import { partitionOf } from "../../../pipelines/record/ids.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
+import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
+import { NO_VOLATILE, type Volatile } from "../../../serving/tables/view.ts";
+import { loadVolatile } from "../../../serving/tables/volatile.ts";
+import { handshake, later } from "../2-ingest/records.ts";
+import { openTestLake } from "../2-ingest/world.ts";
+import { Deployment, gradeAll } from "./deployment.ts";
+import { capOf, corrected, dayOf, PARTITIONS, placed, SELLERS } from "./records.ts";
+
+/** The volatile tables over two owners whose partitions change hands, one publisher that names them, and two readers. */
+const START = "2026-10-05T00:00:00.000Z";
+const DAY = 86_400_000;
+const clock = new FixedClock(later(START, 2 * DAY));
+const hands: (readonly number[])[] = [];
+
+let dir: string;
+let log: Log;
+let at: Deployment;
+let knocks = 0;
+const lakes: Lake[] = [];
+const owners: Owner[] = [];
+let followed: Volatile;
+
+/** An owner begins in this place, over the lake that is there. */
+async function begin(place: 0 | 1): Promise<void> {
+  const ownership = { held: () => [...hands[place]!], onChange: () => () => undefined };
+  lakes[place] ??= await openTestLake(join(dir, `lake-${place}.duckdb`));
+  owners[place] = await at.owner([], { ownership, lake: lakes[place] });
+}
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "live-"));
+  log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS, clock });
+  at = await Deployment.open(join(dir, "stores"), log, clock);
+  await log.append(dayOf(START, 0));
+});
+afterAll(async () => {
+  for (const lake of lakes) await lake.close();
+  await at.close();
+  await log.close();
+  await rm(dir, { recursive: true, force: true });
+});
+beforeEach(async () => {
+  [hands[0], hands[1]] = [
+    [0, 1],
+    [2, 3],
+  ];
+  followed = NO_VOLATILE;
+  await begin(0);
+  await begin(1);
+  await turn();
+  await reads();
+});
+
+const knock = (n: number) =>
+  log.append([placed(handshake(SELLERS[n]!.name, later(START, DAY + ++knocks * 60_000), {}, `again ${knocks}`))]);
+
+/** Everybody's turn: grade, publish, write, name. */
+async function turn(): Promise<void> {
+  clock.set(new Date(clock.now().getTime() + 10_000));
+  await gradeAll(owners, clock.now());
+  await at.publishing().runs();
+  for (const owner of owners) await owner.volatile();
+  await at.publishing().tables();
+}
+
+const named = async (): Promise<string[]> => (await at.publisher.view())!.live;
+const of = (keys: readonly string[], partition: number) => keys.filter((key) => key.startsWith(`live/${partition}.`));
+
+/** What the whole query says of every partition, in the lake of its owner. */
+async function whole(): Promise<Map<string, unknown>> {
+  const fold = at.publisher.fold;
+  const rows = new Map<string, unknown>();
+  for (const [place, lake] of lakes.entries()) {
+    const published = { get: (cap: string) => standingOf(fold, cap) };
+    for (const row of await volatileRows(lake, published, await unpublished(lake, fold)))
+      if (hands[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
+  }
+  return rows;
+}
+
+/** Who followed and who comes only now have what the whole query says, and no handshake is forgotten. */
+async function reads(): Promise<void> {
+  const all = await whole();
+  const before = followed;
+  followed = (await loadVolatile(at.publicStore, before)).volatile;
+  const newcomer = (await loadVolatile(at.publicStore, NO_VOLATILE)).volatile;
+  for (const { rows } of [followed, newcomer])
+    expect(new Map([...rows.values()].map(({ file: _, ...row }) => [row.capability_id, row]))).toEqual(all);
+  expect(all.size).toBe(SELLERS.length);
+  for (const { capability_id: cap, probes } of before.rows.values())
+    expect(followed.rows.get(cap)?.probes).toBeGreaterThanOrEqual(probes);
+}
+
+test("a knock is one row in one further file; a correction shows, and so does its consequence", async () => {
+  const before = await named();
+  await knock(0);
+  for (const owner of owners) await owner.volatile();
+  await at.publishing().tables();
+  const after = await named();
+  expect(after.slice(0, of(after, 0).length - 1)).toEqual(of(before, 0));
+  expect(after.filter((key) => !before.includes(key))).toHaveLength(1);
+  await reads();
+  await log.append([corrected(SELLERS[0]!.name, later(START, 2 * DAY))]);
+  for (const owner of owners) await owner.volatile();
+  await at.publishing().tables();
+  await reads();
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toContain("our fault");
+  await turn();
+  await turn();
+  await reads();
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toBe("[]");
+});
+
+test("files of the owner before stand until all rows of the one after are there", async () => {
+  const before = await named();
+  for (let n = 0; n < SELLERS.length; n++) await knock(n);
+  [hands[0], hands[1]] = [[0], [1, 2, 3]];
+  await owners[0]!.volatile();
+  await at.publishing().tables();
+  expect(of(await named(), 1)).toEqual(of(before, 1));
+  await turn();
+  expect(of(await named(), 1).some((key) => before.includes(key))).toBe(false);
+  await reads();
+});
+
+test("a partition that is taken away during a turn is not told as it is then", async () => {
+  let asked = 0;
+  const ownership = { held: () => (asked++ === 0 ? [0, 1] : [0]), onChange: () => () => undefined };
+  owners[0] = await at.owner([], { ownership, lake: lakes[0]! });
+  const before = await named();
+  await knock(1);
+  await expect(owners[0].volatile()).rejects.toThrow(PartitionsRevoked);
+  await at.publishing().tables();
+  expect(await named()).toEqual(before);
+  await begin(0);
+  await turn();
+  await reads();
+});
+
+test("nothing that is in use is swept, however old; what nobody names goes", async () => {
+  await knock(2);
+  await turn();
+  // The publisher stands still while its owners go on, and sweeps before it names anything.
+  const stale = await named();
+  for (let i = 0; i < 3; i++) {
+    clock.set(new Date(clock.now().getTime() + 1_500_000));
+    await knock(i);
+    for (const owner of owners) await owner.volatile();
+  }
+  clock.set(new Date(clock.now().getTime() + 7_200_000));
+  expect(await at.publishing().collectGarbage()).toBeGreaterThan(0);
+  await at.publishing().tables();
+  await reads();
+  await at.publishing().collectGarbage();
+  const left = (await at.publicStore.list("live/")).map(({ key }) => key).filter((key) => /^live\/\d/.test(key));
+  expect(left.sort()).toEqual([...(await named())].sort());
+  expect(stale.some((key) => left.includes(key))).toBe(true);
+  // Who was not heard of for so long begins anew: what it would go on with may be gone.
+  await turn();
+  await reads();
+  expect((await named()).some((key) => left.includes(key))).toBe(false);
+});
+
+test("an owner from before named one file with all rows: it stands until the next turn", async () => {
+  const first = (await named())[0]!;
+  const name = "owners/volatile/00";
+  const object = (await at.privateStore.get(name))!;
+  const { keys, ...same } = JSON.parse(Buffer.from(object.bytes).toString("utf8")) as { keys: string[] };
+  expect(keys).toEqual([first]);
+  await at.privateStore.swap(name, Buffer.from(JSON.stringify({ ...same, v: 1, key: first, sha256: "" })), object.etag);
+  await at.publishing().tables();
+  expect(await named()).toContain(first);
+  expect(await at.publicStore.get(VIEW)).not.toBeNull();
+  await turn();
+  await reads();
+});

@@ -1,0 +1,118 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { FixedClock } from "../../../infra/clock.ts";
+import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import type { Log } from "../../../infra/log/log.ts";
+import { createMetrics } from "../../../infra/telemetry.ts";
+import { runKey } from "../../../pipelines/4-publish/runs.ts";
+import { partitionOf } from "../../../pipelines/record/ids.ts";
+import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
+import { Refusals, refusalsAfter, refuse } from "../../../pipelines/roles/refusals.ts";
+import { later } from "../2-ingest/records.ts";
+import { Deployment } from "./deployment.ts";
+import { capOf, dayOf, PARTITIONS, SELLERS } from "./records.ts";
+
+/** An owner whose run the publisher does not take hears of it on its next turn, and says everything anew. */
+const START = "2026-10-05T00:00:00.000Z";
+const EVERYBODY = SELLERS.map(({ name }) => capOf(name)).sort();
+const clock = new FixedClock(START);
+const now = (): Date => clock.now();
+const pass = (ms: number): void => clock.set(new Date(now().getTime() + ms));
+
+let dir: string;
+let log: Log;
+let at: Deployment;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "refusals-"));
+  clock.set(new Date(later(START, 86_400_000 - 60_000)));
+  log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS, clock });
+  at = await Deployment.open(join(dir, "stores"), log, clock);
+  await log.append(dayOf(START, 0));
+});
+afterEach(async () => {
+  await at.close();
+  await log.close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const graded = async (): Promise<string[]> => {
+  const leaves = (await at.leaves()).filter((leaf): leaf is GradeLeaf => leaf.kind === "grade");
+  return [...new Set(leaves.map(({ card }) => card.capability_id))].sort();
+};
+const ALL = [0, 1, 2, 3];
+
+test("one that slept and was overtaken in a partition says the others' cards on its next turn, not on the next day", async () => {
+  const publishing = at.publishing();
+  const metrics = createMetrics();
+  const other = await at.owner([0]);
+  let slept = false;
+  const settled = async () => {
+    if (slept) return;
+    slept = true;
+    await log.append(dayOf(START, 1).slice(0, 20));
+    pass(1_000);
+    await other.grade(now());
+    expect((await publishing.runs()).runs).toBe(1);
+  };
+  const owner = await at.owner(ALL, { settled, metrics });
+  const moment = now();
+  expect((await owner.grade(moment)).run).toBe(1);
+  expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });
+  expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
+    { run: 1, reason: expect.stringMatching(/^behind in .*\/0: /) },
+  ]);
+  expect(await graded()).toEqual(EVERYBODY.filter((cap) => partitionOf(cap, PARTITIONS) === 0));
+  pass(1_000);
+  // The partition is not the other's after all: what is new in it is read on this turn.
+  expect(await owner.grade(now())).toMatchObject({ caps: EVERYBODY.length });
+  await publishing.runs();
+  expect(await graded()).toEqual(EVERYBODY);
+  expect(await metrics.text()).toContain("touchstone_owner_runs_refused_total 1");
+  pass(1_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+}, 600_000);
+
+test("a run that cannot be read is said anew as well, and told about once", async () => {
+  const publishing = at.publishing();
+  const owner = await at.owner(ALL);
+  expect((await owner.grade(now())).run).toBe(0);
+  const { etag } = (await at.privateStore.get(runKey(0)))!;
+  await at.privateStore.swap(runKey(0), Buffer.from("no run"), etag);
+  expect((await publishing.runs()).cards).toBe(0);
+  // As a publisher that was killed meanwhile would: the same run is refused once more.
+  const again = at.publishing(Deployment.publisherOver(log, clock, at.privateStore, at.publicStore));
+  expect((await again.runs()).cards).toBe(0);
+  expect(await refusalsAfter(at.privateStore, -1)).toHaveLength(1);
+  pass(1_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: EVERYBODY.length, run: 1 });
+  await publishing.runs();
+  expect(await graded()).toEqual(EVERYBODY);
+  pass(1_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+}, 600_000);
+
+test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
+  const refusals = new Refusals(at.privateStore);
+  const said = (run: number, reason = "behind") =>
+    refuse(at.privateStore, { v: 1, log: log.id, run, reason, at: now().toISOString() });
+  await said(3);
+  refusals.wrote(4);
+  expect(await refusals.look(now())).toEqual([]);
+  expect(refusals.anew(now())).toBe(false);
+  const waited: number[] = [];
+  for (let run = 4; run < 14; run++) {
+    refusals.wrote(run);
+    await said(run);
+    expect((await refusals.look(now())).map((one) => one.run)).toEqual([run]);
+    let ms = 0;
+    for (; !refusals.anew(now()); ms += 30_000) pass(30_000);
+    waited.push(ms / 60_000);
+  }
+  // The hour before counts, and no more than that.
+  expect(waited.slice(0, 6)).toEqual([0, 1, 2, 4, 8, 16]);
+  expect(Math.max(...waited)).toBeLessThanOrEqual(60);
+  expect(refusals.anew(now())).toBe(false);
+});
