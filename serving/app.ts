@@ -1,4 +1,5 @@
-import { H3, type H3Event, type HTTPError, HTTPResponse } from "h3";
+import { H3, type H3Event, type HTTPError } from "h3";
+import { FastResponse } from "srvx";
 import { type Service, type ServingDeps, serviceOf } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
@@ -51,14 +52,14 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
 }
 
 /** The answer to an error: the problem it is, or `internal` with nothing of it but a line in our own log. */
-function failed(service: Service, operation: Operation | null, event: H3Event, error: unknown): HTTPResponse {
+function failed(service: Service, operation: Operation | null, event: H3Event, error: unknown): Response {
   const problem = error instanceof Problem ? error : new Problem("internal", "the request could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: operation?.id }, "a request failed");
   count(service, operation, PROBLEMS[problem.code].status);
   const response = problemResponse(problem, event.url.pathname);
   if (!operation?.page || !event.req.headers.get("accept")?.includes("text/html")) return response;
   const headers = { ...Object.fromEntries(response.headers), ...PAGE_HEADERS, "content-type": HTML_TYPE };
-  return new HTTPResponse(errorPage(problem), { status: PROBLEMS[problem.code].status, headers });
+  return new FastResponse(errorPage(problem), { status: PROBLEMS[problem.code].status, headers });
 }
 
 const count = (service: Service, operation: Operation | null, status: number): void =>
@@ -68,11 +69,11 @@ const count = (service: Service, operation: Operation | null, status: number): v
   });
 
 function handler(service: Service, operation: Operation) {
-  const done = (response: HTTPResponse): HTTPResponse => {
+  const done = (response: Response): Response => {
     count(service, operation, response.status ?? 200);
     return response;
   };
-  return (event: H3Event): HTTPResponse | Promise<HTTPResponse> => {
+  return (event: H3Event): Response | Promise<Response> => {
     try {
       const answer = operation.run(callOf(service, operation, event));
       if (!(answer instanceof Promise)) return done(answer);
@@ -86,7 +87,7 @@ function handler(service: Service, operation: Operation) {
 /** What h3 itself refuses, in our codes: an address that cannot be decoded; anything else is our fault. */
 const CODES: Record<number, ProblemCode> = { 400: "bad_request", 404: "not_found" };
 
-function refusedByRouter(service: Service, error: HTTPError, event: H3Event): HTTPResponse {
+function refusedByRouter(service: Service, error: HTTPError, event: H3Event): Response {
   const code = error.unhandled ? undefined : CODES[error.status];
   return failed(service, null, event, code ? new Problem(code, PROBLEMS[code].title) : error);
 }

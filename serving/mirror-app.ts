@@ -1,4 +1,5 @@
-import { H3, type H3Event, HTTPResponse } from "h3";
+import { H3, type H3Event } from "h3";
+import { FastResponse } from "srvx";
 import { systemClock } from "../infra/clock.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
@@ -26,12 +27,12 @@ Copy and prove it: touchstone mirror <this address> DIR
 export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
   const streams = new Streams(STREAM_LIMITS, () => systemClock.monotonic());
   const objects = new PublicObjects(publicStore, streams);
-  const failed = (event: H3Event, error: unknown): HTTPResponse => {
+  const failed = (event: H3Event, error: unknown): Response => {
     const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");
     if (problem.code === "internal") logger.error({ err: error, path: event.url.pathname }, "a request failed");
     return problemResponse(problem, event.url.pathname);
   };
-  const answering = (answer: (event: H3Event) => Promise<HTTPResponse>) => (event: H3Event) => {
+  const answering = (answer: (event: H3Event) => Promise<Response>) => (event: H3Event) => {
     const { method } = event.req;
     if (method !== "GET" && method !== "HEAD") {
       const headers = { allow: "GET, HEAD" };
@@ -56,7 +57,7 @@ export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
     answering(async () => {
       const head = await publicStore.get("checkpoint");
       const size = head ? `${Buffer.from(head.bytes).toString("utf8").split("\n")[1]} leaves` : "nothing yet";
-      return new HTTPResponse(FRONT(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
+      return new FastResponse(FRONT(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
     }),
   );
   app.all("/**", (event) => failed(event, new Problem("not_found", "a mirror has objects only")));

@@ -115,7 +115,7 @@ export class Checks {
   #sign(key: string, facts: CheckFacts): CachedAnswer {
     const text = signedText(this.deps.signer, { ...facts, answered_at: rfc3339(this.deps.clock.now()) });
     const made: CachedAnswer = {
-      text,
+      bytes: Buffer.from(text),
       cap: facts.capabilityId,
       etag: `"${sha256hex(text).slice(0, 32)}"`,
       madeAt: this.deps.clock.monotonic(),

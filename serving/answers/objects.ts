@@ -1,4 +1,4 @@
-import { HTTPResponse } from "h3";
+import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
 import { StoreDown } from "../../infra/store/errors.ts";
 import { BadKey, type ObjectInfo, type Store } from "../../infra/store/store.ts";
@@ -53,7 +53,7 @@ export class PublicObjects {
    * @param sha256 hex of the object's bytes, where the log names it: sent as Repr-Digest (RFC 9530)
    * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable; too_many_requests; unavailable
    */
-  async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<HTTPResponse> {
+  async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<Response> {
     try {
       return await this.#answer(key, request, sha256);
     } catch (error) {
@@ -66,7 +66,7 @@ export class PublicObjects {
     }
   }
 
-  async #answer(key: string, request: ObjectRequest, sha256: string | undefined): Promise<HTTPResponse> {
+  async #answer(key: string, request: ObjectRequest, sha256: string | undefined): Promise<Response> {
     const kind = kindOfKey(key);
     const info = kind ? await this.store.head(key) : null;
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
@@ -85,7 +85,7 @@ export class PublicObjects {
     };
     if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
     if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
-      return new HTTPResponse(null, { status: 304, headers });
+      return new FastResponse(null, { status: 304, headers });
     if (SWAPPED.has(kind)) return this.#whole(key, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).
     const ranged = immutable && request.method !== "HEAD";
@@ -99,16 +99,16 @@ export class PublicObjects {
     if (range) headers["content-range"] = `bytes ${start}-${end - 1}/${info.size}`;
     headers["content-length"] = String(end - start);
     const body = request.method === "HEAD" ? null : await this.#bytes(key, request.client, start, end);
-    return new HTTPResponse(body, { status: range ? 206 : 200, headers });
+    return new FastResponse(body, { status: range ? 206 : 200, headers });
   }
 
   /** An object that is swapped: read in one piece, with the etag of what was read. */
-  async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<HTTPResponse> {
+  async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<Response> {
     this.streams.admit(client);
     const object = await this.store.get(key, { maxBytes: 64 * STEP });
     if (!object) throw new Problem("not_found", "there is no such object");
     if (method !== "HEAD") this.streams.charge(client, object.size);
-    return new HTTPResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
+    return new FastResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
   }
 
   async #bytes(key: string, client: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {

@@ -1,7 +1,7 @@
 /** Signed bytes of an answer, kept as long as it stands. */
 export interface CachedAnswer {
   /** JSON text as it is sent: signed once, so everybody who asks within the minute gets the same bytes. */
-  text: string;
+  bytes: Buffer;
   etag: string;
   /** The endpoint that it speaks of, when it is one of the record. */
   cap?: string | undefined;
@@ -13,11 +13,11 @@ export interface CacheBounds {
   /** How long an answer stands, ms. */
   ttlMs: number;
   maxEntries: number;
-  /** Characters of all keys and texts together. */
-  maxChars: number;
+  /** Bytes of all answers, and characters of their keys, together. */
+  maxBytes: number;
 }
 
-export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxChars: 64 * 1024 * 1024 };
+export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
  * Answers by normalised query, bounded by number and size; the one made longest ago goes first. All live equally long,
@@ -25,7 +25,7 @@ export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, max
  */
 export class AnswerCache {
   readonly #answers = new Map<string, CachedAnswer>();
-  #chars = 0;
+  #bytes = 0;
 
   constructor(
     private readonly bounds: CacheBounds,
@@ -45,8 +45,8 @@ export class AnswerCache {
     const held = this.#answers.get(key);
     if (held) this.#drop(key, held);
     this.#answers.set(key, answer);
-    this.#chars += key.length + answer.text.length;
-    while (this.#answers.size > this.bounds.maxEntries || this.#chars > this.bounds.maxChars) {
+    this.#bytes += key.length + answer.bytes.length;
+    while (this.#answers.size > this.bounds.maxEntries || this.#bytes > this.bounds.maxBytes) {
       const [oldest, dropped] = this.#answers.entries().next().value!;
       this.#drop(oldest, dropped);
     }
@@ -58,6 +58,6 @@ export class AnswerCache {
 
   #drop(key: string, answer: CachedAnswer): void {
     this.#answers.delete(key);
-    this.#chars -= key.length + answer.text.length;
+    this.#bytes -= key.length + answer.bytes.length;
   }
 }

@@ -1,4 +1,4 @@
-import { HTTPResponse } from "h3";
+import { FastResponse } from "srvx";
 import type { z } from "zod";
 import type { ProblemDocument } from "../schemas/common.ts";
 
@@ -42,7 +42,7 @@ export class Problem extends Error {
 }
 
 /** The response of a problem. `instance` is the path that was asked. Errors are never cached. */
-export function problemResponse(problem: Problem, instance: string): HTTPResponse {
+export function problemResponse(problem: Problem, instance: string): Response {
   const { status, title } = PROBLEMS[problem.code];
   const body: ProblemDocument = {
     type: `/docs/api#${problem.code.replaceAll("_", "-")}`,
@@ -52,7 +52,7 @@ export function problemResponse(problem: Problem, instance: string): HTTPRespons
     instance: instance.slice(0, 200),
     ...(problem.extra.errors ? { errors: problem.extra.errors } : {}),
   };
-  return new HTTPResponse(JSON.stringify(body), {
+  return new FastResponse(JSON.stringify(body), {
     status,
     headers: {
       "content-type": "application/problem+json",

@@ -1,8 +1,11 @@
-import { HTTPResponse } from "h3";
+import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
 
 /** Headers of everything that may be read from anywhere: there are no credentials to protect. */
-const OPEN = { "x-content-type-options": "nosniff", "access-control-allow-origin": "*" } as const;
+const OPEN: readonly [string, string][] = [
+  ["x-content-type-options", "nosniff"],
+  ["access-control-allow-origin", "*"],
+];
 
 /** The part of a request that decides between 200 and 304. */
 export interface Conditional {
@@ -41,11 +44,13 @@ export function reply(
   request: Conditional,
   body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
-): HTTPResponse {
-  const common: Record<string, string> = { ...OPEN, "cache-control": cache, ...headers };
-  if (etag !== undefined) common.etag = etag;
-  if (etag !== undefined && matchesEtag(request, etag)) return new HTTPResponse(null, { status: 304, headers: common });
-  return new HTTPResponse(body, { status: 200, headers: { "content-type": type, ...common } });
+): Response {
+  const all: [string, string][] = [...OPEN, ["cache-control", cache]];
+  for (const name in headers) all.push([name, headers[name]!]);
+  if (etag !== undefined) all.push(["etag", etag]);
+  if (etag !== undefined && matchesEtag(request, etag)) return new FastResponse(null, { status: 304, headers: all });
+  all.push(["content-type", type]);
+  return new FastResponse(body, { status: 200, headers: all });
 }
 
 export const JSON_TYPE = "application/json";

@@ -1,4 +1,3 @@
-import type { HTTPResponse } from "h3";
 import type { z } from "zod";
 import type { Service } from "../context.ts";
 import type { Limiter } from "../http/limits.ts";
@@ -38,7 +37,7 @@ export interface Operation {
   /** Errors are shown as a page. */
   page?: boolean;
   limiter: (service: Service) => Limiter | null;
-  run(call: Call): HTTPResponse | Promise<HTTPResponse>;
+  run(call: Call): Response | Promise<Response>;
 }
 
 /** Cache of what may be a minute old. */
@@ -49,4 +48,4 @@ export const replyJson = (
   { request, limitHeaders }: Pick<Call, "request" | "limitHeaders">,
   text: string,
   cache: string,
-): HTTPResponse => reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });
+): Response => reply(request, text, { type: JSON_TYPE, cache, etag: etagOfText(text), headers: limitHeaders });

@@ -1,4 +1,4 @@
-import { HTTPResponse } from "h3";
+import { FastResponse } from "srvx";
 import { z } from "zod";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
@@ -37,9 +37,9 @@ export const check: Operation = {
   },
 };
 
-function respond({ service, request, limitHeaders }: Call, answer: CachedAnswer): HTTPResponse {
+function respond({ service, request, limitHeaders }: Call, answer: CachedAnswer): Response {
   const age = Math.min(MAX_AGE_S, Math.floor(service.checks.age(answer) / 1000));
-  return reply(request, answer.text, {
+  return reply(request, answer.bytes, {
     type: JSON_TYPE,
     cache: `public, max-age=${MAX_AGE_S}`,
     etag: answer.etag,
@@ -120,7 +120,7 @@ function ndjson(
   { service, request, client, limitHeaders }: Call,
   lines: AsyncIterable<string> | Iterable<string>,
   { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
-): HTTPResponse {
+): Response {
   const coding = negotiate(request.headers.get("accept-encoding"));
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
@@ -212,7 +212,7 @@ export const disputes: Operation = {
   async run({ service, request, params, limitHeaders }) {
     const { id } = validated(TrustParams, params);
     const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
-    return new HTTPResponse(JSON.stringify(receipt), {
+    return new FastResponse(JSON.stringify(receipt), {
       status: 201,
       headers: {
         "content-type": JSON_TYPE,

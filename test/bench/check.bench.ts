@@ -1,18 +1,23 @@
 /**
- * Checks a second of one process: hits (answers of the minute) and misses (made and signed anew), over real sockets,
- * with the clients in a process of their own. Run: npx tsx test/bench/check.bench.ts [seconds]
+ * Checks a second of one process over real sockets, with the clients in a process of their own: hits (answers of the
+ * minute) beside a bare node:http server that sends the same bytes and headers, and misses (made and signed anew) beside
+ * the signing rate of node:crypto. In turns, since a machine's minutes differ. Run: npx tsx test/bench/check.bench.ts [seconds]
  */
 
 import { fork } from "node:child_process";
-import { connect } from "node:net";
+import { generateKeyPairSync, sign } from "node:crypto";
+import { createServer } from "node:http";
+import { type AddressInfo, connect } from "node:net";
 import { fileURLToPath } from "node:url";
 import { serve } from "../../serving/main.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
 
 const ENDPOINTS = 2000;
-const CONNECTIONS = 16;
-const PIPELINE = 16;
+const CONNECTIONS = 32;
+/** Requests of one connection under way at once: clients of HTTP/1.1 send the next when they have the answer. */
+const PIPELINE = 1;
+const TURNS = 3;
 
 interface Load {
   port: number;
@@ -47,7 +52,8 @@ function load({ port, paths, seconds }: Load): void {
   setTimeout(() => process.send!({ answers, others }, () => process.exit(0)), seconds * 1000);
 }
 
-async function measure(name: string, port: number, paths: string[], seconds: number): Promise<void> {
+/** @returns answers a second */
+async function measure(name: string, port: number, paths: string[], seconds: number): Promise<number> {
   const client = fork(fileURLToPath(import.meta.url), ["client"], { execArgv: ["--import", "tsx"] });
   const before = process.cpuUsage();
   client.send({ port, paths, seconds } satisfies Load);
@@ -60,7 +66,38 @@ async function measure(name: string, port: number, paths: string[], seconds: num
   process.stdout.write(
     `${name}: ${Math.round(answers / seconds)}/s, ${cpu} us of CPU each${others ? ` (${others} were no 200)` : ""}\n`,
   );
+  return answers / seconds;
 }
+
+/** A server that does nothing but send what the service sent. */
+async function bareServer(url: string): Promise<{ port: number; close(): Promise<void> }> {
+  const response = await fetch(url);
+  const body = Buffer.from(await response.arrayBuffer());
+  const headers = Object.fromEntries([...response.headers].filter(([name]) => !HOP.has(name)));
+  const server = createServer((_request, answer) => answer.writeHead(200, headers).end(body));
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  const close = () =>
+    new Promise<void>((done) => {
+      server.close(() => done());
+      server.closeAllConnections();
+    });
+  return { port: (server.address() as AddressInfo).port, close };
+}
+
+const HOP = new Set(["date", "connection", "keep-alive", "transfer-encoding", "content-length"]);
+
+/** Signatures a second of one core over a text as long as an answer. */
+function signingRate(bytes: number, seconds: number): number {
+  const { privateKey } = generateKeyPairSync("ed25519");
+  const text = Buffer.alloc(bytes, "a");
+  const until = performance.now() + seconds * 1000;
+  let made = 0;
+  for (; performance.now() < until; made++) sign(null, text, privateKey);
+  process.stdout.write(`signing ${bytes} bytes: ${Math.round(made / seconds)}/s\n`);
+  return made / seconds;
+}
+
+const median = (all: number[]): string => all.sort((a, b) => a - b)[Math.floor(all.length / 2)]!.toFixed(2);
 
 async function main(): Promise<void> {
   const seconds = Number(process.argv[2] ?? 5);
@@ -73,17 +110,29 @@ async function main(): Promise<void> {
   const limits = { checksPerMinute: 1e9, readsPerMinute: 1e9 };
   const hits = await servingOver(record, { limits });
   // Nothing is kept: every check is a miss, as with a stream of different questions.
-  const misses = await servingOver(record, { limits, cache: { ttlMs: 0, maxEntries: 1, maxChars: 1e6 } });
+  const misses = await servingOver(record, { limits, cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 } });
   const paths = specs.map(({ url }) => checkPath({ url }));
-  for (const [name, { app }] of [
-    ["hits", hits],
-    ["misses", misses],
-  ] as const) {
-    const server = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
-    await measure(`${name}, warming up`, server.port, paths, 2);
-    await measure(name, server.port, paths, seconds);
-    await server.close();
+  const hitting = await serve({ app: hits.app, port: 0, host: "127.0.0.1", graceMs: 100 });
+  const missing = await serve({ app: misses.app, port: 0, host: "127.0.0.1", graceMs: 100 });
+  const bare = await bareServer(`${hitting.url}${paths[0]}`);
+  const bytes = (await (await fetch(`${hitting.url}${paths[0]}`)).arrayBuffer()).byteLength;
+  for (const [name, port] of [
+    ["hits", hitting.port],
+    ["bare", bare.port],
+    ["misses", missing.port],
+  ] as const)
+    await measure(`${name}, warming up`, port, paths, 2);
+  const [ofBare, ofSigning]: [number[], number[]] = [[], []];
+  for (let turn = 0; turn < TURNS; turn++) {
+    const rate = await measure("bare node:http", bare.port, paths, seconds);
+    ofBare.push((await measure("hits", hitting.port, paths, seconds)) / rate);
+    const signing = signingRate(bytes, seconds);
+    ofSigning.push((await measure("misses", missing.port, paths, seconds)) / signing);
   }
+  process.stdout.write(
+    `hits / bare node:http: ${median(ofBare)}; misses / signing: ${median(ofSigning)} (medians of ${TURNS})\n`,
+  );
+  await Promise.all([hitting.close(), missing.close(), bare.close()]);
   await record.close();
 }
 

@@ -21,7 +21,7 @@ export function replicaOver(store: Store, { origin, trust, clock }: Origin) {
     jwks: () => JWKS,
     baseUrl: "https://bench.example",
     limits: { checksPerMinute: 1e9, readsPerMinute: 1e9 },
-    cache: { ttlMs: 0, maxEntries: 1, maxChars: 1e6 },
+    cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },
   });
   return { follower, app };
 }

@@ -257,7 +257,7 @@ describe("the minute", () => {
   });
 
   test("is not extended by a view that changed, nor does the cache grow without bound", async () => {
-    const serving = await servingOver(record, { cache: { ttlMs: 60_000, maxEntries: 2, maxChars: 1e9 } });
+    const serving = await servingOver(record, { cache: { ttlMs: 60_000, maxEntries: 2, maxBytes: 1e9 } });
     const [a, b, c] = [SUM.url, NEW.url, HALF.url].map((url) => checkPath({ url }));
     const first = await (await serving.get(a!)).text();
     serving.clock.pass(1);

@@ -87,12 +87,12 @@ describe("limiter", () => {
 
 test("the answer cache keeps within its number and its size, and forgets in time", () => {
   let now = 0;
-  const made = (text: string) => ({ text, etag: '"x"', madeAt: now });
-  const cache = new AnswerCache({ ttlMs: 10, maxEntries: 3, maxChars: 100 }, () => now);
+  const made = (text: string) => ({ bytes: Buffer.from(text), etag: '"x"', madeAt: now });
+  const cache = new AnswerCache({ ttlMs: 10, maxEntries: 3, maxBytes: 100 }, () => now);
   for (const key of ["a", "b", "c", "d"]) cache.set(key, made("1"));
-  expect([cache.get("a"), cache.get("b")?.text, cache.size]).toEqual([undefined, "1", 3]);
+  expect([cache.get("a"), cache.get("b")?.bytes.toString(), cache.size]).toEqual([undefined, "1", 3]);
   cache.set("e", made("x".repeat(98)));
-  expect([cache.get("d"), cache.get("e")?.text.length, cache.size]).toEqual([undefined, 98, 1]);
+  expect([cache.get("d"), cache.get("e")?.bytes.length, cache.size]).toEqual([undefined, 98, 1]);
   cache.set("f", made("x".repeat(500)));
   expect(cache.size).toBe(0);
   cache.set("g", made("1"));

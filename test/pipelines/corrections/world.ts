@@ -140,7 +140,7 @@ export async function openWorld() {
     judge: () => ({ ok: true }),
     jwks: () => keysDocument(keys.ring),
     limits: { checksPerMinute: 1e6, readsPerMinute: 1e6, disputesPerHour: 1e6 },
-    cache: { ttlMs: 0, maxEntries: 1, maxChars: 1e6 },
+    cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },
   });
   const reading = await Reading.open({ log, privateStore, lake: { memory_limit: "256MB", threads: 1 } });
   const recorder = new Recorder({ log, producer: "test/1", metrics });
