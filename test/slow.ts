@@ -25,5 +25,5 @@ export const SLOW = [
   "test/pipelines/mirror/power.test.ts",
   "test/pipelines/mirror/table.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live}.test.ts",
-  "test/commands/replica.test.ts",
+  "test/commands/{npm-start,replica}.test.ts",
 ];
