@@ -47,6 +47,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
+    operations: OPERATIONS,
   };
 }
 
