@@ -48,6 +48,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
+    operations: OPERATIONS,
   };
 }
 

@@ -26,4 +26,5 @@ export const SLOW = [
   "test/pipelines/mirror/table.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live}.test.ts",
   "test/commands/{npm-start,replica}.test.ts",
+  "test/serving/fuzz-long.test.ts",
 ];

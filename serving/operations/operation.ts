@@ -1,6 +1,7 @@
 import type { z } from "zod";
 import type { Service } from "../context.ts";
 import type { Limiter } from "../http/limits.ts";
+import type { ProblemCode } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
 
 /** One request, as far as an operation sees it. */
@@ -14,11 +15,34 @@ export interface Call {
   client: string;
   /** RateLimit headers of this answer. */
   limitHeaders: Record<string, string>;
+  /** The whole table, for the operations that describe it. */
+  operations: readonly Operation[];
 }
+
+/** What an operation costs; of a dynamic price `amount` is the least, and the 402 names the whole. */
+export interface Price {
+  mode: "fixed" | "dynamic";
+  /** Money, in USDC. */
+  amount: string;
+  /** Payment terms as the 402 carries them. */
+  accepts: (service: Service) => readonly object[];
+  /** Day from which these terms hold, YYYY-MM-DD. */
+  since: string;
+}
+
+/** Groups of the description. */
+export const TAGS = {
+  check: "What to know before paying an endpoint",
+  record: "The public record: cards, grades, corrections, and what old rows were moved to",
+  watch: "Being told when a card changes",
+  service: "The service itself: keys and descriptions for programs",
+} as const;
+export type Tag = keyof typeof TAGS;
 
 /**
  * One row of the table that drives the routes; descriptions of the API are made of the same rows. An operation is a GET,
- * which answers HEAD too, unless it says that it is a POST.
+ * which answers HEAD too, unless it says that it is a POST. One with an `answer` stands in `/openapi.json` and on the API's
+ * page; what has none is a page for people or an object of the log.
  */
 export interface Operation {
   id: string;
@@ -30,8 +54,20 @@ export interface Operation {
   summary: string;
   query?: z.ZodType;
   params?: z.ZodType;
+  /** What an answer holds; of NDJSON one line of it. */
   answer?: z.ZodType;
   type: string;
+  /** Status of a good answer (default 200). */
+  status?: 200 | 201 | 202;
+  /** Cache-Control of a good answer (default: `no-store`). */
+  cache?: string;
+  tag?: Tag;
+  /** What it refuses with, beside what {@link errorsOf} knows of every row of its kind. */
+  errors?: readonly ProblemCode[];
+  /** null or absent: free. */
+  price?: Price | null;
+  /** Needs the token of a watcher as a bearer credential. */
+  bearer?: true;
   /** Says what the record holds: not answered before the record was read, since nothing of it would be said as if it were so. */
   ofRecord?: true;
   /** Errors are shown as a page. */

@@ -4,6 +4,7 @@ import { OBJECT_ROOTS } from "../answers/objects.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
+import { KeysDocument } from "../schemas/keys.ts";
 import type { View } from "../tables/view.ts";
 import { MINUTE, type Operation, replyJson } from "./operation.ts";
 
@@ -40,6 +41,8 @@ const list: Operation = {
   query: ArchiveQuery,
   answer: ArchiveList,
   type: JSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
     const list = archiveList(call.service.follower.view, validated(ArchiveQuery, queryOf(call.query)));
@@ -55,6 +58,9 @@ const byId: Operation = {
   params: ArchiveParams,
   answer: ArchiveManifest,
   type: JSON_TYPE,
+  tag: "record",
+  cache: IMMUTABLE,
+  errors: ["not_found"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validated(ArchiveParams, call.params);
@@ -88,7 +94,10 @@ export const KEYS: Operation = {
   id: "keys",
   path: "/.well-known/svc-keys.json",
   summary: "The published signing keys, retired ones too (JWKS)",
+  answer: KeysDocument,
   type: JSON_TYPE,
+  tag: "service",
+  cache: MINUTE,
   limiter: (service) => service.readLimiter,
   run(call) {
     return replyJson(call, JSON.stringify(call.service.jwks()), MINUTE);

@@ -1,5 +1,4 @@
 import { FastResponse } from "srvx";
-import { z } from "zod";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
 import type { Snapshot } from "../../pipelines/published/tree-head.ts";
@@ -12,7 +11,7 @@ import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
-import { FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
+import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
 import { cardOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
@@ -29,6 +28,9 @@ export const check: Operation = {
   query: CheckQuery,
   answer: CheckAnswer,
   type: JSON_TYPE,
+  tag: "check",
+  cache: `public, max-age=${MAX_AGE_S}`,
+  errors: ["too_many_asks", "log_unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));
@@ -41,7 +43,7 @@ function respond({ service, request, limitHeaders }: Call, answer: CachedAnswer)
   const age = Math.min(MAX_AGE_S, Math.floor(service.checks.age(answer) / 1000));
   return reply(request, answer.bytes, {
     type: JSON_TYPE,
-    cache: `public, max-age=${MAX_AGE_S}`,
+    cache: check.cache!,
     etag: answer.etag,
     headers: { age: String(age), ...limitHeaders },
   });
@@ -141,6 +143,9 @@ const market: Operation = {
   summary: "One line per listed paid endpoint: band, tier, sample count, defects and the signed card",
   answer: IndexLine,
   type: NDJSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
+  errors: ["unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { view } = call.service.follower;
@@ -157,13 +162,16 @@ const feed: Operation = {
   query: FeedQuery,
   answer: GradeLeaf,
   type: NDJSON_TYPE,
+  tag: "record",
+  cache: "no-cache",
+  errors: ["bad_cursor", "unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { cursor } = validated(FeedQuery, queryOf(call.query));
     const snapshot = snapshotOf(call);
     const span = spanOf(cursor, snapshot.head);
     return ndjson(call, gradeLines(snapshot, span), {
-      cache: "no-cache",
+      cache: feed.cache!,
       tag: feedTag(snapshot.head.origin, span),
       headers: { link: nextLink(call.service.baseUrl, snapshot.head.origin, span) },
     });
@@ -178,6 +186,9 @@ const byId: Operation = {
   params: TrustParams,
   answer: TrustResponse,
   type: JSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
+  errors: ["unknown_capability"],
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validated(TrustParams, call.params);
@@ -190,13 +201,6 @@ export const TRUST: readonly Operation[] = [byId, market, feed];
 /** Longest body: 2,000 characters of words, each escaped, and the rest of a dispute beside them. */
 const MAX_DISPUTE = 32_768;
 
-const Receipt = z.strictObject({
-  dispute: z.looseObject({}),
-  event_id: z.string(),
-  partition: z.int(),
-  offset: z.int(),
-});
-
 /** POST /v1/trust/{id}/disputes: a seller's dispute, signed by its payTo (docs/corrections.md). */
 export const disputes: Operation = {
   id: "dispute",
@@ -206,8 +210,11 @@ export const disputes: Operation = {
   summary: "A seller's dispute, signed by the address that the endpoint is paid at",
   params: TrustParams,
   body: SignedDispute,
-  answer: Receipt,
+  answer: DisputeReceipt,
   type: JSON_TYPE,
+  tag: "record",
+  status: 201,
+  errors: ["unknown_capability", "not_the_payee", "already_there", "too_many_disputes", "log_unavailable"],
   limiter: (service) => service.disputeLimiter,
   async run({ service, request, params, limitHeaders }) {
     const { id } = validated(TrustParams, params);

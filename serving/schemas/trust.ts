@@ -25,3 +25,11 @@ export const FeedQuery = z.object({
     )
     .optional(),
 });
+
+/** What a seller gets for a dispute that was taken in: where it stands in the log. */
+export const DisputeReceipt = z.strictObject({
+  dispute: z.looseObject({}),
+  event_id: z.string(),
+  partition: z.int(),
+  offset: z.int(),
+});
