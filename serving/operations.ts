@@ -1,5 +1,6 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
+import { badge } from "./operations/badge.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -39,6 +40,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...ARCHIVE,
   disputes,
   KEYS,
+  badge,
   ...PAGES,
   ...OBJECTS,
   livez,
