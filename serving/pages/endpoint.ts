@@ -6,6 +6,7 @@ import { shellWord } from "../answers/observed.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { badgePart } from "./badge.ts";
 import { daysTable, historyCharts, lettersChart, lettersTable } from "./charts.ts";
 import { aboutPart, buyPart, flagsPart, problemsPart, seenPart } from "./endpoint-facts.ts";
 import { simulatedNote } from "./home.ts";
@@ -72,7 +73,7 @@ export function endpointPage(made: EndpointPage): string {
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
 ${gradePart(facts, progressOf(entry ? headlineOf(entry) : null))}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}</div></div>
+<div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }

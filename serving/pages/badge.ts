@@ -1,0 +1,46 @@
+import { makeBadge } from "badge-maker";
+import { html } from "hono/html";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
+import type { CheckFacts } from "../schemas/check.ts";
+import { bandWords, tierWords } from "./words.ts";
+
+/** The letters' colours of the light scheme (css.ts): white text on each has a contrast of 4.5 to 1 and more. */
+const COLOURS: Readonly<Record<Band, string>> = {
+  A: "#1c6a3b",
+  B: "#1f5f80",
+  C: "#775600",
+  D: "#94411a",
+  F: "#9b1c1c",
+  UNRATED: "#55606a",
+};
+
+/** Badges that were drawn: one for each letter and tier, and no more. */
+const drawn = new Map<string, string>();
+
+/**
+ * The badge of an endpoint as SVG: the letter as text with what measured it, or `unrated` on grey. Its title and label say
+ * the same, so nothing is said by colour alone.
+ */
+export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
+  const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
+  const message = `${bandWords(band)}${measured}`;
+  const known = drawn.get(message);
+  if (known) return known;
+  const made = makeBadge({ label: "touchstone", message, color: COLOURS[band], labelColor: "#25333d", style: "flat" });
+  drawn.set(message, made);
+  return made;
+}
+
+/** Address of the badge, below the service's own. */
+export const badgePath = (cap: string): string => `/badge/${cap}.svg`;
+
+/** What a seller copies to show the badge. The alternative text names no letter: it would stand when the letter has changed. */
+export function badgePart(cap: string, base: string): unknown {
+  const [badge, page] = [`${base}${badgePath(cap)}`, `${base}/endpoint/${cap}`];
+  const alt = "Touchstone: the record of this endpoint";
+  return html`<section aria-labelledby="badge" class="rule"><h2 id="badge">Badge</h2>
+<p class="small"><a href="${badgePath(cap)}">The badge</a> says what a check answers now, at most five minutes late. As Markdown:</p>
+<pre tabindex="0"><code>[![${alt}](${badge})](${page})</code></pre>
+<p class="small">As HTML:</p>
+<pre tabindex="0"><code>${`<a href="${page}"><img src="${badge}" alt="${alt}" height="20"></a>`}</code></pre></section>`;
+}
