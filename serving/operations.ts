@@ -1,7 +1,7 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
-import { DISCOVERY } from "./operations/discovery.ts";
 import { badge } from "./operations/badge.ts";
+import { DISCOVERY } from "./operations/discovery.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
