@@ -2,12 +2,13 @@ import type { SignedCard } from "../../pipelines/record/card.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
+import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { NO_CARD } from "./market.ts";
-import { defectsOf, handshakeCommand, observedOf } from "./observed.ts";
+import { handshakeCommand, observedOf } from "./observed.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
 export const WITHDRAWN_SHARE = 0.2;

@@ -72,12 +72,12 @@ describe("volatile rows", () => {
       ...{
         asset: "0xasset",
         networks: ["eip155:8453"],
-        pay_to: PAY_TO,
+        ...{ unit: "USD", pay_to: PAY_TO, pay_tos: [PAY_TO], pay_tos_before: [], pay_tos_listed: [] },
         protocols: ["x402"],
         networks_listed: [],
         distinct_prices: 2,
       },
-      ...{ paid_calls: 0, observations_since: 0, withdrawn_since: 0 },
+      ...{ paid_calls: 0, unserved: 0, unserved_since: null, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
         { ...TERMS.defects[0], seenAt: at("08:00:00") },
@@ -190,6 +190,13 @@ describe("Arrow", () => {
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },
     ...{ networks: fc.array(text), protocols: fc.array(text), networks_listed: fc.array(text) },
+    ...{
+      unit: fc.option(text),
+      pay_tos: fc.array(text),
+      pay_tos_before: fc.array(text),
+      pay_tos_listed: fc.array(text),
+    },
+    ...{ unserved: count, unserved_since: fc.option(count) },
   });
 
   test("what goes in comes out", () => {
