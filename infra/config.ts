@@ -137,7 +137,7 @@ const Settings = z.strictObject({
   limits: z
     .strictObject({
       checks_per_minute: z.int().min(1).default(600),
-      /** Unknown urls that one client, and that all of them, may put in line in an hour. */
+      /** Unknown urls of one client, and of all of them, that have their turn within an hour; more wait longer. */
       asks_per_hour: z.int().min(1).default(20),
       asks_per_hour_total: z.int().min(1).default(50_000),
       /** Urls in line at most. */

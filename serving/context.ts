@@ -88,17 +88,20 @@ export function serviceOf(deps: ServingDeps): Service {
   const steady = () => deps.clock.monotonic();
   const proxies = parseProxies(limits.trustedProxies);
   const streams = new Streams({ ...STREAM_LIMITS, ...limits.streams }, steady, deps.metrics);
+  const baseUrl = deps.baseUrl.replace(/\/+$/, "");
   const asks = new Asks({
     log: deps.log,
     clock: deps.clock,
     logger: deps.logger,
     producer: "serving",
+    baseUrl,
     limits: limits.asks,
+    seen: (cap) => deps.follower.view.row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
   return {
     ...deps,
-    baseUrl: deps.baseUrl.replace(/\/+$/, ""),
+    baseUrl,
     checks: new Checks({
       view: () => deps.follower.view,
       asks,

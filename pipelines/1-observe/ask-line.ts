@@ -6,10 +6,11 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../record/envelope.ts";
 import { recordId } from "../record/ids.ts";
-import { rfc3339 } from "../record/time.ts";
+import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
 import type { Hosts } from "./hosts.ts";
 import type { AskReport, Observer } from "./observer.ts";
+import { type Said, saidOf } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
 export const PER_DOMAIN_HOUR = 5;
@@ -36,6 +37,25 @@ export interface OpenAsk {
 export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
+/** A listing of this long before the day may have come after the day's plan was drawn (jobs.ts: ten minutes before it), ms. */
+const BEFORE_DAY_MS = 3_600_000;
+
+/** An endpoint that nobody asked for and no plan calls yet. */
+interface Unknocked {
+  cap: string;
+  /** When it was listed, unix ms. */
+  t: number;
+  url: string;
+  method: string;
+}
+
+/** Endpoints that were listed since the day's plan may have been drawn, and were never knocked on; the newest first. */
+const unknocked = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unknocked[]> =>
+  lake.all<Unknocked>(sql("queries/asks:unknocked"), {
+    ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
+    since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
+  });
+
 /** How much each endpoint was asked for in the seven UTC days before `day`; those that nobody asked for are left out. */
 export async function demandBefore(lake: Pick<Lake, "all">, day: string): Promise<Map<string, number>> {
   const rows = await lake.all<{ cap: string; n: bigint }>(sql("queries/asks:demand"), { day });
@@ -44,7 +64,7 @@ export async function demandBefore(lake: Pick<Lake, "all">, day: string): Promis
 
 export interface AskLineParts {
   lake: Pick<Lake, "all">;
-  observer: Pick<Observer, "ask">;
+  observer: Pick<Observer, "ask" | "plans">;
   log: Pick<Log, "append" | "partitions">;
   now: () => Date;
   logger: Pick<Logger, "error">;
@@ -68,18 +88,37 @@ export class AskLine {
 
   constructor(private readonly parts: AskLineParts) {}
 
-  /** Begins looks as far as there is room. @returns how many */
+  /** Begins looks as far as there is room: what was asked for, then what came too late for the day's plan. @returns how many */
   async turn(): Promise<number> {
-    const { lake, now, perDomainHour } = this.parts;
-    const room = AT_ONCE - this.#underway.size;
-    if (room <= 0) return 0;
+    const { lake, now, perDomainHour = PER_DOMAIN_HOUR } = this.parts;
+    const room = () => AT_ONCE - this.#underway.size;
+    if (room() <= 0) return 0;
     const at = now();
-    const open = (await openAsks(lake, at, perDomainHour)).filter((ask) => this.#may(ask, at.getTime())).slice(0, room);
-    for (const ask of open) {
-      const look = this.#look(ask).finally(() => this.#underway.delete(ask.cap));
-      this.#underway.set(ask.cap, look);
+    const asked = (await openAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
+      ...{ cap, t },
+      ask: JSON.parse(body) as BodyOf<"ask">,
+    }));
+    const begun = await this.#begin(asked, at, room());
+    if (room() <= 0) return begun;
+    const day = dayOf(at);
+    const late = (await unknocked(lake, at, perDomainHour))
+      // What the plan calls is called as it says; before there is a plan nothing is late for it.
+      .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
+      .map(({ cap, t, url, method }) => ({ cap, t, ask: askFor(cap, url, method) }));
+    return begun + (await this.#begin(late, at, room(), true));
+  }
+
+  /** @param listed only what is listed still */
+  async #begin(turns: readonly Turn[], at: Date, room: number, listed = false): Promise<number> {
+    const first = turns.filter((one) => this.#may(one, at.getTime())).slice(0, room);
+    const caps = first.map(({ cap }) => cap);
+    const said = await saidOf(this.parts.lake, caps);
+    const may = first.filter(({ cap }) => !listed || said.has(cap));
+    for (const one of may) {
+      const look = this.#look(one, said.get(one.cap)).finally(() => this.#underway.delete(one.cap));
+      this.#underway.set(one.cap, look);
     }
-    return open.length;
+    return may.length;
   }
 
   /** Resolves when every look that was begun has ended, or after `graceMs` (real ms): a tarpit holds up no shutdown. */
@@ -89,18 +128,17 @@ export class AskLine {
     await Promise.race([ended, systemClock.sleep(graceMs, pause.signal).catch(() => {})]);
   }
 
-  #may({ cap, t, body }: OpenAsk, now: number): boolean {
+  #may({ cap, t, ask }: Turn, now: number): boolean {
     if (this.#underway.has(cap)) return false;
     const { hosts } = this.parts;
-    if (hosts && !hosts.owns((JSON.parse(body) as BodyOf<"ask">).host)) return false;
+    if (hosts && !hosts.owns(ask.host)) return false;
     return (this.#looked.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 
-  async #look({ cap, t, body }: OpenAsk): Promise<void> {
+  async #look({ cap, t, ask }: Turn, said: Said | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
-      const ask = JSON.parse(body) as BodyOf<"ask">;
-      const report = await observer.ask(ask);
+      const report = await observer.ask(ask, said);
       await log.append([lookedRecord(ask, t, report, now(), log.partitions)]);
       this.#looked.set(cap, now().getTime());
       metrics.count("observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
@@ -112,6 +150,19 @@ export class AskLine {
     }
   }
 }
+
+/** An endpoint whose turn has come, as an ask for it. `t`: when its turn came, unix ms. */
+interface Turn {
+  cap: string;
+  t: number;
+  ask: BodyOf<"ask">;
+}
+
+const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
+  ...{ url, normalised_url: url, cap },
+  method: method as BodyOf<"ask">["method"],
+  host: new URL(url).host,
+});
 
 /** Its id names the ask, so a look that is written again after a crash is the same record. */
 function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {

@@ -18,7 +18,7 @@ import { type SpanReport, Spans } from "./plan/spans.ts";
 import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
 import { Control } from "./probe/exchange.ts";
-import { type AskReport, lookAtAsked } from "./probe/unplanned.ts";
+import { type AskReport, lookAtAsked, lookAtListed, type Said } from "./probe/unplanned.ts";
 import { ASKS, ASKS_AT_ONCE, HostQueue } from "./queue.ts";
 import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
@@ -84,8 +84,10 @@ export interface Observer {
   recover(): Promise<{ lost: number }>;
   /** Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds. */
   awaitSettlements(): Promise<ReconcileReport>;
-  /** Looks once at a url that somebody asked for. @throws QueueFull */
-  ask(ask: BodyOf<"ask">): Promise<AskReport>;
+  /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
+  ask(ask: BodyOf<"ask">, said?: Said): Promise<AskReport>;
+  /** Does the plan of this UTC day call the endpoint? null before that plan was begun here. */
+  plans(day: string, cap: string): boolean | null;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
   /** Reads a catalogue, then the own listing of every seller in it (once a UTC day for each origin). */
@@ -147,7 +149,11 @@ export function createObserver(parts: ObserverParts): Observer {
       return reconciler.recover(clock);
     },
     awaitSettlements: () => reconciler.run(clock),
-    ask: (ask) => slots.run(hostOf(ask.normalised_url), () => lookAtAsked(tools, ask, clock), ASKS),
+    ask(ask, said) {
+      const look = () => (said ? lookAtListed(tools, said, clock) : lookAtAsked(tools, ask, clock));
+      return slots.run(hostOf(ask.normalised_url), look, ASKS);
+    },
+    plans: (day, cap) => spans.plans(day, cap),
     intakeSeller: (url) => sellers.read(url),
     intakeCatalogue: (url) => sellers.readCatalogue(url),
     refreshSellers: () => sellers.refresh(),

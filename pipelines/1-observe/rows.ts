@@ -38,7 +38,7 @@ export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boole
 export function probeRow(
   cap: string,
   call: Pick<Call, "block" | "minute">,
-  planned: "free" | "paid",
+  planned: keyof typeof HANDSHAKE_OF,
   { body, mcp }: Pick<Probe, "body" | "mcp">,
   at: Date,
 ): Draft {

@@ -245,6 +245,10 @@ const Ask = z.looseObject({
   method: z.enum(METHODS).nullable(),
   host: z.string().max(300),
   cap: Id,
+  /** Of a tool of an MCP server, which only somebody who knows its id can ask for. */
+  tool: z.string().max(200).optional(),
+  /** Its turn does not come before: whoever asked for it has asked for much, or it was looked at within the day. */
+  not_before: Time.optional(),
 });
 
 /** What became of an ask: it leaves the line. `knocked` may name other capabilities than the asked one (a listed verb). */

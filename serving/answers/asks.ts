@@ -2,20 +2,20 @@ import { sha256 } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
+import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
-import { Problem } from "../http/problem.ts";
 import { TakesNothing } from "../replica/late-log.ts";
-import { AskLine } from "../tables/ask-line.ts";
+import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
 export interface AskLimits {
-  /** New urls one client may put in line in an hour. */
+  /** New urls of one client that are looked at in an hour: more only wait longer. */
   perClientHour: number;
   /** New urls of one registrable domain that are probed in an hour: more only wait longer. */
   perDomainHour: number;
-  /** New urls in an hour from all clients together. */
+  /** The same for all clients together. */
   totalHour: number;
   /** Urls in line. */
   inLine: number;
@@ -24,8 +24,8 @@ export interface AskLimits {
 /** egress.md, Limits. */
 export const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000, inLine: 50_000 };
 
-/** Seconds after which a client may try again when the whole line is full. */
-const FULL_RETRY_S = 600;
+/** Real ms between two looks through the line for what was knocked on meanwhile. */
+const SWEEP_MS = 60_000;
 
 /** The line as serving folds it, for these limits. */
 export const askLineOf = (limits: Partial<AskLimits> = {}): AskLine => {
@@ -38,6 +38,14 @@ export interface Ask {
   url: string;
   normalised: string;
   method: string | undefined;
+  /** Only of an endpoint in the record: its id, and its tool where it has one. */
+  known?: { cap: string; tool: string | null };
+}
+
+/** What became of an ask, and what whoever asked is told of it. */
+export interface Place {
+  queued: boolean;
+  next: string;
 }
 
 export interface AskDeps {
@@ -45,76 +53,96 @@ export interface AskDeps {
   clock: Clock;
   logger: Pick<Logger, "error">;
   producer: string;
+  /** Address of the service that has the line, without a trailing slash. */
+  baseUrl: string;
   limits?: Partial<AskLimits>;
   /** The line as the log tells it; without one, what this replica itself appended. */
   line?: AskLine;
+  /** Newest handshake of an endpoint, unix ms, as the tables have it. */
+  seen?: (cap: string) => number | null;
 }
 
-/** Urls that nobody knew, put in line for a free handshake by one record of the log. */
+/**
+ * Urls that nobody knew, put in line for a free handshake by one record of the log. Nobody is refused for asking much:
+ * what a client asks for past its share has its turn later, which its record says (`not_before`).
+ */
 export class Asks {
-  readonly #limits: AskLimits;
   readonly #clients: Limiter;
   readonly #total: Limiter;
   readonly #line: AskLine;
+  #sweptAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
-    this.#limits = { ...ASK_LIMITS, ...deps.limits };
-    this.#line = deps.line ?? askLineOf(this.#limits);
+    const limits = { ...ASK_LIMITS, ...deps.limits };
+    this.#line = deps.line ?? askLineOf(limits);
     const steady = () => deps.clock.monotonic();
-    this.#clients = new Limiter({ name: "asks", quota: this.#limits.perClientHour, windowS: 3600 }, steady);
-    this.#total = new Limiter({ name: "asks-total", quota: this.#limits.totalHour, windowS: 3600 }, steady, 1);
+    this.#clients = new Limiter({ name: "asks", quota: limits.perClientHour, windowS: 3600 }, steady);
+    this.#total = new Limiter({ name: "asks-total", quota: limits.totalHour, windowS: 3600 }, steady, 1);
   }
 
   /**
-   * Append the ask; resolves once it is durable, with the hours until an answer can be expected. A url that stands in
-   * line already, or was looked at within a day, costs nobody anything.
-   * @throws Problem too_many_asks past the limits of the client or in total; log_unavailable when nothing was stored.
+   * Append the ask; resolves once it is durable. What stands in line already costs nobody anything, and moves up when
+   * somebody asks whose own turn would come sooner.
    */
-  async put(ask: Ask, client: string): Promise<number> {
+  async put(ask: Ask, client: string): Promise<Place> {
     const now = this.deps.clock.now();
-    const cap = capId(ask.method ?? "GET", ask.normalised);
-    if (this.#line.knows(cap, now.getTime())) return this.#line.hours(cap, now.getTime());
-    this.#admit(client);
+    const t = now.getTime();
+    this.#sweep();
+    const line = this.#line;
+    const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
+    if (line.isFresh(cap, t)) return { queued: true, next: FRESH };
+    const held = Math.max(this.#clients.owes(client, 1), this.#total.owes("all", 1));
+    const from = Math.max(line.earliest(cap, t), t + Math.round(held));
+    const stands = line.turnOf(cap);
+    if (stands !== null && stands <= from) return inLine(line.wait(cap, t));
+    const wait = line.waitFor(ask.normalised, from, t);
+    if (stands === null && line.full) return { queued: false, next: FULL };
+    if (wait.hours > LONGEST_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
+    this.#charge(client, 1);
     try {
-      await this.deps.log.append([this.#record(ask, now)]);
+      await this.deps.log.append([this.#record(ask, cap, now, from)]);
     } catch (error) {
-      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
-      this.deps.logger.error({ err: error }, "an ask could not be appended");
-      throw new Problem("log_unavailable", "the url could not be put in line; ask again", {
-        headers: { "retry-after": "5" },
-      });
+      this.#charge(client, -1);
+      return { queued: false, next: this.#notTaken(ask, error) };
     }
     // Not waited for from the log: what was appended stands there, and the fold takes it once.
-    this.#line.ask(cap, ask.normalised, now.getTime());
-    return this.#line.hours(cap, now.getTime());
+    line.ask(cap, ask.normalised, t, from);
+    return inLine(line.wait(cap, t));
   }
 
-  /** @throws Problem too_many_asks */
-  #admit(client: string): void {
-    if (this.#line.full) {
-      const detail = `${this.#limits.inLine} unknown urls are in line; try again in a while`;
-      throw new Problem("too_many_asks", detail, { headers: { "retry-after": String(FULL_RETRY_S) } });
+  #charge(client: string, cost: 1 | -1): void {
+    this.#clients.charge(client, cost);
+    this.#total.charge("all", cost);
+  }
+
+  #notTaken({ url }: Ask, error: unknown): string {
+    if (!(error instanceof TakesNothing)) {
+      this.deps.logger.error({ err: error }, "an ask could not be appended");
+      return "The log of this service takes nothing right now, so it is not in line. Ask again in a minute.";
     }
-    for (const [limiter, who] of [
-      [this.#clients, client],
-      [this.#total, "all"],
-    ] as const) {
-      const taken = limiter.take(who);
-      if (taken.ok) continue;
-      const detail = `at most ${limiter.limit.quota} unknown urls an hour ${who === "all" ? "in total" : "for one client"}`;
-      throw new Problem("too_many_asks", detail, { headers: limiter.headers(taken) });
-    }
+    const where = `${this.deps.baseUrl}/v1/check?url=${encodeURIComponent(url)}`;
+    return `This replica only answers and puts nothing in line. Ask the service itself: ${where}`;
+  }
+
+  #sweep(): void {
+    const { seen, clock } = this.deps;
+    if (!seen || clock.monotonic() < this.#sweptAt + SWEEP_MS) return;
+    this.#sweptAt = clock.monotonic();
+    this.#line.sweep(seen);
   }
 
   /**
    * The slot is host and UTC hour, so the same url asked twice in an hour is one record. Two urls of one host would
    * share that slot, and the second would be dropped as a copy of the first: the attempt tells them apart by 31 bits
-   * of the url's hash.
+   * of the url's hash. So does the turn: an ask that brings an url forward is no copy of the one that held it back.
    */
-  #record({ url, normalised, method }: Ask, now: Date) {
+  #record({ url, normalised, method, known }: Ask, cap: string, now: Date, from: number) {
     const { host } = new URL(normalised);
     const hour = rfc3339(now).slice(0, 13);
-    const attempt = sha256(`${method ?? ""} ${normalised}`).readUInt32BE(0) >>> 1;
+    const later = from > now.getTime() ? { not_before: rfc3339(new Date(from)) } : {};
+    const tool = known?.tool ?? null;
+    const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...Object.values(later)].join(" ");
+    const attempt = sha256(said).readUInt32BE(0) >>> 1;
     return sealEnvelope(
       {
         v: ENVELOPE_VERSION,
@@ -126,12 +154,34 @@ export class Asks {
         body: {
           url,
           normalised_url: normalised,
-          method: (method ?? null) as "GET" | "POST" | null,
+          method: (method ?? null) as BodyOf<"ask">["method"],
           host,
-          cap: capId(method ?? "GET", normalised),
+          cap,
+          ...(tool === null ? {} : { tool }),
+          ...later,
         },
       },
       this.deps.log.partitions,
     );
   }
+}
+
+const FRESH = "Its free handshake was just made. Ask again in a few minutes.";
+const FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
+/** Nobody is promised a look after the time of an ask is over. */
+const TOO_LONG: Record<Held, string> = {
+  domain: "So many urls of this domain are in line that it would wait for weeks; it is not in it. Ask again tomorrow.",
+  moment:
+    "So many urls came from where it was asked that it would wait for weeks; it is not in line. Ask again tomorrow.",
+  line: FULL,
+};
+const HELD_BY: Record<Held, string> = {
+  domain: "many urls of this domain are in line",
+  moment: "it was looked at within the day, or many urls came from where it was asked",
+  line: "many urls are in line",
+};
+
+function inLine({ hours, by }: Wait): Place {
+  const when = by === undefined ? "in about an hour" : `in about ${hours} hours: ${HELD_BY[by]}`;
+  return { queued: true, next: `In line for a free handshake. Ask again ${when}.` };
 }

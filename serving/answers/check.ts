@@ -8,7 +8,8 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
 import type { CheckFacts, CheckQuery } from "../schemas/check.ts";
-import { matchUrl } from "../tables/match.ts";
+import { headlineOf } from "../tables/entry.ts";
+import { type Match, matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 import type { Demand } from "./demand.ts";
@@ -43,7 +44,7 @@ export class Checks {
 
   /**
    * The answer to a valid query. Synchronous when it is there or the url is known.
-   * @throws Problem (or rejects with one): bad_request for a url that is none, and what {@link Asks.put} refuses.
+   * @throws Problem bad_request for a url that is none
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
     // A space can stand in none of the parts but the url, which comes last.
@@ -69,21 +70,32 @@ export class Checks {
 
   #facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
-    const now = this.deps.clock.now();
     if (isId("cap", query.url)) {
-      if (view.has(query.url)) return knownFacts(view, query, { cap: query.url, matched: "exact" }, now);
+      if (view.has(query.url)) return this.#known(view, query, { cap: query.url, matched: "exact" }, client);
       return unknownFacts(view, query, { next: "No endpoint in the record has this id. Ask by its url instead." });
     }
     const normalised = normaliseAsked(query.url);
     const match = matchUrl(view, normalised, query.method);
-    if (match) {
-      const known = knownFacts(view, query, match, now);
-      const again = match.matched === "exact" && foundWanting(view, match.cap, now) && !this.#refused(normalised);
-      return again ? this.#askAgain(known, query, normalised, client) : known;
-    }
+    if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
-    if (refused) return unknownFacts(view, query, { queued: false, next: `We never probe this address: ${refused}.` });
-    return this.#ask(view, query, normalised, client);
+    if (refused) return unknownFacts(view, query, neverProbed(refused));
+    const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
+    return this.deps.asks.put(ask, client).then((place) => unknownFacts(view, query, place));
+  }
+
+  /** What the record holds; where it holds no handshake, or none that asked for payment, a look is put in line. */
+  #known(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
+    const now = this.deps.clock.now();
+    const facts = knownFacts(view, query, match, now);
+    const why = wantsLook(view, match, now);
+    const { url } = facts;
+    if (why === null || url === undefined) return facts;
+    const refused = this.#refused(url);
+    if (refused) return why === WANTING ? facts : { ...facts, ...neverProbed(refused) };
+    const entry = view.entry(match.cap);
+    const known = { cap: match.cap, tool: entry?.tool ?? null };
+    const ask = { url, normalised: url, method: entry?.method ?? view.row(match.cap)?.method, known };
+    return this.deps.asks.put(ask, client).then(({ queued, next }) => ({ ...facts, queued, next: `${why} ${next}` }));
   }
 
   /** Why this url is never fetched, in words, or null. */
@@ -91,25 +103,6 @@ export class Checks {
     if (new URL(normalised).hostname.length > MAX_HOST) return "its host name is longer than any in the DNS";
     const verdict = this.deps.judge(normalised);
     return verdict.ok ? null : verdict.says.replace(/\.$/, "");
-  }
-
-  async #ask(view: View, query: CheckQuery, normalised: string, client: string): Promise<CheckFacts> {
-    const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
-    const hours = await this.deps.asks.put(ask, client);
-    const when = hours === 1 ? "in about an hour" : `in about ${hours} hours: many urls of this domain are in line`;
-    return unknownFacts(view, query, { queued: true, next: `In line for a free handshake. Ask again ${when}.` });
-  }
-
-  /** Somebody asks again for what had nothing to buy a day ago: it is put in line again. Known, so no limit refuses it. */
-  async #askAgain(known: CheckFacts, query: CheckQuery, normalised: string, client: string): Promise<CheckFacts> {
-    const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
-    try {
-      await this.deps.asks.put(ask, client);
-    } catch (error) {
-      if (error instanceof Problem) return known;
-      throw error;
-    }
-    return { ...known, queued: true, next: "It asked for no payment a day ago. In line for another free handshake." };
   }
 
   #sign(key: string, facts: CheckFacts): CachedAnswer {
@@ -125,11 +118,19 @@ export class Checks {
   }
 }
 
-/** Was it probed because somebody asked, with nothing to pay for and in no listing, a day ago or longer? */
-function foundWanting(view: View, cap: string, now: Date): boolean {
+const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
+
+const NEVER_KNOCKED = "No free handshake of it is in the record yet.";
+const WANTING = "It asked for no payment a day ago.";
+
+/** Why an endpoint of the record is put in line because somebody asked for it, in words, or null. */
+function wantsLook(view: View, { cap, matched }: Match, now: Date): string | null {
   const row = view.row(cap);
-  if (!row || row.last_seen === null || view.entry(cap)?.listed) return false;
-  return row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
+  const entry = view.entry(cap);
+  if (!row?.probes && !row?.paid_calls && !(entry && headlineOf(entry))) return NEVER_KNOCKED;
+  if (!row || row.last_seen === null || entry?.listed || matched !== "exact") return null;
+  const wanting = row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
+  return wanting ? WANTING : null;
 }
 
 function normaliseAsked(url: string): string {

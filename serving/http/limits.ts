@@ -46,6 +46,11 @@ export class Limiter {
     return { ok, remaining, resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
   }
 
+  /** Real ms until this client has `cost` tokens. */
+  owes(client: string, cost: number): number {
+    return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
+  }
+
   /** Take tokens whether or not they are there: what was sent cannot be refused any more. */
   charge(client: string, cost: number): void {
     this.#keep(client, this.#tokensOf(client) - cost);

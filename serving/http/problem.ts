@@ -14,7 +14,6 @@ export const PROBLEMS = {
   too_large: { status: 413, title: "The body is too large", retriable: false },
   range_not_satisfiable: { status: 416, title: "The range lies outside the object", retriable: false },
   too_many_requests: { status: 429, title: "Too many requests", retriable: true },
-  too_many_asks: { status: 429, title: "Too many unknown urls", retriable: true },
   too_many_disputes: { status: 429, title: "Too many disputes of this endpoint", retriable: false },
   internal: { status: 500, title: "The service failed", retriable: true },
   not_ready: { status: 503, title: "The record is not loaded yet", retriable: true },

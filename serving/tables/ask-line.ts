@@ -8,31 +8,46 @@ const HOUR_MS = 3_600_000;
 /** As the pipeline folds it (sql/queries/asks, open). */
 const NEGATIVE_MS = 24 * HOUR_MS;
 const EXPIRES_MS = 30 * 24 * HOUR_MS;
+/** An ask that would wait longer than this would not be looked at before it has had its time, hours. */
+export const LONGEST_HOURS = 28 * 24;
+/** What a look saw is in the tables of serving by then. */
+const FRESH_MS = 5 * 60_000;
 /** Looks that the pipeline can make in an hour, all domains together: 64 at once, ten seconds each. */
 const LOOKS_AN_HOUR = 20_000;
 /** Capabilities whose last look is remembered. */
 const MAX_LOOKED = 100_000;
 
 export interface LineLimits {
-  /** Asks in line at most; who asks for more is told to come back. */
+  /** Asks in line at most. */
   max: number;
   /** Asks of one registrable domain that are begun within an hour. */
   perDomainHour: number;
 }
 
 interface Domain {
-  /** Asks of it that ever stood in line, and those that left: the difference waits. */
-  came: number;
-  left: number;
+  /** Asks of it in line, in the order in which they are begun. */
+  line: Waiting[];
   /** Moments of its newest looks, unix ms, oldest first; no more than can matter. */
   looks: number[];
 }
 
 interface Waiting {
   domain: string;
-  /** Its number among those of its domain. */
+  /** Its number among all that ever came. */
   n: number;
   t: number;
+  /** It is not begun before, unix ms. */
+  from: number;
+}
+
+/** What keeps an ask waiting longest: others of its domain, its own moment, or the whole line. */
+export type Held = "domain" | "moment" | "line";
+
+export interface Wait {
+  /** Hours until an answer can be expected, at least 1. */
+  hours: number;
+  /** Only where that is more than one hour. */
+  by?: Held;
 }
 
 /**
@@ -43,6 +58,7 @@ export class AskLine {
   readonly #open = new Map<string, Waiting>();
   readonly #domains = new Map<string, Domain>();
   readonly #looked = new Map<string, number>();
+  #came = 0;
 
   constructor(private readonly limits: LineLimits) {}
 
@@ -55,42 +71,78 @@ export class AskLine {
     return this.#open.size >= this.limits.max;
   }
 
-  /** Is it in line, or was it looked at within a day: is there nothing to append for it? */
-  knows(cap: string, now: number): boolean {
-    return this.#open.has(cap) || (this.#looked.get(cap) ?? Number.NEGATIVE_INFINITY) >= now - NEGATIVE_MS;
+  /** When its turn may come at the earliest (unix ms), or null when it is not in line. */
+  turnOf(cap: string): number | null {
+    return this.#open.get(cap)?.from ?? null;
   }
 
-  /** An ask came; one that stands in line already, was looked at within a day, or is past the bound changes nothing. */
-  ask(cap: string, normalised: string, t: number): void {
-    if (this.knows(cap, t)) return;
+  /** Was it looked at a moment ago, so that what was seen is on its way? */
+  isFresh(cap: string, now: number): boolean {
+    return this.#lookOf(cap) > now - FRESH_MS;
+  }
+
+  /** From when on an ask of now can be begun: what was looked at rests for a day. */
+  earliest(cap: string, now: number): number {
+    return Math.max(now, this.#lookOf(cap) + NEGATIVE_MS + 1);
+  }
+
+  /** An ask came, not to be begun before `from`; one that says nothing new, or is past the bound, changes nothing. */
+  ask(cap: string, normalised: string, t: number, from = t): void {
+    if (this.#lookOf(cap) >= from - NEGATIVE_MS) return;
+    const held = this.#open.get(cap);
+    if (held && held.from <= from) return;
     this.#expire(t);
+    if (held) this.#leave(cap);
     if (this.full) return;
     const name = registrableDomain(normalised);
-    const domain = this.#domains.get(name) ?? { came: 0, left: 0, looks: [] };
+    const domain = this.#domains.get(name) ?? { line: [], looks: [] };
     this.#domains.set(name, domain);
-    this.#open.set(cap, { domain: name, n: domain.came++, t });
+    const waiting = { domain: name, n: this.#came++, t, from };
+    domain.line.splice(placeOf(domain.line, waiting), 0, waiting);
+    this.#open.set(cap, waiting);
   }
 
-  /** It was looked at and leaves the line. */
+  /** It was looked at and leaves the line, unless its turn is a later one. */
   looked(cap: string, t: number): void {
     this.#looked.delete(cap);
     if (this.#looked.size >= MAX_LOOKED) this.#looked.delete(this.#looked.keys().next().value!);
     this.#looked.set(cap, t);
-    const domain = this.#leave(cap);
-    if (!domain) return;
-    domain.looks.push(t);
-    if (domain.looks.length > this.limits.perDomainHour) domain.looks.shift();
+    const waiting = this.#open.get(cap);
+    if (!waiting || t < waiting.from - NEGATIVE_MS) return;
+    const { looks } = this.#leave(cap);
+    looks.push(t);
+    if (looks.length > this.limits.perDomainHour) looks.shift();
   }
 
-  /** Hours until an answer can be expected for this ask, at least 1: its position among those of its domain, and the whole line. */
-  hours(cap: string, now: number): number {
+  /** Drops what the plan has knocked on meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
+  sweep(seen: (cap: string) => number | null): void {
+    for (const [cap, { from }] of this.#open) {
+      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - NEGATIVE_MS) this.#leave(cap);
+    }
+  }
+
+  /** How long this ask waits: its place among those of its domain, its own moment, and the whole line. */
+  wait(cap: string, now: number): Wait {
     const waiting = this.#open.get(cap);
-    if (!waiting) return 1;
-    const { came, left, looks } = this.#domains.get(waiting.domain) ?? { came: 0, left: 0, looks: [] };
-    const ahead = Math.min(waiting.n - left, came - left - 1);
+    if (!waiting) return { hours: 1 };
+    return this.#wait(waiting, this.#domains.get(waiting.domain), now);
+  }
+
+  /** The same for one that would come now. */
+  waitFor(normalised: string, from: number, now: number): Wait {
+    const name = registrableDomain(normalised);
+    return this.#wait({ domain: name, n: this.#came, t: now, from }, this.#domains.get(name), now);
+  }
+
+  #wait(waiting: Waiting, domain: Domain | undefined, now: number): Wait {
+    const { line, looks } = domain ?? { line: [], looks: [] };
     const begun = looks.filter((t) => t > now - HOUR_MS).length;
-    const position = Math.max(0, ahead) + begun;
-    return Math.max(1, Math.floor(position / this.limits.perDomainHour) + 1, Math.ceil(this.size / LOOKS_AN_HOUR));
+    const inDomain = Math.floor((placeOf(line, waiting) + begun) / this.limits.perDomainHour) + 1;
+    const own = Math.floor(Math.max(0, waiting.from - now) / HOUR_MS) + 1;
+    const inAll = Math.ceil(this.size / LOOKS_AN_HOUR);
+    const hours = Math.max(1, inDomain, own, inAll);
+    if (hours === 1) return { hours };
+    return { hours, by: hours === own ? "moment" : hours === inDomain ? "domain" : "line" };
   }
 
   /** One record of the topic `asks`; what is none of the line's is passed over. */
@@ -100,31 +152,48 @@ export class AskLine {
     const { type, observed_at, body } = read.envelope;
     const t = Date.parse(observed_at);
     if (type === "ask") {
-      const { cap, normalised_url } = body as BodyOf<"ask">;
-      this.ask(cap, normalised_url, t);
+      const { cap, normalised_url, not_before } = body as BodyOf<"ask">;
+      this.ask(cap, normalised_url, t, not_before === undefined ? t : Math.max(t, Date.parse(not_before)));
     } else if (type === "ask.looked") this.looked((body as BodyOf<"ask.looked">).cap, t);
   }
 
-  #leave(cap: string): Domain | null {
-    const waiting = this.#open.get(cap);
-    if (!waiting) return null;
+  #lookOf(cap: string): number {
+    return this.#looked.get(cap) ?? Number.NEGATIVE_INFINITY;
+  }
+
+  /** Takes one that is in line out of it. @returns its domain */
+  #leave(cap: string): Domain {
+    const waiting = this.#open.get(cap)!;
     this.#open.delete(cap);
     const domain = this.#domains.get(waiting.domain)!;
-    domain.left++;
+    domain.line.splice(placeOf(domain.line, waiting), 1);
     return domain;
   }
 
-  /** The oldest stand first: a Map keeps its order. Domains with nothing in line and no look that matters go with them. */
+  /** A Map keeps its order, so the oldest stand first. Domains with nothing in line and no look that matters go with them. */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
       if (t >= now - EXPIRES_MS) break;
       this.#leave(cap);
     }
     if (this.#domains.size <= this.limits.max * 2) return;
-    for (const [name, domain] of this.#domains) {
-      if (domain.left >= domain.came && (domain.looks.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
+    for (const [name, { line, looks }] of this.#domains) {
+      if (line.length === 0 && (looks.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
     }
   }
+}
+
+/** How many of a domain's line stand before this one: by their moments, then as they came. */
+function placeOf(line: readonly Waiting[], { from, n }: Waiting): number {
+  let low = 0;
+  let high = line.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const other = line[middle]!;
+    if (other.from < from || (other.from === from && other.n < n)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 export interface FollowAsks {

@@ -27,6 +27,21 @@ SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best
 FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)
 ORDER BY l.cap;
 
+-- name: said
+-- What is said now of some endpoints: the seller's own newest listing where there is one, else a catalogue's. As in `listed`.
+-- grain: one listed capability of $caps (JSON array)
+-- reads: $caps, listing, endpoint
+-- writes: nothing
+WITH wanted AS (SELECT text AS cap FROM texts_of($caps)),
+ newest AS (
+  SELECT * FROM listing SEMI JOIN (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap)) w USING (source, source_id)
+  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+ live AS (
+  SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best FROM newest SEMI JOIN wanted USING (cap)
+  WHERE NOT gone GROUP BY cap)
+SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS own FROM live l JOIN endpoint e USING (cap)
+ORDER BY l.cap;
+
 -- name: of_source
 -- What one source has told: its newest record by source id, and every record of one day, whose ids are used up.
 -- grain: one record of the source

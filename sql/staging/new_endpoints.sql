@@ -7,7 +7,7 @@ WITH named AS (
     json_extract_string(body, '$.claims.tool') AS tool
   FROM stage WHERE type = 'listing'
   UNION ALL
-  SELECT json_extract_string(body, '$.cap'), json_extract_string(body, '$.normalised_url'), json_extract_string(body, '$.method'), NULL
+  SELECT json_extract_string(body, '$.cap'), json_extract_string(body, '$.normalised_url'), json_extract_string(body, '$.method'), json_extract_string(body, '$.tool')
   FROM stage WHERE type = 'ask'
   UNION ALL
   -- Somebody asked: the ask lies in the partition of its host, which may be another's lake, so the handshake says it too. Older

@@ -167,11 +167,13 @@ test("a replica of the replica answers the same", async () => {
   }
 });
 
-test("without a log nothing is taken in, and it says so", async () => {
+test("without a log nothing is put in line, and it says where to ask", async () => {
   const response = await ask(`/v1/check?url=${encodeURIComponent("https://nobody-knew.example/x")}`);
-  expect(response.status).toBe(503);
-  expect(response.headers.get("content-type")).toBe("application/problem+json");
-  expect(await response.json()).toMatchObject({ detail: expect.stringMatching(/only answers/) });
+  expect(response.status).toBe(200);
+  expect(await response.json()).toMatchObject({
+    ...{ band: "UNRATED", matched: "none", queued: false },
+    next: expect.stringMatching(/only answers .*\/v1\/check\?url=https%3A%2F%2Fnobody-knew\.example%2Fx$/),
+  });
 });
 
 test("SIGTERM: all end by themselves, with code 0", async () => {

@@ -7,10 +7,11 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { Asks, askLineOf } from "../../serving/answers/asks.ts";
+import { Asks, askLineOf, type Place } from "../../serving/answers/asks.ts";
 import { Demand } from "../../serving/answers/demand.ts";
+import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { followAsks } from "../../serving/tables/ask-line.ts";
-import { listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, checkPath, servingOver, TwoHands } from "../helpers/serving.ts";
 
 const HOUR = 3_600_000;
@@ -22,19 +23,27 @@ const cap = (url: string) => capId("GET", url);
 function asksOver(more: Partial<ConstructorParameters<typeof Asks>[0]> = {}) {
   const log = new AppendOnly();
   const clock = new TwoHands();
-  return { log, clock, asks: new Asks({ log, clock, logger, producer: "test", ...more }) };
+  return { log, clock, asks: new Asks({ log, clock, logger, producer: "test", baseUrl: BASE, ...more }) };
 }
+const BASE = "https://touchstone.test";
+
+/** Hours that an answer speaks of; 0 for one that is not in line. */
+const hoursOf = ({ queued, next }: Place): number =>
+  queued ? Number(/in about (?:an|(\d+)) hours?/.exec(next)![1] ?? 1) : 0;
+const waitOf = async (asks: Asks, url: string, client = "c"): Promise<number> =>
+  hoursOf(await asks.put(ask(url), client));
+const bodies = (log: AppendOnly) => log.records.map(({ value }) => JSON.parse(Buffer.from(value).toString()).body);
 
 describe("how long an ask waits", () => {
   test("is its place among those of its domain, five an hour, whoever asked for the others", async () => {
     const line = askLineOf();
     const { asks, log } = asksOver({ line });
     for (let i = 0; i < 12; i++) line.ask(cap(`https://a${i}.big.example/`), `https://a${i}.big.example/`, T0 - i);
-    expect(await asks.put(ask("https://b.big.example/x"), "c")).toBe(3);
-    expect(await asks.put(ask("https://small.org/x"), "c")).toBe(1);
+    expect(await waitOf(asks, "https://b.big.example/x")).toBe(3);
+    expect(await waitOf(asks, "https://small.org/x")).toBe(1);
     // In line already: nothing is appended, and it moves up as those before it are looked at.
     for (let i = 0; i < 10; i++) line.looked(cap(`https://a${i}.big.example/`), T0 - 2 * HOUR);
-    expect(await asks.put(ask("https://b.big.example/x"), "c")).toBe(1);
+    expect(await waitOf(asks, "https://b.big.example/x")).toBe(1);
     expect(log.records).toHaveLength(2);
   });
 
@@ -45,37 +54,107 @@ describe("how long an ask waits", () => {
       line.looked(cap(`https://big.example/${i}`), T0 - 1_000);
     }
     const { asks, clock } = asksOver({ line });
-    expect(await asks.put(ask("https://big.example/new"), "c")).toBe(2);
+    expect(await waitOf(asks, "https://big.example/new")).toBe(2);
     clock.pass(HOUR);
-    expect(await asks.put(ask("https://big.example/new"), "c")).toBe(1);
+    expect(await waitOf(asks, "https://big.example/new")).toBe(1);
   });
 
-  test("what was looked at is not appended again for a day, and what stood for thirty days is forgotten", async () => {
-    const { asks, clock, log } = asksOver({ line: askLineOf() });
+  test("what was looked at a moment ago is not put in line; later that day its turn is a day after the look", async () => {
     const line = askLineOf();
-    const again = asksOver({ line, clock, log }).asks;
-    line.looked(cap("https://gone.example/"), T0);
-    await again.put(ask("https://gone.example/"), "c");
-    expect(log.records).toHaveLength(0);
-    clock.pass(24 * HOUR + 1);
-    await again.put(ask("https://gone.example/"), "c");
-    expect([log.records.length, line.size]).toEqual([1, 1]);
-    clock.pass(30 * 24 * HOUR + 1);
-    await again.put(ask("https://other.example/"), "c");
+    const { asks, clock, log } = asksOver({ line });
+    const url = "https://gone.example/";
+    line.looked(cap(url), T0);
+    const fresh = await asks.put(ask(url), "c");
+    expect([fresh.queued, fresh.next, log.records.length]).toEqual([
+      ...[true, "Its free handshake was just made. Ask again in a few minutes.", 0],
+    ]);
+    clock.pass(HOUR);
+    expect(await waitOf(asks, url)).toBe(24);
+    expect(bodies(log)).toMatchObject([{ cap: cap(url), not_before: new Date(T0 + 24 * HOUR + 1).toISOString() }]);
+    // It stands in line now.
+    clock.pass(HOUR);
+    expect(await waitOf(asks, url)).toBe(23);
+    expect(log.records).toHaveLength(1);
+    // Its own look closes it, an older one does not.
+    line.looked(cap(url), T0 - 1);
     expect(line.size).toBe(1);
-    await asks.put(ask("https://gone.example/"), "c");
-    expect(log.records).toHaveLength(3);
+    line.looked(cap(url), T0 + 24 * HOUR + 2);
+    expect(line.size).toBe(0);
   });
 
-  test("a full line is a 429 that says when to come back, and the bound holds", async () => {
+  test("what stood for thirty days is forgotten, and what the plan knocked on meanwhile leaves too", async () => {
+    const line = askLineOf();
+    const seen = new Map<string, number>();
+    const { asks, clock } = asksOver({ line, seen: (one) => seen.get(one) ?? null });
+    await asks.put(ask("https://old.example/"), "c");
+    clock.pass(30 * 24 * HOUR + 1);
+    await asks.put(ask("https://other.example/"), "c");
+    expect(line.size).toBe(1);
+    seen.set(cap("https://other.example/"), T0 + 30 * 24 * HOUR + 1);
+    clock.pass(60_000);
+    await asks.put(ask("https://third.example/"), "c");
+    expect([line.size, line.turnOf(cap("https://third.example/")) !== null]).toEqual([1, true]);
+  });
+
+  test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
+    const { asks, log } = asksOver({ line: askLineOf({ perClientHour: 2 }), limits: { perClientHour: 2 } });
+    const waits = [];
+    for (let i = 0; i < 6; i++) waits.push(await waitOf(asks, `https://n${i}.example/`, "much"));
+    expect(waits).toEqual([1, 1, 1, 2, 2, 3]);
+    const half = (n: number) => new Date(T0 + (n * HOUR) / 2).toISOString();
+    expect(bodies(log).map((one) => one.not_before)).toEqual([
+      undefined,
+      undefined,
+      half(1),
+      half(2),
+      half(3),
+      half(4),
+    ]);
+    expect(await waitOf(asks, "https://mine.example/", "other")).toBe(1);
+    expect(bodies(log)[6]).not.toHaveProperty("not_before");
+    // Somebody else asks for what was held back: it is brought forward, as a record of its own, once.
+    expect(await waitOf(asks, "https://n5.example/", "other")).toBe(1);
+    expect(await waitOf(asks, "https://n5.example/", "third")).toBe(1);
+    expect(log.records).toHaveLength(8);
+    expect(new Set(log.records.map(({ eventId }) => eventId)).size).toBe(8);
+  });
+
+  test("all clients together have a share too, and it never refuses either", async () => {
+    const { asks } = asksOver({ limits: { totalHour: 1 } });
+    expect(await waitOf(asks, "https://one.example/", "a")).toBe(1);
+    expect(await waitOf(asks, "https://two.example/", "b")).toBe(2);
+    expect(await waitOf(asks, "https://three.example/", "c")).toBe(3);
+  });
+
+  test("of a domain, those held back stand behind those that are not, whenever they came", async () => {
+    const line = askLineOf();
+    for (let i = 0; i < 20; i++) line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
+    const { asks } = asksOver({ line });
+    expect(await waitOf(asks, "https://big.example/own")).toBe(1);
+    expect(line.wait(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
+  });
+
+  test("a full line takes nothing more and says when to ask again; what stands in it keeps its place", async () => {
     const { asks, log } = asksOver({ limits: { inLine: 3 } });
     for (let i = 0; i < 3; i++) await asks.put(ask(`https://n${i}.example/`), "c");
-    await expect(asks.put(ask("https://n4.example/"), "d")).rejects.toMatchObject({
-      code: "too_many_asks",
-      extra: { headers: { "retry-after": "600" } },
+    expect(await asks.put(ask("https://n4.example/"), "d")).toEqual({
+      queued: false,
+      next: "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.",
     });
-    expect(await asks.put(ask("https://n1.example/"), "d")).toBe(1);
+    expect(await waitOf(asks, "https://n1.example/", "d")).toBe(1);
     expect(log.records).toHaveLength(3);
+  });
+
+  test("nobody is promised a look after the ask has had its time", async () => {
+    const { asks, log } = asksOver({ limits: { perClientHour: 1000, perDomainHour: 1, totalHour: 1_000_000 } });
+    for (let i = 0; i < 672; i++) await asks.put(ask(`https://big.example/${i}`), "c");
+    const refused = await asks.put(ask("https://big.example/more"), "c");
+    expect([refused.queued, refused.next]).toEqual([false, expect.stringContaining("of this domain")]);
+    const much = asksOver({ limits: { perClientHour: 1 } });
+    for (let i = 0; i < 673; i++) await much.asks.put(ask(`https://n${i}.example/`), "c");
+    const late = await much.asks.put(ask("https://more.example/"), "c");
+    expect([late.queued, late.next]).toEqual([false, expect.stringContaining("Ask again tomorrow")]);
+    expect([log.records.length, much.log.records.length]).toEqual([672, 672]);
   });
 
   test("the log's own records fill it: another replica's asks, looks, and a start from nothing", async () => {
@@ -83,7 +162,7 @@ describe("how long an ask waits", () => {
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
     try {
       const clock = new TwoHands();
-      const other = new Asks({ log, clock, logger, producer: "other", limits: { perClientHour: 100 } });
+      const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { perClientHour: 100 } });
       for (let i = 0; i < 11; i++) await other.put(ask(`https://s${i}.big.example/`), "c");
       const line = askLineOf();
       const follow = followAsks(log, line, logger, 60_000);
@@ -103,7 +182,7 @@ describe("how long an ask waits", () => {
       expect(line.size).toBe(10);
       // Ten ahead and one look within the hour.
       const { asks } = asksOver({ line });
-      expect(await asks.put(ask("https://new.big.example/"), "c")).toBe(3);
+      expect(await waitOf(asks, "https://new.big.example/")).toBe(3);
       await follow.stop();
     } finally {
       await log.close();
@@ -115,10 +194,13 @@ describe("how long an ask waits", () => {
 describe("over HTTP", () => {
   const FREE = { url: "https://free.example/nothing" };
   const LISTED = { url: "https://listed.example/quiet" };
+  const NEW = { url: "https://new.example/listed", method: "POST" as const };
+  const TOOL = { url: "https://tools.example/mcp", method: "POST" as const, tool: "search" };
+  const ODD = { url: "https://odd.example:8443/x" };
   let record: PublicRecord;
   beforeAll(async () => {
     record = await PublicRecord.open();
-    await record.publish([listingDraft(LISTED)]);
+    await record.publish([LISTED, NEW, TOOL, ODD].map(listingDraft));
     const nothing = { ...{ asked_for_payment: 0, paid_calls: 0, price: null, pay_to: null }, last_seen: T0 - HOUR };
     await record.live([rowOf(FREE, nothing), rowOf(LISTED, { ...nothing, last_seen: T0 - 48 * HOUR })]);
   });
@@ -137,13 +219,51 @@ describe("over HTTP", () => {
     // A listed one is knocked at in every block anyway.
     expect(await check(LISTED.url)).not.toHaveProperty("queued");
     expect(serving.log.records).toHaveLength(1);
-    expect((await check("https://one.too.many.example/")).status).toBe(429);
-    const again = await servingOver(record, {
-      limits: { asks: { perClientHour: 1, inLine: 0 } },
-      clock: serving.clock,
+    const full = await servingOver(record, { limits: { asks: { inLine: 0 } }, clock: serving.clock });
+    const kept = await full.get(checkPath({ url: FREE.url }));
+    expect([kept.status, ((await kept.json()) as { queued?: boolean }).queued]).toEqual([200, false]);
+  });
+
+  test("a hundred unknown urls of one client are a hundred answers, each in line, and each says when", async () => {
+    const serving = await servingOver(record);
+    for (let i = 0; i < 100; i++) {
+      const response = await serving.get(checkPath({ url: `https://n${i}.example/x` }));
+      expect(response.status).toBe(200);
+      const hours = i < 39 ? "an hour" : `${Math.floor((i - 19) / 20) + 1} hours`;
+      expect(await response.json()).toMatchObject({ queued: true, next: expect.stringContaining(`in about ${hours}`) });
+    }
+    expect(serving.log.records).toHaveLength(100);
+  });
+
+  test("a replica without a log answers, and says where to ask", async () => {
+    const serving = await servingOver(record, { log: NO_LOG });
+    const response = await serving.get(checkPath({ url: "https://user:pw@new.example/a?b=c#d" }));
+    expect([response.status, response.headers.get("cache-control")]).toEqual([200, "public, max-age=60"]);
+    expect(await response.json()).toMatchObject({
+      ...{ band: "UNRATED", matched: "none", queued: false },
+      next: "This replica only answers and puts nothing in line. Ask the service itself: https://touchstone.test/v1/check?url=https%3A%2F%2Fnew.example%2Fa%3Fb%3Dc",
     });
-    const kept = await again.get(checkPath({ url: FREE.url }));
-    expect([kept.status, ((await kept.json()) as { queued?: boolean }).queued]).toEqual([200, undefined]);
+  });
+
+  test("what is listed and was never knocked on is exact, in line under its own id and verb, and says when", async () => {
+    const serving = await servingOver(record);
+    const answer = await (await serving.get(checkPath({ url: NEW.url }))).json();
+    expect(answer).toMatchObject({
+      ...{ matched: "exact", band: "UNRATED", capabilityId: capId("POST", NEW.url), queued: true },
+      next: "No free handshake of it is in the record yet. In line for a free handshake. Ask again in about an hour.",
+    });
+    expect(bodies(serving.log)).toEqual([
+      {
+        ...{ url: NEW.url, normalised_url: NEW.url, host: "new.example" },
+        ...{ method: "POST", cap: capId("POST", NEW.url) },
+      },
+    ]);
+    const tool = await (await serving.get(checkPath({ url: capOf(TOOL) }))).json();
+    expect(tool).toMatchObject({ matched: "exact", queued: true });
+    expect(bodies(serving.log)[1]).toMatchObject({ cap: capOf(TOOL), tool: "search", normalised_url: TOOL.url });
+    const unfetched = await (await serving.get(checkPath({ url: ODD.url }))).json();
+    expect(unfetched).toMatchObject({ matched: "exact", queued: false, next: expect.stringContaining("never probe") });
+    expect(serving.log.records).toHaveLength(2);
   });
 
   test("known endpoints are counted for each client once, cached answers too; unknown ones are not", async () => {

@@ -73,6 +73,8 @@ const OURS_MS = 250;
 export class Spans {
   /** Calls this process has begun, by day: the lake may not have loaded them yet. */
   readonly #begun = new BoundedMap<string, Set<string>>(4);
+  /** Endpoints of the newest plan that was begun here. */
+  #planned: { day: string; caps: ReadonlySet<string> } | null = null;
   /** Where re-tests stand by what this process saw itself; newer than the lake. */
   readonly #retests = new Map<string, RetestState>();
 
@@ -150,8 +152,17 @@ export class Spans {
     return total;
   }
 
+  /** See `Observer.plans`. */
+  plans(day: string, cap: string): boolean | null {
+    return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
+  }
+
   /** What a day's plan sets aside, before its first payment: once a day and process, so of the whole plan. */
   async #reserve(plan: DayPlan): Promise<void> {
+    // A part of a plan comes after the whole of it.
+    if (this.#planned?.day !== plan.day) {
+      this.#planned = { day: plan.day, caps: new Set(plan.lines.map(({ cap }) => cap)) };
+    }
     await this.tools.ledger.open(plan.day, this.memory, reservedBy(plan));
   }
 

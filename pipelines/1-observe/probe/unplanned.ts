@@ -1,15 +1,16 @@
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
 import { saying } from "../../../infra/egress/egress.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { sql } from "../../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
-import { capId, plannedSlot } from "../../record/ids.ts";
+import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { blockOf, blockStart } from "../../record/time.ts";
 import type { METHODS } from "../../record/vocabulary.ts";
-import { HANDSHAKE_OF } from "../call.ts";
 import type { ListedClaim } from "../listings/claims.ts";
 import { ASKS, HostQueue } from "../queue.ts";
-import { draft } from "../recorder.ts";
+import { probeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { hostOf, originOf, sameResource } from "../urls.ts";
 import { type Probe, type ProbeTools, probe } from "./probe.ts";
@@ -32,6 +33,23 @@ const blank = (url: string, method: Claims["method"]): Claims => ({
   fixed_price: false,
   example: null,
   output_mime: null,
+});
+
+/** What is said of an endpoint now (sql/queries/listings, said). */
+export type Said = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims"> & { own: boolean };
+
+/** What is said of some endpoints, by capability; those that are not listed are left out. */
+export async function saidOf(lake: Pick<Lake, "all">, caps: readonly string[]): Promise<Map<string, Said>> {
+  if (caps.length === 0) return new Map();
+  type Row = Omit<Said, "claims"> & { claims: string };
+  const rows = await lake.all<Row>(sql("queries/listings:said"), { caps: JSON.stringify(caps) });
+  return new Map(rows.map((row) => [row.cap, { ...row, claims: JSON.parse(row.claims) as Claims }]));
+}
+
+/** For what is asked of it before it is called: how often it was called makes no difference there. */
+export const listedAs = ({ cap, url, method, tool, claims, own }: Said): ListedCap => ({
+  ...asListed(cap, url, method, claims, own),
+  tool,
 });
 
 function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
@@ -76,20 +94,12 @@ async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promi
   const at = clock.now();
   const block = blockOf(at);
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
-  const slot = { block, minute };
-  const [eventId] = await tools.recorder.append([
-    draft({
-      type: "handshake",
-      cap: one.cap,
-      slot: plannedSlot(block, minute),
-      attempt: HANDSHAKE_OF.asked,
-      at,
-      // Nothing else in the capability's partition may say where it lives: the ask lies in its host's.
-      body: { slot, planned: "asked", url: one.url, method: one.method as (typeof METHODS)[number], ...seen.body },
-    }),
-  ]);
+  // Nothing else in the capability's partition may say where it lives: the ask lies in its host's. A tool is always listed.
+  const where = one.tool === null ? { url: one.url, method: one.method as (typeof METHODS)[number] } : {};
+  const body = { ...where, ...seen.body };
+  const [eventId] = await tools.recorder.append([probeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at)]);
   // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
-  if (seen.read?.readable && !one.sellerClaims) {
+  if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
     await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
   return { ...seen, eventId: eventId! };
@@ -124,6 +134,15 @@ export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock):
     report.probed.push({ cap: post.cap, state: second.body.state });
   }
   return report;
+}
+
+/** Looks once at an endpoint that is listed, with the verb, example and tool of its listing. */
+export async function lookAtListed(all: Tools, said: Said, clock: Clock): Promise<AskReport> {
+  const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
+  const one = tools.intake.current(listedAs(said));
+  if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
+  const { body } = await probeAsked(tools, one, clock);
+  return { probed: [{ cap: one.cap, state: body.state }], listings: 0 };
 }
 
 /** What one free handshake saw, or why there was none. */

@@ -2,20 +2,21 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { AskLine, type AskLineParts, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
 import type { AskReport } from "../../../pipelines/1-observe/observer.ts";
+import type { Said } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../../pipelines/record/ids.ts";
-import { handshake } from "../2-ingest/records.ts";
+import { capOf, delisting, handshake, listing, urlOf } from "../2-ingest/records.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 
 const HOUR = 3_600_000;
 const T0 = Date.parse("2026-11-15T12:00:00.000Z");
 const iso = (ms: number): string => new Date(ms).toISOString();
 
-function askOf(url: string, ms: number) {
+function askOf(url: string, ms: number, more: Partial<BodyOf<"ask">> = {}) {
   const { host } = new URL(url);
-  const body = { url, normalised_url: url, method: null, host, cap: capId("GET", url) };
-  const event_id = recordId("ask", host, `${url} ${ms}`);
+  const body = { url, normalised_url: url, method: null, host, cap: capId("GET", url), ...more };
+  const event_id = recordId("ask", host, `${url} ${ms} ${more.not_before ?? ""}`);
   return sealEnvelope(
     { v: 1, type: "ask", event_id, key: host, observed_at: iso(ms), producer: "test/1", body },
     PARTITIONS,
@@ -25,11 +26,13 @@ function askOf(url: string, ms: number) {
 let world: World;
 let now: number;
 let asked: string[];
-let answer: (ask: BodyOf<"ask">) => Promise<AskReport>;
+let answer: (ask: BodyOf<"ask">, said?: Said) => Promise<AskReport>;
+let planned: ReadonlySet<string> | null;
 beforeEach(async () => {
   world = await openTestWorld();
   now = T0;
   asked = [];
+  planned = null;
   answer = async ({ cap }) => ({ probed: [{ cap, state: "asked" }], listings: 0 });
 });
 afterEach(() => world.close());
@@ -40,10 +43,11 @@ function line(more: Partial<AskLineParts> = {}): AskLine {
     lake: world.lake,
     log: world.log,
     observer: {
-      ask: (ask) => {
+      ask: (ask, said) => {
         asked.push(ask.normalised_url);
-        return answer(ask);
+        return answer(ask, said);
       },
+      plans: (_day, cap) => planned?.has(cap) ?? null,
     },
     now: () => new Date(now),
     logger: createLogger("silent"),
@@ -181,5 +185,76 @@ describe("the line of asks", () => {
     expect((await openAsks(world.lake, new Date(now))).map(({ body }) => JSON.parse(body).host)).toEqual([
       "still.example",
     ]);
+  });
+
+  test("an ask that is held back has its turn then, others of its domain before it; a sooner one brings it forward", async () => {
+    const held = "https://s.flood.example/held";
+    const not_before = iso(now + 2 * HOUR);
+    await world.append(
+      askOf(held, T0 - 9_000, { not_before }),
+      askOf("https://s.flood.example/own", T0 - 1_000),
+      askOf("https://bad.example/", T0 - 1_000, { not_before: not_before.replace("2026", "9999") }),
+    );
+    await world.ingest.pass();
+    const one = line();
+    expect(await turn(one)).toEqual(["https://s.flood.example/own"]);
+    now += 2 * HOUR - 1;
+    expect(await turn(one)).toEqual([]);
+    now += 1;
+    expect(await turn(one)).toEqual([held]);
+    const other = "https://s.flood.example/other";
+    await world.append(askOf(other, now, { not_before: iso(now + 9 * HOUR) }), askOf(other, now));
+    await world.ingest.pass();
+    now += 1;
+    expect(await turn(one)).toEqual([other]);
+  });
+
+  test("what was looked at is looked at again when the ask for it says so", async () => {
+    const url = "https://nobody.example/1";
+    answer = async () => ({ probed: [], listings: 0 });
+    await put([url, T0]);
+    const one = line();
+    expect(await turn(one)).toEqual([url]);
+    await world.append(askOf(url, T0 + HOUR, { not_before: iso(T0 + 24 * HOUR + 1) }));
+    await world.ingest.pass();
+    now = T0 + 24 * HOUR;
+    expect(await turn(one)).toEqual([]);
+    now += 1;
+    expect(await turn(one)).toEqual([url]);
+  });
+});
+
+describe("what was listed after the day's plan was drawn", () => {
+  test("is knocked on the same day, as its listing says, once; what the plan calls is left to it", async () => {
+    const said: (Said | undefined)[] = [];
+    answer = async ({ cap }, one) => {
+      said.push(one);
+      return { probed: [{ cap, state: "asked" }], listings: 0 };
+    };
+    await world.append(listing("old", iso(T0 - 36 * HOUR)), listing("planned", iso(T0 - 9_000)));
+    await world.append(listing("late", iso(T0 - 8_000)), listing("gone", iso(T0 - 7_000)));
+    await world.append(delisting("gone", iso(T0 - 6_000)), listing("seen", iso(T0 - 5_000)));
+    await world.append(handshake("seen", iso(T0 - 4_000)));
+    await world.ingest.pass();
+    const one = line();
+    expect(await turn(one)).toEqual([]);
+    planned = new Set([capOf("planned")]);
+    expect(await turn(one)).toEqual([urlOf("late")]);
+    expect(said).toMatchObject([{ cap: capOf("late"), url: urlOf("late"), method: "GET", own: false }]);
+    expect(await turn(one)).toEqual([]);
+    expect(await turn(line())).toEqual([]);
+  });
+
+  test("comes after what was asked for, five of a domain an hour, and only on hosts that are ours", async () => {
+    planned = new Set();
+    const names = Array.from({ length: 8 }, (_, i) => `n${i}.big`);
+    await world.append(...names.map((name, i) => listing(name, iso(T0 - 10_000 + i))));
+    await put(["https://small.org/x", T0 - 1_000]);
+    expect(await turn(line({ hosts: { owns: (host) => host === "small.org" } }))).toEqual(["https://small.org/x"]);
+    const newest = names.reverse().map(urlOf);
+    expect(await turn(line())).toEqual(newest.slice(0, 5));
+    now += HOUR + 1;
+    await put(["https://small.org/y", now - 1]);
+    expect(await turn(line())).toEqual(["https://small.org/y", ...newest.slice(5)]);
   });
 });
