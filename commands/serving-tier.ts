@@ -1,11 +1,18 @@
 import type { H3 } from "h3";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { type Egress, saying } from "../infra/egress/egress.ts";
 import { fromBase64url, type Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keyring.ts";
 import type { Signer } from "../infra/keys/signer.ts";
+import { ownLoop } from "../infra/loop-watch.ts";
+import { payableOn } from "../infra/rails/evm.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
+import { Control } from "../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
+import { LOOKS } from "../pipelines/1-observe/queue.ts";
+import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { PublishedTree } from "../pipelines/published/tree-head.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
@@ -73,6 +80,13 @@ export const boundsOf = (limits: Config["limits"]) => ({
     bytesPerHour: limits.stream_mb_per_hour * 1024 ** 2,
   },
 });
+
+/** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
+function looksWith({ chain, control_url }: Config, egress: Egress): ProbeTools {
+  const out = saying(egress, { pool: LOOKS });
+  const rail = payableOn(chain.network, chain.asset);
+  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, control_url) };
+}
 
 /** Errors of a source that is only not there now: a replica waits for it. */
 const PASSING = new Set(["SourceDown", "StoreDown", "MissingObject", "MirrorBusy"]);
@@ -156,8 +170,12 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     logger,
     metrics,
     baseUrl: config.base_url,
+    looks: looksWith(config, egress),
+    ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
     limits: {
       checksPerMinute: config.limits.checks_per_minute,
+      looksPerHour: config.limits.looks_per_hour,
+      looks: { perDomainMinute: config.limits.looks_per_domain_minute, atOnce: config.limits.looks_at_once },
       asks: askLimits,
       streams,
       trustedProxies: config.limits.trusted_proxies,

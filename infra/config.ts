@@ -144,6 +144,10 @@ const Settings = z.strictObject({
       asks_in_line: z.int().min(1).default(50_000),
       /** Urls of one registrable domain that are probed in an hour; more wait longer. */
       asks_per_domain_hour: z.int().min(1).default(5),
+      /** Looks at a listing for somebody who waits for it: of one client in an hour, of one domain in a minute, and at once. */
+      looks_per_hour: z.int().min(1).default(20),
+      looks_per_domain_minute: z.int().min(1).default(4),
+      looks_at_once: z.int().min(1).max(64).default(6),
       /** Sockets at once of all clients, and of one; those of a trusted proxy count in total alone. */
       sockets: z.int().min(1).max(1_000_000).default(10_000),
       sockets_per_client: z.int().min(1).default(128),

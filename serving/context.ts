@@ -6,10 +6,12 @@ import type { Signer } from "../infra/keys/signer.ts";
 import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
+import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
 import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
+import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
@@ -26,6 +28,9 @@ export interface ServingLimits {
   readsPerMinute: number;
   /** Disputes that one client may send in an hour. */
   disputesPerHour: number;
+  /** Looks at a listing that one client may ask for in an hour. */
+  looksPerHour: number;
+  looks: Partial<LookLimits>;
   asks: Partial<AskLimits>;
   streams: Partial<StreamLimits>;
   /** Addresses or CIDR blocks of proxies whose X-Forwarded-For is believed. */
@@ -36,6 +41,8 @@ export const SERVING_LIMITS: ServingLimits = {
   checksPerMinute: 600,
   readsPerMinute: 6000,
   disputesPerHour: 20,
+  looksPerHour: 20,
+  looks: {},
   asks: {},
   streams: {},
   trustedProxies: [],
@@ -62,12 +69,16 @@ export interface ServingDeps {
   askLine?: AskLine;
   /** Counts who is asked for; without it nothing is counted. */
   demand?: Demand;
+  /** What a look at a listing is made with; without it nobody gets this process to knock. */
+  looks?: ProbeTools;
+  /** Addresses of our own besides `baseUrl`. */
+  ownAddresses?: readonly string[];
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }
 
 /** What the operations share. */
-export interface Service extends ServingDeps {
+export interface Service extends Omit<ServingDeps, "looks"> {
   checks: Checks;
   objects: PublicObjects;
   streams: Streams;
@@ -77,6 +88,8 @@ export interface Service extends ServingDeps {
   readLimiter: Limiter;
   disputes: Disputes;
   disputeLimiter: Limiter;
+  looks: ListingChecks;
+  lookLimiter: Limiter;
   /** Key of the client behind a socket address and an X-Forwarded-For header. */
   client: (peer: string | undefined, forwarded: string | null) => string;
 }
@@ -125,6 +138,16 @@ export function serviceOf(deps: ServingDeps): Service {
       service: new URL(deps.baseUrl).origin,
     }),
     disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
+    looks: new ListingChecks({
+      tools: deps.looks ?? null,
+      own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
+      view: () => deps.follower.view,
+      judge: deps.judge,
+      clock: deps.clock,
+      metrics: deps.metrics,
+      limits: limits.looks,
+    }),
+    lookLimiter: new Limiter({ name: "looks", quota: limits.looksPerHour, windowS: 3600 }, steady),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }

@@ -2,6 +2,7 @@ import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { badge } from "./operations/badge.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -40,10 +41,12 @@ export const OPERATIONS: readonly Operation[] = [
   ...TRUST,
   ...ARCHIVE,
   disputes,
+  validateListing,
   KEYS,
   ...DISCOVERY,
   badge,
   ...PAGES,
+  ...LISTING_PAGES,
   ...OBJECTS,
   livez,
   readyz,

@@ -15,6 +15,18 @@ export interface EvmRailOptions {
   confirmations: number;
 }
 
+/** Why a rail of this network and token (lower-case) cannot pay an entry, or null when it can. Asks no chain. */
+const obstacleOn =
+  (network: string, token: string) =>
+  (entry: PayableEntry): string | null =>
+    entry.challenge ? whyNotChargeable(entry, network, token) : whyNotPayable(entry, network, token);
+
+/** What a rail would pay, for who pays nothing: no chain, no wallet. */
+export const payableOn = (network: string, asset: string): Pick<Rail, "network" | "canPay"> => {
+  const obstacleTo = obstacleOn(network, asset.toLowerCase());
+  return { network, canPay: (entry) => obstacleTo(entry) === null };
+};
+
 /**
  * Rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens on an EVM chain. Signing x402 asks the
  * chain nothing; mpp's nonce is the seller's, so the chain is asked whether it was used. Every read is tried a bounded
@@ -28,8 +40,7 @@ export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRail
   const token = asset.toLowerCase() as Address;
   const money: Money = { reader, network, asset: token, confirmations };
   const signCharge = createChargeSigner(money);
-  const obstacleTo = (entry: PayableEntry) =>
-    entry.challenge ? whyNotChargeable(entry, network, token) : whyNotPayable(entry, network, token);
+  const obstacleTo = obstacleOn(network, token);
   return {
     network,
     asset: token,

@@ -5,6 +5,8 @@ export const ASKS_AT_ONCE = 8;
 
 /** The pool of looks at what strangers asked for: also the queue's name for them. */
 export const ASKS = "asks";
+/** The pool of looks for somebody who waits for them, of which nothing is kept (serving): a few places, by setting. */
+export const LOOKS = "looks";
 /** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
 export const PAID = "paid";
 
@@ -14,7 +16,8 @@ const KEPT = 16;
 export const POOLS: Readonly<Record<string, Pool>> = { [ASKS]: { most: ASKS_AT_ONCE }, [PAID]: { kept: KEPT } };
 
 /** Places of egress: so many that no host of the plan waits for one. */
-export const placesFor = (hostsAtOnce: number): number => Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT);
+export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
+  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + looksAtOnce);
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

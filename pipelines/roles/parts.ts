@@ -22,7 +22,7 @@ import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { tellingMissing } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
-import { POOLS, placesFor } from "../1-observe/queue.ts";
+import { LOOKS, POOLS, placesFor } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { TOPICS } from "../record/topics.ts";
 
@@ -121,11 +121,12 @@ function egressOf(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
   const resolve = address === null ? {} : { resolve: resolveTo(address) };
+  const looks = config.limits.looks_at_once;
   return createEgress({
     allowLoopback,
     userAgent: `touchstone (+${config.base_url})`,
-    maxConcurrent: placesFor(config.observe.hosts_at_once),
-    pools: POOLS,
+    maxConcurrent: placesFor(config.observe.hosts_at_once, looks),
+    pools: { ...POOLS, [LOOKS]: { most: looks } },
     ...resolve,
     ...(sources && { sources }),
   });

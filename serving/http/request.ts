@@ -1,7 +1,7 @@
 import { Problem } from "./problem.ts";
 
-/** A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request */
-export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<unknown> {
+/** A request's body, of at most `maxBytes`. @throws Problem too_large, bad_request */
+async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   try {
@@ -16,11 +16,22 @@ export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes
     // Whoever sent it went away or was too slow: no fault of ours, though there may be nobody to tell.
     throw new Problem("bad_request", "the body broke off before its end");
   }
+  return Buffer.concat(chunks);
+}
+
+/** A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request */
+export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<unknown> {
+  const bytes = await bytesOf(body, maxBytes);
   try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks)));
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {
     throw new Problem("bad_request", "the body is no JSON", { errors: [{ pointer: "", detail: "must be JSON" }] });
   }
+}
+
+/** The fields of a form that a browser sent (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
+export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
+  return new URLSearchParams((await bytesOf(body, maxBytes)).toString("utf8"));
 }
 
 /** Bytes [start, end) of an object. */

@@ -32,6 +32,7 @@ export interface Layout {
 
 const NAV: readonly (readonly [string, string])[] = [
   ["/", "Market"],
+  ["/check-my-listing", "Check my listing"],
   ["/docs/check-before-you-pay", "Check before you pay"],
   ["/docs/verification-method", "How a letter is made"],
   ["/docs/api", "API"],

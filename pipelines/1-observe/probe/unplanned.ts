@@ -23,7 +23,8 @@ export interface AskReport {
   listings: number;
 }
 
-const blank = (url: string, method: Claims["method"]): Claims => ({
+/** An endpoint of which nothing is known but where it is. */
+export const blank = (url: string, method: Claims["method"]): Claims => ({
   url,
   method,
   tool: null,
@@ -52,7 +53,8 @@ export const listedAs = ({ cap, url, method, tool, claims, own }: Said): ListedC
   tool,
 });
 
-function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
+/** An endpoint outside every plan, as the plan would hold it. */
+export function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
   return {
     cap,
     url,
@@ -72,7 +74,10 @@ function asListed(cap: string, url: string, method: string, claims: Claims, own:
 }
 
 /** What the seller's own file says of the asked url, verb aside where none was asked. */
-function listedTargets(ask: BodyOf<"ask">, claims: readonly ListedClaim[]): ListedCap[] {
+export function listedTargets(
+  ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
+  claims: readonly ListedClaim[],
+): ListedCap[] {
   const fits = ({ body }: ListedClaim): boolean =>
     body.seller_controlled &&
     body.claims.tool === null &&

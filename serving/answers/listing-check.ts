@@ -1,0 +1,232 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
+import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import type { Offer } from "../../pipelines/record/bodies.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { BadUrl, normaliseUrl, registrableDomain } from "../../pipelines/record/url.ts";
+import { Limiter } from "../http/limits.ts";
+import { Problem } from "../http/problem.ts";
+import type { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
+import { matchUrl } from "../tables/match.ts";
+import type { View } from "../tables/view.ts";
+import { mendOf } from "./mends.ts";
+import { type StockVerdict, tryStockClient } from "./stock-client.ts";
+
+export interface LookLimits {
+  /** Looks at one registrable domain in a minute, and looks under way at once. */
+  perDomainMinute: number;
+  atOnce: number;
+}
+
+export const LOOK_LIMITS: LookLimits = { perDomainMinute: 4, atOnce: 6 };
+
+export interface LookDeps {
+  /** What a look is made with; null: this process knocks nowhere. */
+  tools: ProbeTools | null;
+  /** Addresses of our own: nobody gets us to knock on ourselves. */
+  own: readonly string[];
+  view: () => View;
+  judge: Egress["validate"];
+  clock: Clock;
+  metrics: Pick<Metrics, "count">;
+  limits?: Partial<LookLimits>;
+}
+
+/** How long an answer stands, ms, and how many are kept. */
+const KEPT_MS = 60_000;
+const MAX_KEPT = 500;
+/** Seconds after which a look that is under way has most likely ended. */
+const RETRY_S = 10;
+
+const CLIENT = "@x402/core 2.27 with the exact scheme of @x402/evm, as it comes";
+const NOTHING_TO_SIGN: StockVerdict = {
+  verdict: "cannot_be_told",
+  offer: null,
+  says: "There was no 402 for it to read.",
+};
+
+/** What came back in words, and what a seller changes where no terms came. */
+function stateWords(
+  { state, status, says, fault }: Probe["body"],
+  method: string,
+): { says: string; mend: string | null } {
+  const redirects = status !== null && status >= 300 && status < 400;
+  const ours = fault === "ours" ? " The fault may be ours: ask again." : "";
+  switch (state) {
+    case "asked":
+      return { says: "It answered 402 with terms that can be read.", mend: null };
+    case "malformed":
+      return {
+        says: "It answered 402 with terms that nobody could pay.",
+        mend: "Mend the defects below, the first one first.",
+      };
+    case "free":
+      return { says: "It answered without asking for payment.", mend: mendOf("no_402") };
+    case "wall":
+      return {
+        says: `It answered ${status} as a wall against robots does.`,
+        mend: "Let requests without a browser through to the 402: those who pay here are programs.",
+      };
+    case "silent":
+      return {
+        says: `No whole answer came (${says ?? "silence"}).${ours}`,
+        mend: "Answer within 10 seconds, over https with a certificate that is valid, in at most 1 MiB.",
+      };
+    case "unfetchable":
+      return {
+        says: `It could not be asked: ${says ?? "no reason is known"}.`,
+        mend: "Let its name lead to public addresses alone.",
+      };
+    case "status":
+      return {
+        says: `It answered with status ${status}.${ours}`,
+        mend: redirects
+          ? "Redirects are not followed by those who pay: list the address that it leads to."
+          : status === 404 || status === 405
+            ? `It does not serve ${method} here: ask again with the other method, or let your listing name the method.`
+            : "Answer 402 before you look at the input: a request without payment need not be valid.",
+      };
+  }
+}
+
+const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_timeout_s }: Offer) => ({
+  scheme,
+  network,
+  asset,
+  pay_to,
+  amount_atomic,
+  price,
+  max_timeout_s,
+});
+
+/** POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a minute. */
+export class ListingChecks {
+  readonly #kept = new Map<string, { answer: ListingAnswer; madeAt: number }>();
+  readonly #underway = new Map<string, Promise<ListingAnswer>>();
+  /** Domains that are being looked at. */
+  readonly #busy = new Set<string>();
+  readonly #limits: LookLimits;
+  readonly #perDomain: Limiter;
+  readonly #own: ReadonlySet<string>;
+
+  constructor(private readonly deps: LookDeps) {
+    this.#limits = { ...LOOK_LIMITS, ...deps.limits };
+    const { clock, own } = deps;
+    const quota = this.#limits.perDomainMinute;
+    this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, () => clock.monotonic());
+    this.#own = new Set(own.map(registrableDomain));
+  }
+
+  /**
+   * @throws Problem bad_request with a pointer; too_many_requests (its domain was looked at too often, or is being looked
+   * at); unavailable (as many looks are under way as may be, or this process knocks nowhere)
+   */
+  answer({ url, method }: ListingQuestion): Promise<ListingAnswer> {
+    const normalised = normalOf(url);
+    const key = `${method ?? ""} ${normalised}`;
+    const kept = this.#kept.get(key);
+    if (kept && this.deps.clock.monotonic() - kept.madeAt < KEPT_MS) return Promise.resolve(kept.answer);
+    const underway = this.#underway.get(key);
+    if (underway) return underway;
+    const domain = this.#admitted(normalised);
+    this.#busy.add(domain);
+    const made = this.#look(normalised, method ?? null)
+      .then((answer) => this.#keep(key, answer))
+      .finally(() => {
+        this.#busy.delete(domain);
+        this.#underway.delete(key);
+      });
+    this.#underway.set(key, made);
+    return made;
+  }
+
+  /** The domain of a url that may be looked at now. @throws Problem */
+  #admitted(url: string): string {
+    const domain = registrableDomain(url);
+    if (this.#own.has(domain)) throw badUrl("is an address of this service");
+    const verdict = this.deps.judge(url);
+    if (!verdict.ok) throw badUrl(`is never fetched: ${verdict.says.replace(/\.$/, "")}`);
+    if (!this.deps.tools) throw new Problem("unavailable", "this server looks at nothing; ask the service itself");
+    const retry = { headers: { "retry-after": String(RETRY_S) } };
+    if (this.#busy.has(domain)) throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
+    if (this.#busy.size >= this.#limits.atOnce) {
+      throw new Problem(
+        "unavailable",
+        `${this.#limits.atOnce} looks are under way, and no more are made at once`,
+        retry,
+      );
+    }
+    const taken = this.#perDomain.take(domain);
+    if (taken.ok) return domain;
+    throw new Problem(
+      "too_many_requests",
+      `${domain} was looked at ${this.#limits.perDomainMinute} times in a minute`,
+      {
+        headers: { "retry-after": String(taken.resetS) },
+      },
+    );
+  }
+
+  async #look(url: string, method: "GET" | "POST" | null): Promise<ListingAnswer> {
+    const { tools, clock, metrics, view } = this.deps;
+    const looked = await lookOnce(tools!, url, method, clock);
+    metrics.count("touchstone_listing_looks_total", { state: looked.probe.body.state });
+    const { answer402, probe } = looked;
+    const { terms } = probe.body;
+    const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
+    const match = matchUrl(view(), url, looked.method);
+    return answerOf(url, looked, stock, match?.cap ?? null, clock.now());
+  }
+
+  #keep(key: string, answer: ListingAnswer): ListingAnswer {
+    this.#kept.delete(key);
+    this.#kept.set(key, { answer, madeAt: this.deps.clock.monotonic() });
+    if (this.#kept.size > MAX_KEPT) this.#kept.delete(this.#kept.keys().next().value!);
+    return answer;
+  }
+}
+
+function answerOf(
+  url: string,
+  { probe: { body }, method, listing }: Looked,
+  stock: StockVerdict,
+  cap: string | null,
+  now: Date,
+): ListingAnswer {
+  const { terms, differs } = body;
+  const { says, mend } = stateWords(body, method);
+  const found = new Map([...(terms?.defects ?? []), ...differs].map((one) => [one.defect, one.says]));
+  return {
+    schema: "svc.listing-check.v1",
+    url,
+    method,
+    looked_at: rfc3339(now),
+    state: body.state,
+    says,
+    mend,
+    status: body.status,
+    latency_ms: body.latency_ms,
+    protocols: terms?.protocols ?? [],
+    x402_version: terms?.x402_version ?? null,
+    offers: (terms?.offers ?? []).map(offerRead),
+    defects: [...found].map(([defect, words]) => ({ defect, says: words, mend: mendOf(defect) })),
+    stock_client: { client: CLIENT, ...stock },
+    listing: listing && { document: listing.url, differs: differs.map(({ defect }) => defect) },
+    capability_id: cap,
+    kept: "nothing",
+  };
+}
+
+const badUrl = (detail: string): Problem =>
+  new Problem("bad_request", `url ${detail}`, { errors: [{ pointer: "/url", detail }] });
+
+function normalOf(url: string): string {
+  try {
+    return normaliseUrl(url);
+  } catch (error) {
+    if (error instanceof BadUrl) throw badUrl(error.says);
+    throw error;
+  }
+}

@@ -1,0 +1,77 @@
+import { BoundedThread, OutOfBounds } from "../../infra/bounded-thread.ts";
+import type { Terms } from "../../pipelines/record/bodies.ts";
+
+/** What the thread says of one 402. `place`: which of the offered entries, from 0. */
+type Did =
+  | { did: "signed"; place: number }
+  | { did: "signed_without_limits"; place: number; says: string }
+  | { did: "refused" | "read_nothing"; says: string };
+
+/** Would the protocol's own client pay this 402, left as it comes? */
+export interface StockVerdict {
+  verdict: "signs" | "signs_without_spend_limits" | "refuses" | "cannot_be_told";
+  /** The entry that it chose, from 0; null when it signed none. */
+  offer: number | null;
+  says: string;
+}
+
+/** A 402 as it came over the wire. */
+export interface Raw402 {
+  headers: Record<string, string>;
+  body: Uint8Array;
+}
+
+/** The client reads and signs within some ms; a megabyte of entries takes it some hundred. */
+const LIMITS = { cpuMs: 2_000, urgent: false };
+/** Memory of the thread, MiB. */
+const MEMORY = { maxOldGenerationSizeMb: 256 };
+const MAX_WAITING = 100;
+
+/** One thread, begun by the first question: the client is made for honest sellers, and strangers' text may keep it busy. */
+const thread = new BoundedThread(new URL("./stock-client-worker.mjs", import.meta.url), {
+  does: "tries the protocol's own client",
+  memory: MEMORY,
+  maxWaiting: MAX_WAITING,
+});
+
+const wordsOf = (did: Did): StockVerdict => {
+  switch (did.did) {
+    case "signed":
+      return { verdict: "signs", offer: did.place, says: "It chooses this offer and signs it as it comes." };
+    case "signed_without_limits":
+      return {
+        verdict: "signs_without_spend_limits",
+        offer: did.place,
+        says: `As it comes it refuses, and signs once its spending limits are lifted. It says: ${did.says}`,
+      };
+    case "refused":
+      return { verdict: "refuses", offer: null, says: `It reads the terms and signs nothing. It says: ${did.says}` };
+    case "read_nothing":
+      return { verdict: "refuses", offer: null, says: `It finds no terms in this answer. It says: ${did.says}` };
+  }
+};
+
+/** Why this client can say nothing of such terms, or null. */
+function notItsBusiness({ protocols, offers }: Terms): string | null {
+  if (!protocols.includes("x402") && protocols.includes("mpp"))
+    return "The 402 speaks mpp alone, which this client does not.";
+  const networks = offers.map(({ network }) => network).filter(Boolean);
+  if (networks.length > 0 && networks.every((network) => /^(?!eip155:)[a-z0-9-]+:/i.test(network)))
+    return "All offers are on networks other than EVM ones; this client has the EVM scheme alone.";
+  return null;
+}
+
+/**
+ * Has `@x402/core` with the `exact` scheme of `@x402/evm` read this 402, choose and sign: with a key that holds nothing, in a
+ * thread that can be stopped. Nothing is sent anywhere. @throws Error when no thread can be begun: our own fault
+ */
+export async function tryStockClient({ headers, body }: Raw402, terms: Terms): Promise<StockVerdict> {
+  const other = notItsBusiness(terms);
+  if (other !== null) return { verdict: "cannot_be_told", offer: null, says: other };
+  try {
+    return wordsOf(await thread.ask<Did>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
+  } catch (error) {
+    if (!(error instanceof OutOfBounds)) throw error;
+    return { verdict: "refuses", offer: null, says: `It did not end within ${LIMITS.cpuMs} ms of a processor.` };
+  }
+}

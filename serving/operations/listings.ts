@@ -1,0 +1,95 @@
+import { FastResponse } from "srvx";
+import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
+import { etagOfText, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
+import { formBody, jsonBody } from "../http/request.ts";
+import { checkListingPage, type Shown } from "../pages/check-listing.ts";
+import { FORM_HEADERS } from "../pages/layout.ts";
+import { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
+import type { Call, Operation } from "./operation.ts";
+
+/** A url of the longest form, each character escaped, and the rest beside it. */
+const MAX_BODY = 8_192;
+
+const NO_STORE = {
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  "access-control-allow-origin": "*",
+} as const;
+
+/** POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is kept. */
+export const validateListing: Operation = {
+  id: "validateListing",
+  ofRecord: true,
+  method: "POST",
+  path: "/v1/listings/validate",
+  summary: "One look at a listing now: every defect with what to change, and whether a stock x402 client would sign",
+  body: ListingQuestion,
+  answer: ListingAnswer,
+  type: JSON_TYPE,
+  limiter: (service) => service.lookLimiter,
+  async run({ service, request, limitHeaders }) {
+    const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
+    const answer = await service.looks.answer(question);
+    return new FastResponse(JSON.stringify(answer), {
+      status: 200,
+      headers: { "content-type": JSON_TYPE, ...NO_STORE, ...limitHeaders },
+    });
+  },
+};
+
+const form: Operation = {
+  id: "checkMyListing",
+  path: "/check-my-listing",
+  summary: "The form that has one's own listing looked at",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run({ request, limitHeaders }) {
+    const text = checkListingPage({ url: "", method: "" });
+    const headers = { ...FORM_HEADERS, ...limitHeaders };
+    return reply(request, text, { type: HTML_TYPE, cache: "public, max-age=300", etag: etagOfText(text), headers });
+  },
+};
+
+/** Fields as the form sends them: every one of them, the empty ones too. */
+async function asked(request: Call["request"]): Promise<Shown> {
+  const fields = queryOf(await formBody(request.body, MAX_BODY));
+  const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));
+  return { url: first(fields.url), method: first(fields.method) };
+}
+
+/** A look has a price for whoever is looked at, so another site's page may not have its readers ask for one. */
+function refuseOtherSites({ headers }: Call["request"]): void {
+  if (headers.get("sec-fetch-site") !== "cross-site") return;
+  throw new Problem("bad_request", "the form was sent from another site's page");
+}
+
+const answerPage: Operation = {
+  id: "checkMyListingAnswer",
+  ofRecord: true,
+  method: "POST",
+  path: "/check-my-listing/answer",
+  summary: "What a look at one's own listing saw, as a page",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.lookLimiter,
+  async run({ service, request, limitHeaders }) {
+    refuseOtherSites(request);
+    const shown = await asked(request);
+    const page = (more: Partial<Shown>, status: number, headers: Record<string, string> = {}) =>
+      new FastResponse(checkListingPage({ ...shown, ...more }), {
+        status,
+        headers: { "content-type": HTML_TYPE, ...NO_STORE, ...FORM_HEADERS, ...limitHeaders, ...headers },
+      });
+    try {
+      const { url, method } = shown;
+      const question = validated(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
+      return page({ answer: await service.looks.answer(question) }, 200);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return page({ wrong: error.message }, PROBLEMS[error.code].status, error.extra.headers);
+    }
+  },
+};
+
+export const LISTING_PAGES: readonly Operation[] = [form, answerPage];

@@ -1,0 +1,59 @@
+import { z } from "zod";
+import { HANDSHAKE_STATES } from "../../pipelines/record/bodies.ts";
+import { METHODS } from "../../pipelines/record/vocabulary.ts";
+import { URL_LENGTH } from "./check.ts";
+import { CapId, Money, Protocol } from "./common.ts";
+
+const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
+
+/** Body of POST /v1/listings/validate. Only the verbs that a check takes: the others change things. */
+export const ListingQuestion = z.strictObject({
+  url: z.string({ error: "must be given" }).trim().min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
+  method: z.enum(["GET", "POST"], { error: "must be GET or POST" }).optional(),
+});
+export type ListingQuestion = z.infer<typeof ListingQuestion>;
+
+/** An offer of the 402 as it was read: known parts normalised. */
+const OfferRead = z.strictObject({
+  scheme: z.string(),
+  /** CAIP-2 where the name is known, else as written. */
+  network: z.string(),
+  asset: z.string().nullable(),
+  pay_to: z.string().nullable(),
+  amount_atomic: z.string().nullable(),
+  /** Where asset and decimals are known. */
+  price: Money.nullable(),
+  max_timeout_s: z.int().nullable(),
+});
+
+/** What one look at a listing saw. It holds no letter and is not signed: it is no part of the record. */
+export const ListingAnswer = z.strictObject({
+  schema: z.literal("svc.listing-check.v1"),
+  url: z.string(),
+  method: z.enum(METHODS),
+  looked_at: z.string(),
+  /** What came back, and the same in words. */
+  state: z.enum(HANDSHAKE_STATES),
+  says: z.string(),
+  /** What to change where it asked for no payment that can be read; null where it did. */
+  mend: z.string().nullable(),
+  status: z.int().nullable(),
+  latency_ms: z.number().nullable(),
+  protocols: z.array(Protocol),
+  x402_version: z.int().nullable(),
+  offers: z.array(OfferRead),
+  defects: z.array(z.strictObject({ defect: z.string(), says: z.string(), mend: z.string() })),
+  stock_client: z.strictObject({
+    client: z.string(),
+    verdict: z.enum(["signs", "signs_without_spend_limits", "refuses", "cannot_be_told"]),
+    /** Place of the offer that it chose, from 0. */
+    offer: z.int().nullable(),
+    says: z.string(),
+  }),
+  /** The seller's own document that names this url, and what of it the 402 contradicts; null: none was found. */
+  listing: z.strictObject({ document: z.string(), differs: z.array(z.string()) }).nullable(),
+  /** The endpoint in the record that this url means, if any. */
+  capability_id: CapId.nullable(),
+  kept: z.literal("nothing"),
+});
+export type ListingAnswer = z.infer<typeof ListingAnswer>;

@@ -1,0 +1,342 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { createEgress } from "../../infra/egress/create.ts";
+import { STEADY_LOOP } from "../../infra/loop-watch.ts";
+import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
+import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
+import { MENDS, mendOf } from "../../serving/answers/mends.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { ListingAnswer } from "../../serving/schemas/listing.ts";
+import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
+import { servingOver, type TestServing } from "../helpers/serving.ts";
+import { realSeller } from "../pipelines/1-observe/real-seller.ts";
+import {
+  ASSET,
+  answer,
+  entry,
+  FakeEgress,
+  FakeRail,
+  type Handler,
+  honest,
+  item,
+  NETWORK,
+  PAY_TO,
+  SELLER,
+  terms402,
+  timeout,
+  wellKnown,
+} from "../pipelines/1-observe/world.ts";
+
+const SUM = { url: `${SELLER}/sum` };
+const rail = new FakeRail();
+
+let record: PublicRecord;
+let serving: TestServing;
+let egress: FakeEgress;
+let tools: ProbeTools;
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B on OUTCOME_VERIFIED."));
+});
+afterAll(() => record.close());
+beforeEach(async () => {
+  egress = new FakeEgress();
+  egress.sellers.set(SELLER, honest(rail));
+  tools = { egress, reader: ownReader, loop: STEADY_LOOP, rail, control: new Control(egress, null) };
+  serving = await servingOver(record, {
+    looks: tools,
+    limits: { looksPerHour: 1000, looks: { perDomainMinute: 100 } },
+  });
+});
+
+const post = (body: unknown, path = "/v1/listings/validate"): Promise<Response> =>
+  serving.get(path, { method: "POST", body: typeof body === "string" ? body : JSON.stringify(body) });
+async function look(handler?: Handler, url = SUM.url, method?: string): Promise<ListingAnswer> {
+  if (handler) egress.sellers.set(SELLER, handler);
+  const response = await post({ url, ...(method ? { method } : {}) });
+  expect(response.status).toBe(200);
+  return ListingAnswer.parse(await response.json());
+}
+/** A seller that lists nothing and answers every call so. */
+const bare =
+  (handler: Handler): Handler =>
+  (asked, n) =>
+    /\.json$|x402$/.test(new URL(asked.url).pathname) ? answer(404, {}) : handler(asked, n);
+const codes = ({ defects }: ListingAnswer) => defects.map(({ defect }) => defect);
+
+describe("a look at a listing", () => {
+  test("of an honest seller: what was read, no defect, a signature of the stock client, and not a word of a letter", async () => {
+    const seen = await look();
+    expect(seen).toMatchObject({
+      url: SUM.url,
+      method: "GET",
+      state: "asked",
+      mend: null,
+      status: 402,
+      protocols: ["x402"],
+      x402_version: 2,
+      offers: [
+        { scheme: "exact", network: NETWORK, asset: ASSET, pay_to: PAY_TO, amount_atomic: "10000", price: "0.010000" },
+      ],
+      defects: [],
+      stock_client: { verdict: "signs", offer: 0 },
+      listing: { document: `${SELLER}/.well-known/x402`, differs: [] },
+      capability_id: capOf(SUM),
+      kept: "nothing",
+    });
+    expect(JSON.stringify(seen)).not.toMatch(/band|letter|composite/);
+    // The listed example was sent, as the record's own handshakes send it; nothing was paid, nothing was appended.
+    expect(egress.asked.map(({ url }) => url)).toEqual([`${SELLER}/.well-known/x402`, `${SUM.url}?a=1&b=2`]);
+    expect(egress.asked.every(({ profile }) => profile === "handshake")).toBe(true);
+    expect([egress.paid(), serving.log.records]).toEqual([[], []]);
+  });
+
+  test("holds the 402 against the seller's own document of today", async () => {
+    const dear = honest(rail, { accepts: [entry({ amount: "20000", payTo: `0x${"3".repeat(40)}` })] });
+    const seen = await look(dear);
+    expect(seen.listing!.differs).toEqual(["pay_to_differs", "price_differs"]);
+    expect(seen.defects).toEqual([
+      { defect: "pay_to_differs", says: DEFECTS.pay_to_differs, mend: MENDS.pay_to_differs },
+      { defect: "price_differs", says: DEFECTS.price_differs, mend: MENDS.price_differs },
+    ]);
+  });
+
+  test.each<[string, Handler, Partial<ListingAnswer>, string[], string]>([
+    [
+      "without the token's domain",
+      () => terms402([entry({ extra: {} })]),
+      { state: "asked" },
+      ["missing_domain"],
+      "refuses",
+    ],
+    [
+      "with terms of version 2 in the body",
+      () => answer(402, { x402Version: 2, resource: { url: SUM.url }, accepts: [entry()] }),
+      { state: "asked" },
+      ["terms_in_body"],
+      "refuses",
+    ],
+    [
+      "at a price past the stock client's limit",
+      () => terms402([entry({ amount: "900000000" })]),
+      { state: "asked" },
+      [],
+      "signs_without_spend_limits",
+    ],
+    [
+      "on Solana alone",
+      () =>
+        terms402([
+          entry({
+            network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
+            payTo: "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin",
+          }),
+        ]),
+      { state: "asked" },
+      ["bad_asset"],
+      "cannot_be_told",
+    ],
+    ["with a 402 of nothing", () => answer(402, "{}"), { state: "malformed" }, ["no_terms"], "refuses"],
+    ["for nothing", () => answer(200, { sum: 3 }), { state: "free", mend: MENDS.no_402 }, [], "cannot_be_told"],
+    ["behind a wall", () => answer(403, "no"), { state: "wall" }, [], "cannot_be_told"],
+    [
+      "elsewhere",
+      () => answer(302, "", { location: "https://victim.example/" }),
+      { state: "status", status: 302 },
+      [],
+      "cannot_be_told",
+    ],
+    ["never", () => timeout(), { state: "silent" }, [], "cannot_be_told"],
+  ])("of one that answers %s", async (_how, handler, expected, defects, verdict) => {
+    const seen = await look(bare(handler));
+    expect(seen).toMatchObject({ ...expected, listing: null });
+    expect([codes(seen), seen.stock_client.verdict]).toEqual([defects, verdict]);
+    if (seen.state !== "asked") expect(seen.mend).toMatch(/.{20}/);
+    for (const { mend } of seen.defects) expect(mend).toMatch(/^[A-Z].{20,}\.$/);
+    expect(egress.asked.some(({ url }) => url.includes("victim"))).toBe(false);
+  });
+
+  test("says which of several offers the stock client takes", async () => {
+    const seen = await look(bare(() => terms402([entry({ scheme: "later" }), entry({ amount: "30000" }), entry()])));
+    expect(seen.stock_client).toMatchObject({ verdict: "signs", offer: 1 });
+  });
+
+  test("asks with the listed method, else with the one that was asked for", async () => {
+    const listed = (asked: Parameters<Handler>[0]) =>
+      asked.url.endsWith("x402")
+        ? answer(200, wellKnown(item({ method: "POST", example: { body: { a: 1 } } })))
+        : terms402();
+    expect((await look(listed)).method).toBe("POST");
+    expect(egress.asked.at(-1)).toMatchObject({ method: "POST", json: { a: 1 } });
+    serving.clock.pass(61_000);
+    expect((await look(bare(() => answer(405, {})))).mend).toMatch(/does not serve GET/);
+    expect(
+      (
+        await look(
+          bare(() => terms402()),
+          SUM.url,
+          "POST",
+        )
+      ).method,
+    ).toBe("POST");
+  });
+
+  test("does not end of a seller's text that is made to keep a reader busy", async () => {
+    const deep = `{"x402Version":1,"accepts":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
+    const seen = await look(bare(() => answer(402, deep)));
+    expect([seen.state, seen.stock_client.verdict]).toEqual(["malformed", "refuses"]);
+  });
+
+  test("follows no redirect over real sockets, and pays nobody", async () => {
+    const victim = await realSeller(() => answer(200, {}));
+    const seller = await realSeller(() => answer(307, "", { location: `http://127.0.0.1:${victim.port}/` }));
+    const real = createEgress({ allowLoopback: true, userAgent: "test" });
+    try {
+      const control = new Control(real, null);
+      const looks = { ...tools, egress: real, control };
+      serving = await servingOver(record, { looks, judge: (url) => real.validate(url) });
+      const response = await post({ url: `http://127.0.0.1:${seller.port}/x` });
+      expect(await response.json()).toMatchObject({
+        state: "status",
+        status: 307,
+        mend: expect.stringMatching(/Redirects/),
+      });
+      expect([seller.legs.length > 0, victim.legs]).toEqual([true, []]);
+      expect(seller.legs.flatMap(({ headers }) => headers).filter(([name]) => /payment/i.test(name))).toEqual([]);
+    } finally {
+      await real.close();
+      await Promise.all([victim.close(), seller.close()]);
+    }
+  });
+});
+
+test("every defect says how it is mended", () => {
+  for (const defect of Object.keys(DEFECTS)) expect(mendOf(defect)).toMatch(/^[A-Z].{20,}\.$/);
+  expect(new Set(Object.values(MENDS)).size).toBe(Object.keys(DEFECTS).length);
+  expect(mendOf("toString")).toMatch(/specification/);
+});
+
+describe("the limits of looks", () => {
+  test("the same question within a minute gets the same answer, and no second knock", async () => {
+    const [first, second] = await Promise.all([look(), look()]);
+    const third = await look(undefined, `${SUM.url}#part`);
+    expect([second, third]).toEqual([first, first]);
+    expect(egress.asked).toHaveLength(2);
+    serving.clock.pass(61_000);
+    await look();
+    expect(egress.asked).toHaveLength(4);
+  });
+
+  const limited = async (limits: object) => {
+    serving = await servingOver(record, { looks: tools, limits });
+  };
+  const statusOf = async (url: string): Promise<[number, string | null]> => {
+    const response = await post({ url });
+    if (response.status !== 200) ProblemDocument.parse(await response.json());
+    return [response.status, response.headers.get("retry-after")];
+  };
+
+  test("one domain is looked at so often in a minute, whatever its hosts and paths", async () => {
+    await limited({ looks: { perDomainMinute: 2 } });
+    expect(await statusOf("https://a.many.example/1")).toEqual([200, null]);
+    expect(await statusOf("https://b.many.example/2")).toEqual([200, null]);
+    expect(await statusOf("https://c.many.example/3")).toEqual([429, "30"]);
+    expect((await statusOf("https://other.example/3"))[0]).toBe(200);
+  });
+
+  test("one client asks so often in an hour", async () => {
+    await limited({ looksPerHour: 1 });
+    expect((await statusOf(SUM.url))[0]).toBe(200);
+    expect(await statusOf(SUM.url)).toEqual([429, "3600"]);
+  });
+
+  test("one look at a domain at a time, and so many in all", async () => {
+    await limited({ looks: { atOnce: 2 } });
+    let go = () => {};
+    const held = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    const slow: Handler = async () => {
+      await held;
+      return answer(404, {});
+    };
+    for (const host of ["one", "two"]) egress.sellers.set(`https://${host}.example`, slow);
+    const under = [post({ url: "https://one.example/a" }), post({ url: "https://two.example/a" })];
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(await statusOf("https://one.example/b")).toEqual([429, "10"]);
+    expect(await statusOf("https://three.example/b")).toEqual([503, "10"]);
+    go();
+    expect((await Promise.all(under)).map(({ status }) => status)).toEqual([200, 200]);
+    expect((await statusOf("https://three.example/b"))[0]).toBe(200);
+  });
+
+  test.each<[string, unknown, string]>([
+    ["our own address", { url: "https://touchstone.test/v1/check" }, "/url"],
+    ["another host of our domain", { url: "http://www.touchstone.test/" }, "/url"],
+    ["another address of ours", { url: "https://replica.example/x" }, "/url"],
+    ["an address of this machine", { url: "http://127.0.0.1/" }, "/url"],
+    ["an odd port", { url: "https://seller.example:22/" }, "/url"],
+    ["another scheme", { url: "ftp://seller.example/x" }, "/url"],
+    ["no url", {}, "/url"],
+    ["a number", { url: 7 }, "/url"],
+    ["too long a url", { url: `https://seller.example/${"x".repeat(2048)}` }, "/url"],
+    ["a verb that changes things", { url: SUM.url, method: "DELETE" }, "/method"],
+    ["a member that is none", { url: SUM.url, letter: "A" }, "/"],
+    ["no JSON", "{", ""],
+  ])("%s is refused with its pointer, and nobody is asked", async (_what, body, pointer) => {
+    serving = await servingOver(record, { looks: tools, ownAddresses: ["http://replica.example:8402"] });
+    const response = await post(body);
+    const problem = ProblemDocument.parse(await response.json());
+    expect([response.status, problem.errors![0]!.pointer]).toEqual([400, pointer]);
+    expect(egress.asked).toEqual([]);
+  });
+
+  test("a body past its bound is a 413, a GET a 405, and a server that knocks nowhere says so", async () => {
+    expect((await post(JSON.stringify({ url: "x".repeat(9_000) }))).status).toBe(413);
+    const got = await serving.get("/v1/listings/validate");
+    expect([got.status, got.headers.get("allow")]).toEqual([405, "POST"]);
+    serving = await servingOver(record);
+    expect((await post({ url: SUM.url })).status).toBe(503);
+  });
+});
+
+describe("the page that looks at a listing", () => {
+  const send = (fields: Record<string, string>, headers: Record<string, string> = {}) =>
+    serving.get("/check-my-listing/answer", {
+      method: "POST",
+      body: new URLSearchParams(fields).toString(),
+      headers: { "content-type": "application/x-www-form-urlencoded", ...headers },
+    });
+
+  test("has a form that needs no script, and shows what a look saw", async () => {
+    const form = await (await serving.get("/check-my-listing")).text();
+    expect(form).toContain('<form method="post" action="/check-my-listing/answer">');
+    egress.sellers.set(
+      SELLER,
+      bare(() => terms402([entry({ extra: { name: "<script>" } }), entry({ payTo: "<script>" })])),
+    );
+    const response = await send({ url: SUM.url, method: "" });
+    const html = await response.text();
+    expect([response.status, response.headers.get("cache-control")]).toEqual([200, "no-store"]);
+    expect(html).not.toContain("<script");
+    for (const part of [MENDS.missing_domain, MENDS.bad_pay_to]) {
+      expect(html).toContain(part.replaceAll("'", "&#39;").replaceAll('"', "&quot;"));
+    }
+    expect(html).toMatch(/Would a stock client sign\?<\/dt><dd><strong>no</);
+    expect(html).toContain(`href="/endpoint/${capOf(SUM)}"`);
+  });
+
+  test("says on the form why there was no look, with the status of the problem", async () => {
+    const response = await send({ url: "http://127.0.0.1/<b>", method: "GET" });
+    const html = await response.text();
+    expect([response.status, html.includes('role="alert"')]).toEqual([400, true]);
+    expect(html).toContain('value="http://127.0.0.1/&lt;b&gt;"');
+  });
+
+  test("takes nothing from another site's page", async () => {
+    const response = await send({ url: SUM.url }, { "sec-fetch-site": "cross-site" });
+    expect([response.status, egress.asked]).toEqual([400, []]);
+    expect((await send({ url: SUM.url }, { "sec-fetch-site": "same-origin" })).status).toBe(200);
+  });
+});
