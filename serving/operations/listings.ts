@@ -26,6 +26,8 @@ export const validateListing: Operation = {
   body: ListingQuestion,
   answer: ListingAnswer,
   type: JSON_TYPE,
+  tag: "check",
+  errors: ["unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, limitHeaders }) {
     const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));

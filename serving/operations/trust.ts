@@ -30,7 +30,6 @@ export const check: Operation = {
   type: JSON_TYPE,
   tag: "check",
   cache: `public, max-age=${MAX_AGE_S}`,
-  errors: ["too_many_asks", "log_unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));

@@ -26,6 +26,7 @@ const ADDRESS: Record<string, string> = {
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
   endpointPage: `/endpoint/${capOf(SUM)}`,
+  badge: `/badge/${capOf(SUM)}.svg`,
   "object-tile": "/tile/0/000.p/2",
 };
 const addressOf = ({ id, path }: (typeof OPERATIONS)[number]): string => ADDRESS[id] ?? path.replace("/**", "/nothing");
@@ -142,7 +143,8 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "dispute", "home", "endpointPage"],
+    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "dispute"],
+    ...["validateListing", "badge", "home", "endpointPage", "checkMyListingAnswer"],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [
     addressOf(one),
