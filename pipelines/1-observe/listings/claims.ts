@@ -49,6 +49,8 @@ export function countReasons(rows: readonly Rejected[]): Partial<Record<Reason, 
   return counts;
 }
 
+type Defects = BodyOf<"listing">["defects"];
+
 /** One claim of one source about one endpoint, ready for the log. */
 export interface ListedClaim {
   cap: string;
@@ -90,7 +92,8 @@ export interface Source {
   validate?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }
 
-export type Taken = { claim: ListedClaim } | { rejected: Rejected };
+/** A claim that was taken; `own` = its defects where the row turns out to be the seller's own word. */
+export type Taken = { claim: ListedClaim; own: Defects } | { rejected: Rejected };
 
 /** Address and verb of an item, the verb also where it stands before the address ("POST /path"). */
 function placeAndVerb(item: JsonObject): { written: string | undefined; verb: unknown } {
@@ -130,7 +133,8 @@ function badVerb(item: JsonObject, verb: unknown): string | null {
 /** What an item says of its endpoint: entries of its own, or those of a flat row. */
 function read(item: JsonObject, verb: unknown, ownNetwork: string) {
   const flat = item.accepts === undefined ? flatEntries(item) : [];
-  const priced = flat.length > 0 ? { x402Version: 2, ...item, accepts: flat } : item;
+  // A flat row is nobody's terms, whatever version its document names: it has no room for what an entry has.
+  const priced = flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item;
   const listed = readOffered(priced, ownNetwork);
   const said = mergeDeclared(
     fromItem(verb === undefined ? item : { ...item, method: verb }),
@@ -144,7 +148,7 @@ function read(item: JsonObject, verb: unknown, ownNetwork: string) {
  * An item read as far as its own words go: plain data, so that it may be read where neither the fetch nor a rail can be
  * asked. What those say is {@link settleClaim}'s.
  */
-export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"] } | { rejected: Rejected };
+export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"]; own: Defects } | { rejected: Rejected };
 
 /**
  * A catalogue row, or an item of a seller's own file, as a claim; or the row with the reason why it is none (relative
@@ -169,15 +173,18 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNe
     ...(prices.length > 0 ? { prices_said: prices } : {}),
   };
   const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
+  const own = listed.isTerms ? listed.defects : listed.stated;
+  const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
     source: source.name.slice(0, 300),
     source_id: `${said.method ?? ""} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096),
-    seller_controlled: source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin,
+    seller_controlled: isOwn,
     normalised_url: address.url,
     claims,
-    defects: listed.defects,
+    defects: isOwn ? own : listed.stated,
   };
-  return { claim: { cap: capId(method, address.url, said.tool ?? ""), body }, payables: listed.payables };
+  const cap = capId(method, address.url, said.tool ?? "");
+  return { claim: { cap, body }, payables: listed.payables, own };
 }
 
 /** What was read of `item`, with the offers marked that our rail would pay; rejected where it leads to no public place. */
@@ -187,7 +194,7 @@ export function settleClaim(read: ReadClaim, item: unknown, source: Source, rail
   const unfetched = notPublic(body.normalised_url, source);
   if (unfetched !== null) return { rejected: rejected("not_public", item, unfetched) };
   const { offers } = choose({ offers: body.claims.offers, payables: read.payables }, rail);
-  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } } };
+  return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, own: read.own };
 }
 
 /** What is said of the call and its answer, without a word on the price. */

@@ -21,6 +21,7 @@ import {
   rejected,
   type Source,
   settleClaim,
+  type Taken,
 } from "./claims.ts";
 import type { Listed } from "./documents.ts";
 import { readCatalogue, readSellerDocuments } from "./sources.ts";
@@ -188,7 +189,7 @@ export class Intake {
     for await (const { row, read } of this.#read(items, from)) {
       const taken = settleClaim(read, row, from, rail);
       if ("rejected" in taken) refused.push(taken.rejected);
-      else rows.push({ claim: source.signedRows ? await this.#vouched(row, taken.claim) : taken.claim, row });
+      else rows.push({ claim: source.signedRows ? await this.#vouched(row, taken) : taken.claim, row });
     }
     // What could not be read may well name what stands.
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
@@ -231,10 +232,10 @@ export class Intake {
    * The claim, under the seller's control when its payee signed the row. Only of an operator's file: a row that
    * was signed once stays signed, and a catalogue could hold a seller to what it said long ago.
    */
-  async #vouched(item: unknown, claim: ListedClaim): Promise<ListedClaim> {
+  async #vouched(item: unknown, { claim, own }: Exclude<Taken, { rejected: Rejected }>): Promise<ListedClaim> {
     const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
     if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
-    return { ...claim, body: { ...claim.body, seller_controlled: true } };
+    return { ...claim, body: { ...claim.body, seller_controlled: true, defects: own } };
   }
 }
 

@@ -174,7 +174,8 @@ function termsOf(operation: JsonObject): JsonObject {
   const entry = PAYMENT.map((name) => operation[name]).find(
     (one) => looksLikeEntry(one) && get(one, "payTo") !== undefined && /^\d+$/.test(String(get(one, "amount"))),
   );
-  return entry === undefined ? {} : { accepts: [entry], x402Version: 2 };
+  // An extension has no room for all that an entry has: it names no version, so nothing is missing in it.
+  return entry === undefined ? {} : { accepts: [entry] };
 }
 
 /** One paid operation as a listing item; its price stays as it was written. */

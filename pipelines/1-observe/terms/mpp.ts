@@ -3,8 +3,9 @@ import type { Offer } from "../../record/bodies.ts";
 import { parseAtomic } from "../../record/money.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, get, isObject, parseBase64Json, text } from "../json.ts";
-import { decimalsOf } from "./networks.ts";
-import { priceOf, type ReadEntry } from "./x402.ts";
+import { assetForm, hasKnownAddresses, looksLikeAddress } from "./addresses.ts";
+import { decimalsOf, readNetwork, usdcOf } from "./networks.ts";
+import { isPayableIn, priceOf, type ReadEntry } from "./x402.ts";
 
 /** Longest header that is read; egress refuses longer ones anyway, and a tool's challenges are put into one as well. */
 const MAX_HEADER = 16_384;
@@ -68,12 +69,20 @@ export function paymentChallenges(header: string): Map<string, string>[] {
   return found;
 }
 
-/** The chain a request names; the drafts disagree on what a missing chainId means, so it is never guessed. */
-function networkOf(request: unknown): { id: string; raw: string } {
-  const chainId = get(request, "methodDetails", "chainId");
-  return Number.isSafeInteger(chainId) && (chainId as number) > 0
-    ? { id: `eip155:${chainId}`, raw: String(chainId) }
-    : { id: "unknown", raw: "" };
+/** What Solana's method calls its clusters -> the name of the network. */
+const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
+
+/** The chain a request names, as a number or as text; the drafts disagree on what a missing one means, so it is never guessed. */
+function networkOf(method: string, request: unknown): { id: string; raw: string } {
+  const details = get(request, "methodDetails");
+  const named = get(details, "chainId") ?? get(details, "evm", "chainId");
+  const raw = typeof named === "string" ? clean(named.trim(), 120) : Number.isSafeInteger(named) ? String(named) : "";
+  const chainId = /^(?:eip155:)?([1-9]\d{0,15})$/.exec(raw)?.[1];
+  if (chainId !== undefined) return { id: `eip155:${chainId}`, raw };
+  const cluster = method === "solana" ? text(get(details, "network"), 60) : undefined;
+  if (cluster === undefined) return { id: "unknown", raw };
+  const known = readNetwork(Object.hasOwn(CLUSTERS, cluster) ? CLUSTERS[cluster] : undefined);
+  return { id: known?.id ?? "unknown", raw: cluster };
 }
 
 /**
@@ -118,30 +127,39 @@ export function goesBefore(one: PayableEntry, other: PayableEntry): boolean {
 export function readChallenge(params: Map<string, string>): ReadEntry {
   const defects: DefectCode[] = [];
   const method = params.get("method");
+  const space = method ?? "";
   const intent = params.get("intent");
   if (!params.get("id") || !method || !intent) defects.push("bad_entry");
   const request = parseBase64Json(params.get("request") ?? "");
   if (!isObject(request)) defects.push("malformed_terms");
-  const network = networkOf(request);
+  const network = networkOf(space, request);
   const atomic = parseAtomic(get(request, "amount"));
   if (isObject(request) && atomic === null) {
     const amount = get(request, "amount");
     defects.push(amount == null || amount === "" ? "missing_amount" : "bad_amount");
   }
   const asset = text(get(request, "currency"), 200) ?? null;
+  const payTo = text(get(request, "recipient"), 200) ?? null;
+  const place = network.id === "unknown" ? `${space}:` : network.id;
+  const form = asset === null ? "missing" : assetForm(place, asset, usdcOf(place) !== undefined);
+  if (isObject(request)) {
+    if (!isPayableIn(form)) defects.push("bad_asset");
+    if (hasKnownAddresses(place) && !(payTo !== null && looksLikeAddress(place, payTo))) defects.push("bad_pay_to");
+  }
   const decimals = decimalsOf(network.id, asset);
   const offer: Offer = {
     scheme: clean(`${method ?? ""}/${intent ?? ""}`, 60),
     network: network.id,
     network_raw: network.raw,
     asset,
-    pay_to: text(get(request, "recipient"), 200) ?? null,
+    pay_to: payTo,
     amount_atomic: atomic === null ? null : atomic.toString(),
     decimals,
     price: priceOf(atomic, decimals),
     max_timeout_s: null,
     payable: false,
   };
-  const valid = Boolean(params.get("id") && method && intent && isObject(request) && atomic !== null);
-  return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects };
+  const named = Boolean(params.get("id") && method && intent && isObject(request));
+  const valid = named && atomic !== null && isPayableIn(form) && !defects.includes("bad_pay_to");
+  return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects, ofTermsOnly: [] };
 }

@@ -1,4 +1,5 @@
 import { clean, show } from "../json.ts";
+import { tokenOf } from "./addresses.ts";
 
 /**
  * Names of x402 version 1 (all of the table that @x402/evm 2.27 has) and names seen in the wild -> CAIP-2. A name that is
@@ -35,6 +36,7 @@ const NAMES: Readonly<Record<string, string>> = {
   solana: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
   "solana-mainnet": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
   "solana-devnet": "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+  "solana-testnet": "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
 };
 
 const TESTNETS = new Set([
@@ -51,7 +53,7 @@ const TESTNETS = new Set([
   "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
 ]);
 
-/** Contracts of USDC, which has 6 decimals on each of these chains: the only assets whose amount is money to us. */
+/** Contracts of USDC, which has 6 decimals on each of these chains: the only assets whose amount is money to us. Hex in lower case. */
 const USDC: Readonly<Record<string, string>> = {
   "eip155:1": "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48",
   "eip155:8453": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -61,7 +63,7 @@ const USDC: Readonly<Record<string, string>> = {
   "eip155:137": "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359",
   "eip155:43114": "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e",
   "eip155:43113": "0x5425890298aed601595a70ab815c96711a31bc65",
-  "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "epjfwdd5aufqssqem2qn1xzybapc8g4weggkzwytdt1v",
+  "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };
 
 /**
@@ -77,6 +79,8 @@ export interface Network {
   id: string;
   raw: string;
   form: NetworkForm;
+  /** Was it written as text? Some write an object. */
+  isText: boolean;
 }
 
 /** To compare with: the reference of a Solana network is the first 32 characters of its genesis hash (CAIP-2, namespace solana). */
@@ -88,9 +92,9 @@ export function readNetwork(value: unknown): Network | null {
   if (!raw) return null;
   const short = clean(raw, 120);
   const named = Object.hasOwn(NAMES, short.toLowerCase()) ? NAMES[short.toLowerCase()] : undefined;
-  if (named) return { id: named, raw: short, form: "name" };
-  const form = typeof value === "string" && LOOKS_CAIP.test(short) ? "caip2" : "unknown";
-  return { id: short, raw: short, form };
+  const isText = typeof value === "string";
+  if (named) return { id: named, raw: short, form: "name", isText };
+  return { id: short, raw: short, form: isText && LOOKS_CAIP.test(short) ? "caip2" : "unknown", isText };
 }
 
 /** Is it one network, each written as a seller likes? Null where a name is not known to us: it may be another for the same. */
@@ -99,13 +103,6 @@ export function sameNetwork(a: string, b: string): boolean | null {
   if (!one || !other) return null;
   if (caip2(one.id) === caip2(other.id)) return true;
   return one.form === "unknown" || other.form === "unknown" ? null : false;
-}
-
-/** A contract or mint, in the form in which two are compared: hex without its checksum's case, base58 with its case. */
-function tokenOf(network: string, asset: string): string | null {
-  if (network.startsWith("eip155:")) return /^0x[0-9a-f]{40}$/i.test(asset) ? asset.toLowerCase() : null;
-  if (network.startsWith("solana:")) return /^[1-9A-HJ-NP-Za-km-z]{32,44}$/.test(asset) ? asset : null;
-  return null;
 }
 
 /**
@@ -123,8 +120,8 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
   if (one!.toLowerCase() === "usdc" || other!.toLowerCase() === "usdc") {
     const [symbol, named] = one!.toLowerCase() === "usdc" ? [one, other] : [other, one];
     if (named!.toLowerCase() === symbol!.toLowerCase()) return true;
-    const isToken = tokenOf(id, named!) !== null;
-    return isToken && Object.hasOwn(USDC, id) ? USDC[id]!.toLowerCase() === named!.toLowerCase() : null;
+    const token = tokenOf(id, named!);
+    return token !== null && Object.hasOwn(USDC, id) ? USDC[id] === token : null;
   }
   const [left, right] = [tokenOf(id, one!), tokenOf(id, other!)];
   if (left !== null && right !== null) return left === right;
@@ -133,19 +130,18 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
 
 export const isTestnet = (network: string): boolean => TESTNETS.has(network);
 
+/** USDC of this network, where it is known to us. */
+export const usdcOf = (network: string): string | undefined =>
+  Object.hasOwn(USDC, caip2(network)) ? USDC[caip2(network)] : undefined;
+
 /** Decimals of an asset that we know to be worth its face in money (USDC); null for every other one. */
 export function decimalsOf(network: string, asset: string | null): number | null {
-  return asset !== null && Object.hasOwn(USDC, network) && USDC[network] === asset.toLowerCase() ? 6 : null;
-}
-
-/** An address in the form of its chain: 0x and 40 hex on EVM; elsewhere any plain text that is no placeholder. */
-export function looksLikeAddress(network: string, text: string): boolean {
-  if (network.startsWith("eip155:")) return /^0x[0-9a-fA-F]{40}$/.test(text) && !/^0x0{40}$/.test(text);
-  return /^[A-Za-z0-9:._@/-]{8,200}$/.test(text) && !/address|placeholder|your|wallet/i.test(text);
+  const usdc = usdcOf(network);
+  return asset !== null && usdc !== undefined && tokenOf(network, asset) === usdc ? 6 : null;
 }
 
 /** Is this the USDC of another network, where this network's own is known? It pays with something else then. */
-export const isOtherNetworksUsdc = (network: string, asset: string): boolean =>
-  Object.hasOwn(USDC, network) &&
-  USDC[network] !== asset.toLowerCase() &&
-  Object.values(USDC).includes(asset.toLowerCase());
+export function isOtherNetworksUsdc(network: string, asset: string): boolean {
+  const [usdc, token] = [usdcOf(network), tokenOf(network, asset)];
+  return usdc !== undefined && token !== null && token !== usdc && Object.values(USDC).includes(token);
+}

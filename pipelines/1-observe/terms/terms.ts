@@ -23,6 +23,38 @@ import {
 export const defectsSeen = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
   [...new Set(codes)].map((code) => ({ defect: code, says: DEFECTS[code] }));
 
+type Seen = Terms["defects"];
+type CodesOf = (entry: ReadEntry) => readonly DefectCode[];
+
+const codesOfAll: CodesOf = ({ defects }) => defects;
+
+/**
+ * Defects of the entries: those of the first that can be paid, of all on its network and of what names none speak of the
+ * whole; an offer on another network is an aside, and what is wrong with it is said of it alone.
+ */
+function offerDefects(
+  entries: readonly ReadEntry[],
+  codesOf: CodesOf = codesOfAll,
+): { whole: DefectCode[]; asides: Seen } {
+  const main = entries.find((entry) => entry.valid)?.offer.network;
+  const isAside = ({ offer }: ReadEntry): boolean =>
+    main !== undefined && offer.network !== "" && offer.network !== main;
+  const whole = entries.flatMap((entry) => (isAside(entry) ? [] : codesOf(entry)));
+  const numbers = new Map<DefectCode, number[]>();
+  for (const [i, entry] of entries.entries()) {
+    for (const code of isAside(entry) ? codesOf(entry) : []) numbers.set(code, [...(numbers.get(code) ?? []), i + 1]);
+  }
+  for (const code of whole) numbers.delete(code);
+  const asides = [...numbers].map(([defect, of]) => ({
+    defect,
+    says: `${DEFECTS[defect]} (said of offer ${of.join(", ")} of ${entries.length} alone)`,
+  }));
+  return { whole, asides };
+}
+
+const unpayable = (entries: readonly ReadEntry[]): DefectCode[] =>
+  entries.length > 0 && !entries.some((entry) => entry.valid) ? ["no_payable_entry"] : [];
+
 /** Offers in the order they were made, and beside each what a rail may be asked to pay; null where it is no whole offer. */
 export interface Offered {
   offers: Offer[];
@@ -106,7 +138,8 @@ export function readAsked(answer: Answer402, ownNetwork: string, url?: string): 
   const challenge = answer.headers["www-authenticate"] ?? "";
   const mpp = paymentChallenges(challenge).map(readChallenge);
   const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
-  const codes: DefectCode[] = [...x402.defects, ...entries.flatMap((entry) => entry.defects)];
+  const { whole, asides } = offerDefects(entries);
+  const codes: DefectCode[] = [...x402.defects, ...unpayable(entries), ...whole];
   if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
   if (onlyTestnets(entries, ownNetwork)) codes.push("testnet_only");
   if (resourceDiffers(x402, url)) codes.push("resource_differs");
@@ -128,7 +161,7 @@ export function readAsked(answer: Answer402, ownNetwork: string, url?: string): 
       protocols,
       x402_version: x402.raw ? x402.version : null,
       offers,
-      defects: defectsSeen(codes),
+      defects: [...defectsSeen(codes), ...asides],
       schema_sha256: declared.outputSchema === undefined ? null : hashOf(declared.outputSchema),
     }),
     payables,
@@ -166,14 +199,37 @@ export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Rail, "can
   };
 }
 
-/** Offers that a listing names, entry by entry. What only a live 402 can get wrong is left out of the defects. */
-export function readOffered(
-  item: unknown,
-  ownNetwork: string,
-): Offered & Pick<Terms, "defects"> & { /** Its first entry. */ first: unknown } {
-  const x402 = readEnvelope({ value: item, raw: "", from: "body" });
-  const codes: DefectCode[] = x402.entries.flatMap((entry) => entry.defects);
-  if (x402.defects.includes("no_payable_entry")) codes.push("no_payable_entry");
-  if (onlyTestnets(x402.entries, ownNetwork)) codes.push("testnet_only");
-  return { ...offered(x402.entries), defects: defectsSeen(codes), first: get(item, "accepts", "0") };
+/** Nobody can pay an offer that states this, whatever else it leaves out. */
+const MAKES_UNPAYABLE: readonly DefectCode[] = ["bad_amount", "bad_pay_to", "bad_entry", "bad_asset"];
+
+/** Offers that a listing names, and what is wrong with them, by what may be said of whom. */
+export interface ListedOffers extends Offered {
+  /** As in a 402, what an entry leaves out among them. */
+  defects: Seen;
+  /** What the listing states itself; of a row that had no room for more nothing else is said. */
+  stated: Seen;
+  /** Is it written as a 402's terms are, naming their version? Only then does it leave something out. */
+  isTerms: boolean;
+  /** Its first entry. */
+  first: unknown;
+}
+
+/** Offers of a listing, entry by entry. What only a live 402 can get wrong is left out of the defects. */
+export function readOffered(item: unknown, ownNetwork: string): ListedOffers {
+  const { entries, isVersionStated } = readEnvelope({ value: item, raw: "", from: "body" });
+  const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));
+  const isDead = (entry: ReadEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
+  const said = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
+    const { whole, asides } = offerDefects(entries, codesOf);
+    whole.push(...unpaid);
+    if (onlyTestnets(entries, ownNetwork)) whole.push("testnet_only");
+    return [...defectsSeen(whole), ...asides];
+  };
+  return {
+    ...offered(entries),
+    defects: said(codesOfAll, unpayable(entries)),
+    stated: said(statedIn, entries.every(isDead) ? unpayable(entries) : []),
+    isTerms: isVersionStated,
+    first: get(item, "accepts", "0"),
+  };
 }

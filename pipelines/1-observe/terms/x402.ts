@@ -3,7 +3,8 @@ import type { Offer } from "../../record/bodies.ts";
 import { atomicToMicro, formatMoney, parseAtomic } from "../../record/money.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { get, isObject, parseBase64Json, parseJson, text } from "../json.ts";
-import { decimalsOf, isOtherNetworksUsdc, looksLikeAddress, type Network, readNetwork } from "./networks.ts";
+import { type AssetForm, assetForm, hasKnownAddresses, looksLikeAddress } from "./addresses.ts";
+import { decimalsOf, isOtherNetworksUsdc, type Network, readNetwork, usdcOf } from "./networks.ts";
 
 /** One entry of `accepts`, read by itself: a bad one beside good ones costs nobody but itself. */
 export interface ReadEntry {
@@ -13,7 +14,18 @@ export interface ReadEntry {
   /** What a rail may be asked to sign; null when the entry is not valid. */
   payable: PayableEntry | null;
   defects: DefectCode[];
+  /**
+   * Those of them that only terms are held to: what an entry leaves out, and another way to write what it means. A row of
+   * a catalogue may have no room for it, and its words are the catalogue's.
+   */
+  ofTermsOnly: DefectCode[];
 }
+
+/** Is this member of an entry left out? Catalogues and hand-written documents write nothing in several ways. */
+const isLeftOut = (entry: unknown, name: string): boolean => {
+  const value = get(entry, name);
+  return value === undefined || value === null || value === "";
+};
 
 /** Longest time a seller may ask us to wait, in seconds; more is a defect (1781582577 and 345600 exist). */
 const MAX_TIMEOUT_S = 86_400;
@@ -37,23 +49,35 @@ function readAmount(entry: unknown, version: 1 | 2): Amount {
 }
 
 function networkDefect(network: Network, version: 1 | 2): DefectCode[] {
-  if (network.form === "unknown") return version === 2 ? ["bad_network"] : [];
+  if (network.form === "unknown") return version === 2 || !network.isText ? ["bad_network"] : [];
   const fits = version === 1 ? network.form === "name" : network.form === "caip2";
   return fits ? [] : ["network_form"];
 }
 
-/** A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed. */
-function readAsset(entry: unknown, network: string): { asset: string | null; defects: DefectCode[] } {
+interface Asset {
+  asset: string | null;
+  form: AssetForm | "missing";
+  defects: DefectCode[];
+}
+
+/**
+ * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed, and where
+ * assets have contracts a payment needs it.
+ */
+function readAsset(entry: unknown, network: string): Asset {
   const named = text(get(entry, "asset"), 200);
-  if (!named) return { asset: null, defects: ["bad_asset"] };
+  if (!named) return { asset: null, form: "missing", defects: ["bad_asset"] };
   const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(named);
   const asset = caip19 ? caip19[1]! : named;
-  const contract = network.startsWith("eip155:")
-    ? /^0x[0-9a-fA-F]{40}$/.test(asset)
-    : asset.length >= 20 || asset.includes(":");
-  const wrong = caip19 || !contract || isOtherNetworksUsdc(network, asset);
-  return { asset, defects: wrong ? ["bad_asset"] : [] };
+  const form = assetForm(network, asset, usdcOf(network) !== undefined);
+  const known = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
+  const wrong = caip19 || !known || isOtherNetworksUsdc(network, asset);
+  return { asset, form, defects: wrong ? ["bad_asset"] : [] };
 }
+
+/** Can somebody pay in an asset that is named like this, who knows what is meant? */
+export const isPayableIn = (form: AssetForm | "missing"): boolean =>
+  form === "contract" || form === "code" || form === "symbol";
 
 function readTimeout(entry: unknown): { seconds: number | null; usable: number; defects: DefectCode[] } {
   const value = get(entry, "maxTimeoutSeconds");
@@ -88,13 +112,13 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
  * Reads one x402 entry, version 1 or 2, whatever it is. Never throws. `payable` is what a rail may be offered; whether
  * ours would sign it is the rail's to say.
  */
-function readEntry(entry: unknown, version: 1 | 2): ReadEntry {
-  if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"] };
+function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEntry {
+  if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
   const scheme = text(get(entry, "scheme"), 60);
   const network = readNetwork(get(entry, "network"));
   const amount = readAmount(entry, version);
   const id = network?.id ?? "";
-  const { asset, defects: assetDefects } = readAsset(entry, id);
+  const { asset, form, defects: assetDefects } = readAsset(entry, id);
   const timeout = readTimeout(entry);
   const payTo = text(get(entry, "payTo"), 200);
   const payToOk = payTo !== undefined && looksLikeAddress(id, payTo);
@@ -122,7 +146,7 @@ function readEntry(entry: unknown, version: 1 | 2): ReadEntry {
     max_timeout_s: timeout.seconds,
     payable: false,
   };
-  const valid = Boolean(scheme && network && payToOk && amount.atomic !== null);
+  const valid = Boolean(isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form));
   const payable: PayableEntry | null =
     valid && asset !== null
       ? {
@@ -137,7 +161,25 @@ function readEntry(entry: unknown, version: 1 | 2): ReadEntry {
           raw: entry,
         }
       : null;
-  return { offer, valid, payable, defects };
+  const meant: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
+  const named: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
+  const ofTermsOnly = new Set([...leftOut(entry), ...meant, ...named]);
+  return { offer, valid, payable, defects, ofTermsOnly: defects.filter((code) => ofTermsOnly.has(code)) };
+}
+
+/** Defects and the members whose absence alone makes them. */
+const MADE_BY_ABSENCE: readonly (readonly [DefectCode, readonly string[]])[] = [
+  ["missing_amount", ["amount", "maxAmountRequired"]],
+  ["bad_asset", ["asset"]],
+  ["bad_pay_to", ["payTo"]],
+  ["bad_timeout", ["maxTimeoutSeconds"]],
+];
+
+/** A domain of which one half is written is as little there as none; an entry is bad when it leaves out what names it. */
+function leftOut(entry: unknown): DefectCode[] {
+  const absent = MADE_BY_ABSENCE.filter(([, names]) => names.every((name) => isLeftOut(entry, name)));
+  const nameless: DefectCode[] = isLeftOut(entry, "scheme") || isLeftOut(entry, "network") ? ["bad_entry"] : [];
+  return [...absent.map(([code]) => code), ...nameless, "missing_domain"];
 }
 
 /** Offers that are read of one 402; the rest are dropped (the record takes no more). */
@@ -183,35 +225,54 @@ function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean }
   return { found, malformed };
 }
 
+/** The version terms are written in. */
+interface Version {
+  /** As stated or inferred; null where what is stated is no number that can be written down. */
+  said: number | null;
+  /** Whose names of members are read. */
+  form: 1 | 2;
+  /** Does it stand there as it should? */
+  isStated: boolean;
+  /** Is it one of the two that are specified? Of another one nobody knows what its members mean. */
+  isKnown: boolean;
+}
+
 export interface X402 {
-  version: 1 | 2;
+  version: number | null;
   entries: ReadEntry[];
   raw: Envelope | null;
+  /** Does it say itself which version it is written in? */
+  isVersionStated: boolean;
   defects: DefectCode[];
 }
 
-function versionOf(value: unknown, first: unknown, from: "header" | "body"): { version: 1 | 2; stated: boolean } {
-  const stated = get(value, "x402Version");
-  if (stated === 1 || stated === 2) return { version: stated, stated: true };
-  if (stated === "1" || stated === "2") return { version: stated === "1" ? 1 : 2, stated: false };
-  if (get(first, "maxAmountRequired") !== undefined) return { version: 1, stated: false };
+/** By its members, where no version is stated. */
+function inferredForm(first: unknown, from: "header" | "body"): 1 | 2 {
+  if (get(first, "maxAmountRequired") !== undefined) return 1;
   const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
-  const v2 = from === "header" || get(first, "amount") !== undefined || caip2;
-  return { version: v2 ? 2 : 1, stated: false };
+  return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
+}
+
+function versionOf(value: unknown, first: unknown, from: "header" | "body"): Version {
+  const stated = get(value, "x402Version");
+  const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
+  if (number === 1 || number === 2) return { said: number, form: number, isStated: stated === number, isKnown: true };
+  const form = inferredForm(first, from);
+  if (typeof number !== "number") return { said: form, form, isStated: false, isKnown: true };
+  return { said: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
 }
 
 export function readEnvelope(envelope: Envelope): X402 {
   const accepts = get(envelope.value, "accepts");
   const bare = accepts === undefined && looksLikeEntry(envelope.value);
   const list = Array.isArray(accepts) ? accepts : isObject(accepts) ? [accepts] : bare ? [envelope.value] : [];
-  const { version, stated } = versionOf(envelope.value, list[0], envelope.from);
-  const defects: DefectCode[] = stated ? [] : ["bad_version"];
+  const version = versionOf(envelope.value, list[0], envelope.from);
+  const defects: DefectCode[] = version.isStated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");
   if (list.length === 0) defects.push("no_terms");
-  if (version === 2 && envelope.from === "body" && list.length > 0) defects.push("terms_in_body");
+  if (version.said === 2 && envelope.from === "body" && list.length > 0) defects.push("terms_in_body");
   const entries = list.slice(0, MAX_OFFERS).map((entry) => readEntry(entry, version));
-  if (entries.length > 0 && !entries.some((entry) => entry.valid)) defects.push("no_payable_entry");
-  return { version, entries, raw: envelope, defects };
+  return { version: version.said, entries, raw: envelope, isVersionStated: version.isStated, defects };
 }
 
 /** Header before body; the other one only when the first holds nothing that anybody could pay. */
@@ -220,6 +281,6 @@ export function readX402(answer: Answer402): X402 {
   const read = found.map(readEnvelope);
   const best = read.find((one) => one.entries.some((entry) => entry.valid)) ?? read[0];
   const defects: DefectCode[] = malformed ? ["malformed_terms"] : [];
-  if (!best) return { version: 1, entries: [], raw: null, defects };
+  if (!best) return { version: 1, entries: [], raw: null, isVersionStated: false, defects };
   return { ...best, defects: [...defects, ...best.defects] };
 }

@@ -127,6 +127,45 @@ describe("claims", () => {
     expect(row?.cap).toBe(claim()?.cap);
   });
 
+  describe("a defect is said of what was said, by whoever has room to say it", () => {
+    const bare = { scheme: "exact", network: "eip155:8453", amount: "10000", asset: `0x${"ab".repeat(20)}` };
+    const flat = { network: "base", asset: "usdc", price: "10000", price_unit: "atomic" };
+    const catalogue = { name: "https://catalogue.example" };
+    const rows: [string, Record<string, unknown>, Parameters<typeof claimOf>[1], string[]][] = [
+      ["a catalogue's row without timeout, domain and payee", { accepts: [bare] }, catalogue, []],
+      [
+        "the same in the seller's own terms",
+        { accepts: [bare] },
+        own,
+        ["bad_timeout", "bad_pay_to", "missing_domain", "no_payable_entry"],
+      ],
+      ["the same in a document that names no version", { accepts: [bare], x402Version: undefined }, own, []],
+      [
+        "a catalogue's row that states nonsense",
+        { accepts: [{ ...bare, amount: "0.01", payTo: "0xYourWallet", maxTimeoutSeconds: 1_781_582_577 }] },
+        catalogue,
+        ["bad_amount", "bad_timeout", "bad_pay_to", "no_payable_entry"],
+      ],
+      [
+        "a catalogue's own words for network and asset",
+        { accepts: [{ ...bare, network: "base", asset: "USDC" }] },
+        catalogue,
+        [],
+      ],
+      [
+        "a catalogue's placeholder for an asset",
+        { accepts: [{ ...bare, asset: "0x..." }] },
+        catalogue,
+        ["bad_asset", "no_payable_entry"],
+      ],
+      ["a flat row, whoever wrote it", { accepts: undefined, ...flat }, own, []],
+    ];
+    test.each(rows)("%s", (_name, change, source, want) => {
+      const said = claim({ resource: `${SELLER}/sum`, ...change }, source)?.body.defects;
+      expect(said?.map(({ defect }) => defect)).toEqual(want);
+    });
+  });
+
   test("places the record cannot take", () => {
     for (const resource of ["monopoly://x", "", "   ", "solana-transfer://a.../b", "http://[", "x".repeat(5_000)]) {
       expect(claim({ resource, url: undefined, accepts: [] }, { name: "c" })).toBeNull();

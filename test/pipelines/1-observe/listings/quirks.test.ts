@@ -4,7 +4,8 @@ import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listin
 import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { expand } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { differences } from "../../../../pipelines/1-observe/probe/probe.ts";
-import { looksLikeAddress, readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
+import { looksLikeAddress } from "../../../../pipelines/1-observe/terms/addresses.ts";
+import { readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { isTemplate } from "../../../../pipelines/record/template.ts";
 import { registrableDomain } from "../../../../pipelines/record/url.ts";
@@ -328,7 +329,38 @@ describe("mpp", () => {
     ],
     ["currency is sat", challenge("", b64({ amount: "10", currency: "sat" })), [{ asset: "sat", price: null }]],
     ["amount is a number", challenge("", b64({ amount: 100, currency: "usd" })), [{ amount_atomic: null }]],
+    ...["8453", "eip155:8453"].map((chainId): [string, string, Record<string, unknown>[]] => [
+      `chainId as text: ${chainId}`,
+      challenge("", request({ methodDetails: { chainId } })),
+      [{ network: "eip155:8453", network_raw: chainId }],
+    ]),
+    [
+      "chainId under evm",
+      challenge("", request({ methodDetails: { evm: { chainId: 8453 } } })),
+      [{ network: "eip155:8453" }],
+    ],
+    [
+      "chainId that is no number",
+      challenge("", request({ methodDetails: { chainId: "interwoven-1" } })),
+      [{ network: "unknown", network_raw: "interwoven-1" }],
+    ],
+    [
+      "Solana's own name of its cluster",
+      challenge("", request({ currency: "SOL", methodDetails: { network: "mainnet-beta" } })).replace("evm", "solana"),
+      [{ network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", network_raw: "mainnet-beta" }],
+    ],
   ])("%s", (_name, line, want) => expect(offers(line)).toMatchObject(want));
+
+  test.each<[string, Record<string, unknown>, string, string[]]>([
+    ["no currency", { currency: undefined }, "evm", ["no_payable_entry", "bad_asset"]],
+    ["the zero address as currency", { currency: `0x${"0".repeat(40)}` }, "evm", ["no_payable_entry", "bad_asset"]],
+    ["a recipient that is no address", { recipient: "acct_1" }, "evm", ["no_payable_entry", "bad_pay_to"]],
+    ["no recipient", { recipient: undefined }, "tempo", ["no_payable_entry", "bad_pay_to"]],
+    ["an ISO code and an account", { currency: "usd", recipient: "acct_1", methodDetails: {} }, "stripe", []],
+    ["satoshis", { currency: "sat", recipient: undefined, methodDetails: {} }, "lightning", []],
+  ])("%s", (_name, change, method, want) =>
+    expect(codes(read(challenge("", request(change)).replace("evm", method)))).toEqual(want),
+  );
 
   test.each([
     ["null", b64(null)],

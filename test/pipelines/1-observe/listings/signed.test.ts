@@ -16,8 +16,11 @@ const sign = async (account: typeof payee, what: Record<string, unknown> = row) 
   signature: await account.signMessage({ message: listingStatement(what) }),
 });
 
-/** Takes one row from an operator's file, or from a catalogue; the endpoint's 402s named `payTos`. */
-async function controlled(listed: unknown, payTos: string[] = [payee.address], catalogue = false): Promise<boolean> {
+/** Is one row of an operator's file, or of a catalogue, under its seller's control? The endpoint's 402s named `payTos`. */
+const controlled = async (...args: Parameters<typeof written>): Promise<boolean> =>
+  (await written(...args)).seller_controlled;
+
+async function written(listed: unknown, payTos: string[] = [payee.address], catalogue = false) {
   const log = new FakeLog();
   const egress = new FakeEgress();
   const metrics = createMetrics();
@@ -34,7 +37,7 @@ async function controlled(listed: unknown, payTos: string[] = [payee.address], c
     await intake.readCatalogue("https://c.example", clock, true);
   } else await takeFile(intake, "signed.json", Buffer.from(JSON.stringify([listed])), clock);
   expect(asked.every((cap) => cap === capId("GET", `${SELLER}/sum`))).toBe(true);
-  return log.bodies("listing")[0]!.seller_controlled;
+  return log.bodies("listing")[0]!;
 }
 
 describe("a row that the payee signed is the seller's own word", () => {
@@ -64,6 +67,13 @@ describe("a row that the payee signed is the seller's own word", () => {
     ],
     ["no text", async () => ({ ...row, signed: { pay_to: 7, signature: {} } }), [payee.address]],
   ])("not when: %s", async (_name, listed, payTos) => expect(await controlled(await listed(), payTos)).toBe(false));
+
+  test("so its terms are held to what they leave out, as a stranger's copy of them is not", async () => {
+    const terms = { ...row, x402Version: 2, accepts: [{ scheme: "exact", network: "eip155:8453", amount: "1" }] };
+    const signed = { ...terms, signed: await sign(payee, terms) };
+    expect((await written(terms)).defects).toEqual([]);
+    expect((await written(signed)).defects.map(({ defect }) => defect)).toContain("bad_timeout");
+  });
 
   test("and not from a catalogue, which could show an old one", async () => {
     expect(await controlled({ ...row, signed: await sign(payee) }, [payee.address], true)).toBe(false);

@@ -1,5 +1,8 @@
+import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { describe, expect, test } from "vitest";
+import { readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { Terms } from "../../../../pipelines/record/bodies.ts";
+import { defect } from "../../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { readTerms } from "../readings.ts";
 import { ASSET, entry, FakeRail, NETWORK, PAY_TO } from "../world.ts";
@@ -63,6 +66,21 @@ describe("forms that sellers send", () => {
     expect(inBody({ accepts: [v1()] }).terms.x402_version).toBe(1);
   });
 
+  test.each([3, 99, 0, -1, 1.5, "3"])(
+    "version %s is none that anybody can pay by, and is written down as it is",
+    (x402Version) => {
+      const said = Number.isInteger(Number(x402Version)) ? Number(x402Version) : null;
+      for (const read of [inHeader({ x402Version, accepts: [entry()] }), inBody({ x402Version, accepts: [v1()] })]) {
+        expect(read).toMatchObject({
+          readable: false,
+          payable: null,
+          terms: { x402_version: said, offers: { length: 1 } },
+        });
+        expect(codes(read).slice(0, 2)).toEqual(["bad_version", "no_payable_entry"]);
+      }
+    },
+  );
+
   test("x402 and mpp on one url", () => {
     const request = b64({ amount: "5000", currency: ASSET, recipient: PAY_TO, methodDetails: { chainId: 84532 } });
     const challenge = `Bearer realm="x", Payment id="a", realm="Payment b=c", method="evm" intent="charge", request="${request}"`;
@@ -85,6 +103,14 @@ describe("forms that sellers send", () => {
   });
 });
 
+/** The USDC of Solana, to an account that is 32 bytes. */
+const SOLANA = {
+  network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
+  asset: "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
+  payTo: "4HVvnhyXTkMnPbMBo9r3kfvYhzW4JSbLGdXg9SkUcVSe",
+  extra: {},
+};
+
 describe("entry by entry", () => {
   const one = (change: Record<string, unknown>) => inHeader({ x402Version: 2, accepts: [entry(change)] });
   test.each<[string, Record<string, unknown>, string[], boolean]>([
@@ -104,6 +130,41 @@ describe("entry by entry", () => {
     ["network object", { network: { chainId: 84532 } }, ["bad_network"], true],
     ["network of another chain", { network: "hyperliquid:mainnet", payTo: "hl1abcdefgh" }, [], true],
     ["asset by symbol", { asset: "USDC" }, ["bad_asset"], true],
+    ["asset by an ISO 4217 code, where assets have contracts", { asset: "USD" }, ["bad_asset"], true],
+    ["asset by a word nobody knows", { asset: "coolcoin" }, ["no_payable_entry", "bad_asset"], false],
+    ["no asset", { asset: undefined }, ["no_payable_entry", "bad_asset"], false],
+    ["placeholder asset", { asset: "0x..." }, ["no_payable_entry", "bad_asset"], false],
+    ["the zero address as asset", { asset: `0x${"0".repeat(40)}` }, ["no_payable_entry", "bad_asset"], false],
+    [
+      "what some write for a chain's own coin",
+      { asset: `0x${"Ee".repeat(20)}` },
+      ["no_payable_entry", "bad_asset"],
+      false,
+    ],
+    ["ISO 4217 code elsewhere", { network: "stripe:live", asset: "usd", payTo: "acct_12345" }, [], true],
+    ["known symbol of its network", { network: "keeta:main", asset: "USDC", payTo: "keeta_aabcdef" }, [], true],
+    [
+      "a sentence as asset",
+      { network: "keeta:main", asset: "the best coin there is", payTo: "keeta_aabcdef" },
+      ["no_payable_entry", "bad_asset"],
+      false,
+    ],
+    ["mint and payee of Solana", SOLANA, [], true],
+    [
+      "mint in other capitals",
+      { ...SOLANA, asset: SOLANA.asset.toLowerCase() },
+      ["no_payable_entry", "bad_asset"],
+      false,
+    ],
+    ["31 bytes of base58 as payee", { ...SOLANA, payTo: "3".repeat(42) }, ["no_payable_entry", "bad_pay_to"], false],
+    ["an EVM address as payee on Solana", { ...SOLANA, payTo: PAY_TO }, ["no_payable_entry", "bad_pay_to"], false],
+    ["a payee of Solana on EVM", { payTo: SOLANA.payTo }, ["no_payable_entry", "bad_pay_to"], false],
+    [
+      "Solana's system program as payee",
+      { ...SOLANA, payTo: "1".repeat(32) },
+      ["no_payable_entry", "bad_pay_to"],
+      false,
+    ],
     ["asset as CAIP-19", { asset: `${NETWORK}/erc20:${ASSET}` }, ["bad_asset"], true],
     ["no domain", { extra: {} }, ["missing_domain"], true],
     ["timeout of a unix time", { maxTimeoutSeconds: 1781582577 }, ["bad_timeout"], true],
@@ -134,6 +195,46 @@ describe("entry by entry", () => {
     expect(read.payable?.raw).toEqual(cheap);
     expect(read.terms.offers).toHaveLength(6);
     expect(codes(read)).toEqual(["bad_entry", "bad_amount"]);
+  });
+
+  test("the USDC of Solana is money by its mint as it is written, and by the network's long name too", () => {
+    const long = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147wwSaGf";
+    for (const network of [SOLANA.network, long, "solana"]) {
+      expect(one({ ...SOLANA, network }).terms.offers[0]).toMatchObject({ price: "0.010000", decimals: 6 });
+    }
+    expect(one({ ...SOLANA, asset: SOLANA.asset.toLowerCase() }).terms.offers[0]).toMatchObject({ price: null });
+  });
+
+  test("a network object is a defect in both versions, and never more", () => {
+    for (const network of [{ chainId: 8453, name: "base" }, 8453, [], true]) {
+      expect(codes(one({ network }))).toContain("bad_network");
+      expect(codes(inBody({ x402Version: 1, accepts: [v1({ network })] }))).toContain("bad_network");
+    }
+  });
+
+  test("what is wrong with an offer on another network is said of that offer alone", () => {
+    const aside = entry({ network: "ninth", amount: "0.1" });
+    const read = inHeader({ x402Version: 2, accepts: [entry(), entry(SOLANA), aside] });
+    expect(read.terms.defects.map(({ defect, says }) => `${defect}: ${says}`)).toEqual([
+      expect.stringMatching(/^bad_amount: .*\(said of offer 3 of 3 alone\)$/),
+      expect.stringMatching(/^bad_network: .*\(said of offer 3 of 3 alone\)$/),
+    ]);
+    // Of the whole, where a buyer of the first one meets it as well.
+    const both = inHeader({
+      x402Version: 2,
+      accepts: [entry({ maxTimeoutSeconds: 0 }), { ...aside, maxTimeoutSeconds: 0 }],
+    });
+    expect(both.terms.defects[0]).toEqual(defect("bad_timeout"));
+  });
+
+  test("every name of x402's own table of version 1 is the chain that it says", () => {
+    expect(Object.keys(EVM_NETWORK_CHAIN_ID_MAP).length).toBeGreaterThan(20);
+    for (const [name, chainId] of Object.entries(EVM_NETWORK_CHAIN_ID_MAP)) {
+      expect(readNetwork(name)).toMatchObject({ id: `eip155:${chainId}`, form: "name" });
+    }
+    for (const name of ["solana", "solana-devnet", "solana-testnet"]) {
+      expect(readNetwork(name)).toMatchObject({ id: expect.stringMatching(/^solana:\w{32}$/), form: "name" });
+    }
   });
 
   test("a missing timeout is bounded for the payment, and stays missing in the record", () => {
