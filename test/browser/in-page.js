@@ -59,6 +59,27 @@
     ),
   }));
 
+  /** Labels of one picture that lie over each other, or over its edge, by more than a pixel. */
+  const overlaps = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    if (!visible(svg)) continue;
+    const labels = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim());
+    const boxes = labels.map((one) => one.getBoundingClientRect());
+    const edge = svg.getBoundingClientRect();
+    const said = (i) => `"${labels[i].textContent.trim()}"`;
+    for (const [i, a] of boxes.entries()) {
+      const out = Math.max(edge.left - a.left, a.right - edge.right, edge.top - a.top, a.bottom - edge.bottom);
+      if (out > 1) overlaps.push(`${said(i)} leaves its picture by ${out.toFixed(1)}`);
+      for (const [j, b] of boxes.entries()) {
+        if (j <= i) continue;
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (wide > 1 && high > 1)
+          overlaps.push(`${said(i)} over ${said(j)} by ${wide.toFixed(1)} x ${high.toFixed(1)}`);
+      }
+    }
+  }
+
   const levels = [...document.querySelectorAll("h1,h2,h3,h4")].filter(visible).map((heading) => +heading.tagName[1]);
   const faults = [];
   const fault = (wrong, what) => wrong && faults.push(what);
@@ -108,6 +129,8 @@
     lowest,
     texts: withText.size,
     charts,
+    labels: document.querySelectorAll("svg text").length,
+    overlaps,
     faults,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     letters: [...document.querySelectorAll(".grade")].map((element) => ({

@@ -2,11 +2,26 @@ import { readFileSync } from "node:fs";
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import axe from "axe-core";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { STEADY_LOOP } from "../../infra/loop-watch.ts";
+import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
+import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { capOf, type PublicRecord } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
+import {
+  answer,
+  entry,
+  FakeEgress,
+  FakeRail,
+  item,
+  SELLER,
+  terms402,
+  wellKnown,
+} from "../pipelines/1-observe/world.ts";
 import { chromiumPath, launchChromium, mayBeMissing } from "./chromium.ts";
 import { BARE, makeRecord, RICH } from "./record.ts";
 
@@ -16,6 +31,9 @@ interface Found {
   lowest: number;
   texts: number;
   charts: { name: string; role: string | null; table: boolean }[];
+  /** Words in pictures, and those that lie over each other or leave their picture. */
+  labels: number;
+  overlaps: string[];
   faults: string[];
   /** Pixels by which the page is wider than the window. */
   overflow: number;
@@ -38,13 +56,23 @@ const PAGES = {
   endpoint: `/endpoint/${capOf(RICH)}`,
   bare: `/endpoint/${capOf(BARE)}`,
   doc: "/docs/check-before-you-pay",
+  form: "/check-my-listing",
   missing: `/endpoint/cap_${"0".repeat(26)}`,
 } as const;
 type Name = keyof typeof PAGES;
 const NAMES = Object.keys(PAGES) as Name[];
 
 /** Pictures on each page: a row with a card has one, the endpoint six. */
-const CHARTS: Record<Name, number> = { market: 91, search: 3, empty: 0, endpoint: 6, bare: 0, doc: 0, missing: 0 };
+const CHARTS: Record<Name, number> = {
+  market: 91,
+  search: 3,
+  empty: 0,
+  endpoint: 6,
+  bare: 0,
+  doc: 0,
+  form: 0,
+  missing: 0,
+};
 
 const WIDTHS = { phone: 360, desktop: 1280 } as const;
 const LOOKS = (["light", "dark"] as const).flatMap((scheme) =>
@@ -60,9 +88,9 @@ beforeAll(async () => {
   if (missing) return;
   browser = await launchChromium();
   record = await makeRecord();
-  const { app } = await servingOver(record);
+  const { app } = await servingOver(record, { looks: looksAt(), limits: { looksPerHour: 1000 } });
   serving = await serve({ app, port: 0, host: "127.0.0.1" });
-  shots = await mkdtemp(join(tmpdir(), "touchstone-pages-"));
+  shots = process.env.BROWSER_SHOTS ?? (await mkdtemp(join(tmpdir(), "touchstone-pages-")));
   console.log(`screenshots: ${shots}`);
 });
 afterAll(async () => {
@@ -70,6 +98,20 @@ afterAll(async () => {
   await serving?.close();
   await record?.close();
 });
+
+/** Sellers of no real network: one that gets much of its 402 wrong, in long words. */
+function looksAt(): ProbeTools {
+  const egress = new FakeEgress();
+  const long = `${SELLER}/v1/${"deep/".repeat(30)}`;
+  const wrong = [
+    entry(),
+    entry({ extra: {}, network: "base", payTo: "0xYourWalletAddressGoesHere", maxTimeoutSeconds: 0 }),
+  ];
+  egress.sellers.set(SELLER, ({ url }) =>
+    url.endsWith("x402") ? answer(200, wellKnown(item({ resource: long, method: "GET" }))) : terms402([...wrong]),
+  );
+  return { egress, reader: ownReader, loop: STEADY_LOOP, rail: new FakeRail(), control: new Control(egress, null) };
+}
 
 const contextOf = ({ scheme, screen, script }: Look): Promise<BrowserContext> =>
   browser.newContext({
@@ -88,6 +130,18 @@ async function opened(context: BrowserContext, path: string) {
   page.on("request", (request) => asked.push(request.url()));
   const response = await page.goto(serving.url + path);
   return { page, said, asked, status: response!.status() };
+}
+
+/** What axe finds against WCAG 2.2 A and AA and its own best practices. */
+async function axeFinds(page: Page): Promise<string[]> {
+  // Evaluated as the page's tools do it, not loaded by the page: its policy stays in force.
+  await page.evaluate(axe.source);
+  const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+  return page.evaluate<
+    string[]
+  >(`axe.run(document, { runOnly: ${JSON.stringify(tags)} }).then(({ violations, passes }) =>
+    passes.length < 10 ? ["axe looked at nothing"] : violations.flatMap(({ id, nodes }) =>
+      nodes.map(({ target, failureSummary }) => id + " " + target.join(" ") + ": " + failureSummary)))`);
 }
 
 const findings = (page: Page): Promise<Found> => page.evaluate<Found>(IN_PAGE);
@@ -110,13 +164,39 @@ describe.skipIf(missing).each(LOOKS)("$scheme, $screen, script allowed: $script"
         expect(chart).toEqual({ name: expect.stringMatching(/.{5}/), role: "img", table: true });
       }
       expect(found.charts).toHaveLength(CHARTS[name]);
+      expect(found.overlaps).toEqual([]);
+      if (name === "endpoint") expect(found.labels).toBeGreaterThan(25);
       for (const { text, ratio } of found.letters) {
         expect(text).toMatch(/^(?:[ABCDF]|unrated)$/);
         expect(ratio).toBeGreaterThanOrEqual(4.5);
       }
       expect(found.smallest).toBeGreaterThanOrEqual(10);
       if (look.script) {
+        expect(await axeFinds(page)).toEqual([]);
         await page.screenshot({ path: join(shots, `${name}-${look.scheme}-${look.screen}.png`), fullPage: true });
+      }
+    } finally {
+      await context.close();
+    }
+  });
+});
+
+describe.skipIf(missing).each(LOOKS)("a form, $scheme, $screen, script allowed: $script", (look) => {
+  test("is filled in and sent, and its answer is a whole page", async () => {
+    const context = await contextOf(look);
+    try {
+      const { page, said } = await opened(context, PAGES.form);
+      await page.locator("input[name=url]").fill(`${SELLER}/v1/${"deep/".repeat(30)}`);
+      await page.keyboard.press("Enter");
+      await page.waitForURL((url) => url.pathname === "/check-my-listing/answer");
+      expect(await page.locator("h2").allTextContents()).toEqual([
+        ...["What came back", "What to change", "What was read", "A stock x402 client", "Your listing and the record"],
+      ]);
+      const found = await findings(page);
+      expect([said, found.overflow, found.faint, found.faults]).toEqual([[], 0, [], []]);
+      if (look.script) {
+        expect(await axeFinds(page)).toEqual([]);
+        await page.screenshot({ path: join(shots, `answer-${look.scheme}-${look.screen}.png`), fullPage: true });
       }
     } finally {
       await context.close();
@@ -224,6 +304,23 @@ describe.skipIf(missing)("a page", () => {
       await context.close();
     }
   });
+});
+
+test.skipIf(missing)("the judges of pages find a fault where there is one", async () => {
+  const context = await contextOf({ scheme: "light", screen: "desktop", script: true });
+  try {
+    const { page } = await opened(context, PAGES.endpoint);
+    await page.evaluate(`(() => {
+      const svg = document.querySelector("figure svg[role=img]");
+      const label = svg.querySelector("text");
+      svg.append(label.cloneNode(true));
+      document.querySelector("main").append(document.createElement("button"));
+    })()`);
+    expect((await findings(page)).overlaps).toHaveLength(1);
+    expect((await axeFinds(page)).map((one) => one.split(" ")[0])).toContain("button-name");
+  } finally {
+    await context.close();
+  }
 });
 
 test("where there is no chromium the message says what to install", () => {
