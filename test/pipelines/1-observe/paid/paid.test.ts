@@ -588,7 +588,7 @@ describe("nothing is signed", () => {
   ])("the cap of %s is never passed: payments stop at it, also in a new process", async (_name, change, says) => {
     const caps = { ...CAPS, ...change };
     const world = fakeWorld({ caps });
-    const payTo = `0x${"Ee".repeat(20)}`;
+    const payTo = `0x${"Ed".repeat(20)}`;
     const plan = await listAndPlan(world, honest(world.rail, { accepts: [entry({ payTo })] }));
     await world.observer.observeSpan(plan, START, END);
     expect(world.log.bodies("paid.intent").map(({ quote }) => quote.pay_to)).toEqual([payTo, payTo]);
