@@ -38,10 +38,11 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   withdrawn_since: number,
   defects: text,
   said: text,
+  request: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** Columns that came later: a table without one was written before, and says nothing there. */
-const LATER: ReadonlySet<keyof VolatileRow> = new Set(["networks_listed"] as const);
+const LATER: ReadonlySet<keyof VolatileRow> = new Set(["networks_listed", "request"] as const);
 
 /** Bytes that are no volatile table, or one without a column that we need. */
 export class BadVolatile extends Error {
@@ -82,7 +83,7 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
     const row: Record<string, unknown> = {};
     for (const [at, name] of NAMES.entries()) {
       const value: unknown = columns[at]?.get(i);
-      row[name] = COLUMNS[name] === texts ? [...((value ?? []) as Iterable<string>)] : value;
+      row[name] = COLUMNS[name] === texts ? [...((value ?? []) as Iterable<string>)] : (value ?? null);
     }
     rows.push(row as unknown as VolatileRow);
   }

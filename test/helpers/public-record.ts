@@ -107,6 +107,7 @@ export const rowOf = (spec: EndpointSpec, row: Partial<VolatileRow> = {}): Volat
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),
   said: "[]",
+  request: null,
   ...row,
 });
 
