@@ -1,5 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { repeatable } from "../1-observe/probe/repeatable.ts";
+import { type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
@@ -16,7 +18,7 @@ interface Offered {
 
 type Said = "price" | "asset" | "unit" | "networks" | "pay_tos" | "pay_tos_before";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | Said> {
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | Said> {
   asked: number;
   offers: Offered[];
   paid_to: string[];
@@ -53,7 +55,22 @@ export async function volatileRows(
   for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(wanted) })) {
     for (const row of batch) rows.push(volatileOf(row, corrections.get(row.capability_id) ?? []));
   }
+  const requests = await requestsOf(lake, wanted);
+  for (const row of rows) row.request = requests.get(row.capability_id) ?? null;
   return rows;
+}
+
+/** What handshakes have beside method and url, by capability; only where there is something to say. */
+async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promise<Map<string, string>> {
+  const requests = new Map<string, string>();
+  const caps = JSON.stringify(wanted.map(({ cap }) => cap));
+  for await (const batch of lake.stream<SaidRow>(sql("queries/listings:said"), { caps })) {
+    for (const row of batch) {
+      const request = repeatable(saidFrom(row));
+      if (request !== null) requests.set(row.cap, request);
+    }
+  }
+  return requests;
 }
 
 /** Every capability whose address the lake knows. */
@@ -94,6 +111,7 @@ function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): Volatil
     ...askedOf(offers, paid_to),
     defects: JSON.stringify([...defects.values()]),
     said: JSON.stringify(corrections),
+    request: null,
   };
 }
 

@@ -44,6 +44,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   withdrawn_since: number,
   defects: text,
   said: text,
+  request: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** Columns that came later, and what a table without one says there: it was written before. */
@@ -55,6 +56,7 @@ const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => Vola
   pay_tos_listed: () => NONE,
   unserved: () => 0,
   unserved_since: () => null,
+  request: () => null,
 };
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
 const NONE: string[] = Object.freeze([]) as unknown as string[];

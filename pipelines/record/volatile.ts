@@ -1,3 +1,4 @@
+import { z } from "zod";
 import type { HistoryNames } from "./history.ts";
 
 /**
@@ -49,6 +50,34 @@ export interface VolatileRow {
   defects: string;
   /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
   said: string;
+  /**
+   * What our free handshake has beside method and url, as JSON text of {@link HandshakeRequest}; null: nothing, "": it cannot
+   * be said. Tables from before it was kept say nothing.
+   */
+  request: string | null;
+}
+
+/** A handshake as it is sent, where it is more than its method and url with an empty object as its body. */
+const HandshakeRequest = z.strictObject({
+  /** With the query of the example; of a template, with its placeholders filled. */
+  url: z.string().optional(),
+  body: z.string().optional(),
+  /** Of a tool of an MCP server. */
+  tool: z.string().optional(),
+  arguments: z.record(z.string(), z.unknown()).optional(),
+});
+export type HandshakeRequest = z.infer<typeof HandshakeRequest>;
+
+/** Longest JSON text of one, characters: serving holds it for every endpoint. */
+export const HANDSHAKE_REQUEST_MAX = 8_192;
+
+/** Null for text of another version. */
+export function readHandshakeRequest(text: string): HandshakeRequest | null {
+  try {
+    return HandshakeRequest.safeParse(JSON.parse(text)).data ?? null;
+  } catch {
+    return null;
+  }
 }
 
 /** Payout addresses that are kept of one endpoint, those seen last (sql/samples/seen). */

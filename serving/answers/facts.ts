@@ -1,5 +1,4 @@
 import type { SignedCard } from "../../pipelines/record/card.ts";
-import { isTemplate } from "../../pipelines/record/template.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
@@ -8,8 +7,9 @@ import type { Match } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { NO_CARD } from "./market.ts";
-import { handshakeCommand, observedOf } from "./observed.ts";
+import { observedOf } from "./observed.ts";
 import { payToVerdict } from "./pay-to.ts";
+import { reproduceOf } from "./reproduce.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
 export const WITHDRAWN_SHARE = 0.2;
@@ -121,7 +121,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     withdrawnSince: grade.withdrawnSince,
     flags: inOrder([...grade.flags, ...(paid?.flags ?? [])]),
     observed: observedOf(row, now),
-    reproduce: url === null || method === null || isTemplate(url) ? null : handshakeCommand(method, url),
+    reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
     corrections: corrected.corrections.slice(-MAX_CORRECTIONS),
     payee: payeeOf(view, query),

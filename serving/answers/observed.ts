@@ -22,17 +22,3 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
     protocols: row ? [...row.protocols] : [],
   };
 }
-
-/** A word of a POSIX shell command line, in single quotes. */
-export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
-
-/** Flags of curl that make our handshake: no globbing, no redirect, 20 s in all, status and headers shown. */
-const HANDSHAKE = "curl -gsSi -m 20 -H 'Accept: application/json'";
-const WITH_BODY = "-H 'Content-Type: application/json' -d '{}'";
-
-/** The same free handshake from anywhere: method and url, without payment; an empty JSON object where a body belongs. */
-export function handshakeCommand(method: string, url: string): string {
-  if (method === "GET") return `${HANDSHAKE} ${shellWord(url)}`;
-  const body = method === "DELETE" ? "" : `${WITH_BODY} `;
-  return `${HANDSHAKE} -X ${method} ${body}${shellWord(url)}`;
-}

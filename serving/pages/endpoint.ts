@@ -2,7 +2,7 @@ import { html } from "hono/html";
 import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
-import { shellWord } from "../answers/observed.ts";
+import { shellWord } from "../answers/reproduce.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";

@@ -119,6 +119,7 @@ export const rowOf = (
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),
   said: "[]",
+  request: null,
   ...row,
 });
 

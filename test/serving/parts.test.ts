@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { shellWord } from "../../serving/answers/observed.ts";
+import { shellWord } from "../../serving/answers/reproduce.ts";
 import { AnswerCache } from "../../serving/http/answer-cache.ts";
 import { negotiate } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";

@@ -42,10 +42,13 @@ export type Said = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims">
 /** What is said of some endpoints, by capability; those that are not listed are left out. */
 export async function saidOf(lake: Pick<Lake, "all">, caps: readonly string[]): Promise<Map<string, Said>> {
   if (caps.length === 0) return new Map();
-  type Row = Omit<Said, "claims"> & { claims: string };
-  const rows = await lake.all<Row>(sql("queries/listings:said"), { caps: JSON.stringify(caps) });
-  return new Map(rows.map((row) => [row.cap, { ...row, claims: JSON.parse(row.claims) as Claims }]));
+  const rows = await lake.all<SaidRow>(sql("queries/listings:said"), { caps: JSON.stringify(caps) });
+  return new Map(rows.map((row) => [row.cap, saidFrom(row)]));
 }
+
+/** A row of that query: claims as JSON text. They were validated before they were committed. */
+export type SaidRow = Omit<Said, "claims"> & { claims: string };
+export const saidFrom = (row: SaidRow): Said => ({ ...row, claims: JSON.parse(row.claims) as Claims });
 
 /** For what is asked of it before it is called: how often it was called makes no difference there. */
 export const listedAs = ({ cap, url, method, tool, claims, own }: Said): ListedCap => ({

@@ -66,7 +66,7 @@ describe("volatile rows", () => {
     );
     await world.ingest.pass();
     expect(await rowOf("v")).toEqual({
-      said: "[]",
+      ...{ said: "[]", request: null },
       ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
       ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
       ...{
@@ -162,6 +162,24 @@ describe("volatile rows", () => {
     expect((await rowOf("told", { told: at("05:00:00") }, {}))?.withdrawn_since).toBe(0);
   });
 
+  test("what a handshake has beside method and url: the seller's own example, its newest", async () => {
+    const { body } = JSON.parse(Buffer.from(listing("made", at("01:00:00")).value).toString());
+    const claimed = (query: Record<string, string>, time: string, own: boolean) =>
+      listing("made", time, {
+        ...{ claims: { ...body.claims, example: { query } }, seller_controlled: own },
+        source: own ? "https://made.example" : "https://catalogue.example",
+      });
+    await world.append(claimed({ q: "theirs" }, at("01:00:00"), false));
+    await world.ingest.pass();
+    const request = async () => JSON.parse((await rowOf("made"))?.request ?? "null");
+    expect(await request()).toEqual({ url: `${urlOf("made")}?q=theirs` });
+    await world.append(claimed({ q: "own" }, at("02:00:00"), true), claimed({ q: "new" }, at("03:00:00"), false));
+    await world.ingest.pass();
+    expect(await request()).toEqual({ url: `${urlOf("made")}?q=own` });
+    await world.append(claimed({}, at("04:00:00"), true));
+    await world.ingest.pass();
+    expect((await rowOf("made"))?.request).toBeNull();
+  });
   test("an url that was only asked about is known once it was knocked on; ours and disputed ones are marked for grading", async () => {
     await world.append(ask("asked", at("01:00:00")), listing("ours", at("01:00:00")), handshake("row", at("01:00:00")));
     await world.append(dispute("row", at("02:00:00")));
@@ -188,7 +206,7 @@ describe("Arrow", () => {
     ...{ capability_id: text, url: text, method: text, defects: text, said: text },
     ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
-    ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },
+    ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text), request: fc.option(text) },
     ...{ networks: fc.array(text), protocols: fc.array(text), networks_listed: fc.array(text) },
     ...{
       unit: fc.option(text),

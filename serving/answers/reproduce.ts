@@ -1,0 +1,71 @@
+import {
+  CLIENT,
+  dressed,
+  headersOf,
+  notice,
+  question,
+  WITH_SESSIONS,
+  WITHOUT_SESSIONS,
+} from "../../pipelines/1-observe/mcp/rpc.ts";
+import { isTemplate } from "../../pipelines/record/template.ts";
+import { type HandshakeRequest, readHandshakeRequest } from "../../pipelines/record/volatile.ts";
+
+/** A word of a POSIX shell command line, in single quotes. */
+export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** Flags of curl that make our handshake: no globbing, no redirect, 20 s in all. */
+const CURL = "curl -gsS -m 20";
+/** Status and headers shown. */
+const HANDSHAKE = `${CURL.replace("-gsS", "-gsSi")} -H 'Accept: application/json'`;
+const JSON_TYPE = "-H 'Content-Type: application/json'";
+
+const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
+
+/**
+ * The free handshake that we make, as a command for a POSIX shell with curl: the same method, url, headers that matter and
+ * body, without payment; null where no command makes it.
+ * @param request of the volatile row (VolatileRow.request); absent in tables from before it was kept
+ */
+export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
+  if (request === "") return null;
+  const said = request ? readHandshakeRequest(request) : {};
+  if (said === null || (isTemplate(url) && said.url === undefined)) return null;
+  if (said.tool !== undefined) return toolCommand(url, said.tool, said.arguments ?? {});
+  return handshakeCommand(method, said.url ?? url, said.body);
+}
+
+/** Without a body of its own: an empty JSON object where a body belongs. */
+function handshakeCommand(method: string, url: string, body: HandshakeRequest["body"]): string {
+  const sent = body ?? (hasBody(method) ? "{}" : undefined);
+  const data = sent === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sent)} `;
+  return `${HANDSHAKE} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
+}
+
+/** One member of the answer to `initialize`, whether it came as JSON or as a stream of events. */
+const VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
+const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
+
+/**
+ * A call of a tool as we make it (MCP, streamable HTTP): `initialize`, the notice that follows it, `tools/call`; a server of
+ * the revision without sessions welcomes nobody and gets the call alone. Its numbers are those of our questions, of which
+ * `tools/list` stands between them and is left out: it asks for nothing.
+ */
+function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
+  const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
+  const hello = question(0, "initialize", { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: CLIENT });
+  const params = { name: tool, arguments: args };
+  const alone = { "mcp-protocol-version": WITHOUT_SESSIONS, ...headersOf("tools/call", params) };
+  const headers = `-H 'Accept: application/json, text/event-stream' ${JSON_TYPE}`;
+  // A header without a value is not sent by curl: a server that gives no session gets none.
+  const session = `-H "Mcp-Session-Id: $s" -H "Mcp-Protocol-Version: $v"`;
+  const named = Object.entries(alone).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
+  return [
+    `(m() { ${CURL} ${headers} "$@" ${shellWord(url)}; }`,
+    `w=$(m -i -d ${word(hello)} | tr -d '\r')`,
+    `s=$(printf '%s\n' "$w" | ${SESSION})`,
+    `v=$(printf '%s\n' "$w" | ${VERSION})`,
+    `if [ -n "$v" ]; then m ${session} -d ${word(notice("notifications/initialized"))}`,
+    `m -i ${session} -d ${word(question(2, "tools/call", params))}`,
+    `else m -i ${named.join(" ")} -d ${word(question(2, "tools/call", dressed(params, CLIENT)))}; fi)`,
+  ].join("; ");
+}
