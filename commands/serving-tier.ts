@@ -130,6 +130,12 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     totalHour: config.limits.asks_per_hour_total,
     inLine: config.limits.asks_in_line,
   };
+  const watcherLimits = {
+    perClientHour: config.limits.watchers_per_hour,
+    challengesPerDomainHour: config.limits.challenges_per_domain_hour,
+    perDomain: config.limits.watchers_per_domain,
+    total: config.limits.watchers,
+  };
   const { sockets, streams } = boundsOf(config.limits);
   const askLine = askLineOf(askLimits);
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
@@ -141,6 +147,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     log,
     answers,
     judge: (url) => egress.validate(url),
+    receivers: { egress, log, plain: config.allow_loopback },
     jwks,
     clock: {
       now: () => clock.now(),
@@ -159,6 +166,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     limits: {
       checksPerMinute: config.limits.checks_per_minute,
       asks: askLimits,
+      watchers: watcherLimits,
       streams,
       trustedProxies: config.limits.trusted_proxies,
     },

@@ -1,7 +1,14 @@
 import { Problem } from "./problem.ts";
 
-/** A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request */
-export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<unknown> {
+/**
+ * A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request
+ * @param empty what no body at all stands for, where it may be left out
+ */
+export async function jsonBody(
+  body: ReadableStream<Uint8Array> | null,
+  maxBytes: number,
+  empty?: object,
+): Promise<unknown> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   try {
@@ -16,6 +23,7 @@ export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes
     // Whoever sent it went away or was too slow: no fault of ours, though there may be nobody to tell.
     throw new Problem("bad_request", "the body broke off before its end");
   }
+  if (bytes === 0 && empty) return empty;
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks)));
   } catch {
