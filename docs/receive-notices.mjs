@@ -21,7 +21,7 @@ async function isSignedBy(purpose, { id, timestamp, signatures, body }) {
   return keys.some(good);
 }
 
-createServer(async (request, response) => {
+const server = createServer(async (request, response) => {
   const end = (status, text) => response.writeHead(status).end(text);
   try {
     const chunks = [];
@@ -52,4 +52,5 @@ createServer(async (request, response) => {
   } catch {
     end(400, "not understood");
   }
-}).listen(Number(port), "127.0.0.1", () => console.log("listening"));
+});
+server.listen(Number(port), "127.0.0.1", () => console.log(`listening on port ${server.address().port}`));
