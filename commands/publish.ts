@@ -6,7 +6,9 @@ import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
-import { archivePlace } from "../pipelines/5-archive/place.ts";
+import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
+import { Notifier } from "../pipelines/6-notify/notifier.ts";
+import { PublishedTree } from "../pipelines/published/tree-head.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
 import { chainTimeOf, originOf } from "../pipelines/roles/assemble.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
@@ -22,6 +24,7 @@ interface Publishers extends PublishingParts {
   publishing: Publishing;
   standby: Standby;
   filing: Filing;
+  notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
   /** And how many leaves the tree had when it was looked at last. */
@@ -71,6 +74,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
   publish: turn,
   tables: whenActive(({ publishing }) => publishing.tables()),
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
+  notify: whenActive(({ notifier }) => notifier.turn()),
   plans: whenActive(({ publishing }) => publishing.plans()),
   evidence: whenActive(({ publishing }) => publishing.evidence()),
   archive: whenActive(({ publishing, filing }) => publishing.archive(filing)),
@@ -91,6 +95,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   const { rpc_url: rpcUrl, network, asset, confirmations } = config.chain;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   let status: Status | null = null;
+  let notifier: Notifier | null = null;
   try {
     status = await openStatus(config.status, { role: "publish", clock, metrics, listen: !options.once }, "publish");
     sayStatus(status, options.json);
@@ -102,14 +107,27 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
     const common = { log, privateStore, publisher, keys, clock, logger };
     const standby = new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer });
     const filing = filingOf(config, parts);
+    const { egress } = parts;
+    const tree = new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys));
+    const perDomainMinute = config.limits.notices_per_minute;
+    notifier = new Notifier({ log, tree, egress, signers: keys, clock, logger, metrics, perDomainMinute });
     const told = { options, status: { ...status, treeSize: 0 } };
-    const all: Publishers = { ...common, publishing: new Publishing(common), standby, filing, metrics, ...told };
+    const all: Publishers = {
+      ...common,
+      publishing: new Publishing(common),
+      standby,
+      filing,
+      notifier,
+      metrics,
+      ...told,
+    };
     if (options.once) return await once(all);
     if (!options.json) process.stdout.write("Publishing when it is this one's turn, until stopped.\n");
     const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
     await untilStopped();
     await running.stop();
   } finally {
+    await notifier?.stop();
     await status?.close();
     await rail?.close();
     await parts.close();
@@ -128,7 +146,7 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
 }
 
 /** One turn, whoever else publishes: the generation decides. */
-async function once({ publishing, publisher, filing, options, keys }: Publishers): Promise<void> {
+async function once({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.runs();
   await publishing.plans();
@@ -137,6 +155,8 @@ async function once({ publishing, publisher, filing, options, keys }: Publishers
   await publishing.index();
   const tables = await publishing.tables();
   await publisher.refreshCheckpoint();
+  await notifier.turn();
+  await notifier.idle();
   const { size: tree_size } = await publisher.current();
   report(options, { runs, cards, days: days.length, archived: files, tables, tree_size }, "touchstone serve");
 }

@@ -144,6 +144,12 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     totalHour: config.limits.asks_per_hour_total,
     inLine: config.limits.asks_in_line,
   };
+  const watcherLimits = {
+    perClientHour: config.limits.watchers_per_hour,
+    challengesPerDomainHour: config.limits.challenges_per_domain_hour,
+    perDomain: config.limits.watchers_per_domain,
+    total: config.limits.watchers,
+  };
   const { sockets, streams } = boundsOf(config.limits);
   const askLine = askLineOf(askLimits);
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
@@ -155,6 +161,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     log,
     answers,
     judge: (url) => egress.validate(url),
+    receivers: { egress, log, plain: config.allow_loopback },
     jwks,
     clock: {
       now: () => clock.now(),
@@ -177,6 +184,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
       looksPerHour: config.limits.looks_per_hour,
       looks: { perDomainMinute: config.limits.looks_per_domain_minute, atOnce: config.limits.looks_at_once },
       asks: askLimits,
+      watchers: watcherLimits,
       streams,
       trustedProxies: config.limits.trusted_proxies,
     },

@@ -148,6 +148,14 @@ const Settings = z.strictObject({
       looks_per_hour: z.int().min(1).default(20),
       looks_per_domain_minute: z.int().min(1).default(4),
       looks_at_once: z.int().min(1).max(64).default(6),
+      /** Receivers that one client, and all of them under one registrable domain, may have us challenge in an hour. */
+      watchers_per_hour: z.int().min(1).default(5),
+      challenges_per_domain_hour: z.int().min(1).default(60),
+      /** Active watchers of one registrable domain of receivers, and in all. */
+      watchers_per_domain: z.int().min(1).default(20),
+      watchers: z.int().min(1).max(100_000).default(10_000),
+      /** Notices to one registrable domain of receivers in a minute. */
+      notices_per_minute: z.int().min(1).default(60),
       /** Sockets at once of all clients, and of one; those of a trusted proxy count in total alone. */
       sockets: z.int().min(1).max(1_000_000).default(10_000),
       sockets_per_client: z.int().min(1).default(128),

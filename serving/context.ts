@@ -13,10 +13,12 @@ import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
+import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
+import { NO_LOG, type ServingLog } from "./replica/late-log.ts";
 import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
@@ -32,6 +34,7 @@ export interface ServingLimits {
   looksPerHour: number;
   looks: Partial<LookLimits>;
   asks: Partial<AskLimits>;
+  watchers: Partial<WatcherLimits>;
   streams: Partial<StreamLimits>;
   /** Addresses or CIDR blocks of proxies whose X-Forwarded-For is believed. */
   trustedProxies: readonly string[];
@@ -44,6 +47,7 @@ export const SERVING_LIMITS: ServingLimits = {
   looksPerHour: 20,
   looks: {},
   asks: {},
+  watchers: {},
   streams: {},
   trustedProxies: [],
 };
@@ -73,6 +77,8 @@ export interface ServingDeps {
   looks?: ProbeTools;
   /** Addresses of our own besides `baseUrl`. */
   ownAddresses?: readonly string[];
+  /** Where receivers of watchers are reached, and the log that watchers are kept in; without it none is taken in. */
+  receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }
@@ -90,6 +96,7 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   disputeLimiter: Limiter;
   looks: ListingChecks;
   lookLimiter: Limiter;
+  watchers: Watchers;
   /** Key of the client behind a socket address and an X-Forwarded-For header. */
   client: (peer: string | undefined, forwarded: string | null) => string;
 }
@@ -148,6 +155,23 @@ export function serviceOf(deps: ServingDeps): Service {
       limits: limits.looks,
     }),
     lookLimiter: new Limiter({ name: "looks", quota: limits.looksPerHour, windowS: 3600 }, steady),
+    watchers: watchersOf(deps, limits.watchers),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
+}
+
+/** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */
+const NO_RECEIVERS = {
+  log: NO_LOG,
+  plain: false,
+  egress: { fetch: async () => ({ outcome: "refused" as const, says: "not from here", totalMs: 0, sent: false }) },
+};
+
+function watchersOf(deps: ServingDeps, limits: Partial<WatcherLimits>): Watchers {
+  const { follower, judge, answers, clock, logger, baseUrl, receivers = NO_RECEIVERS } = deps;
+  return new Watchers({
+    ...{ ...receivers, judge, signer: answers, clock, logger, limits },
+    view: () => follower.view,
+    ownHost: new URL(baseUrl).host,
+  });
 }

@@ -7,6 +7,7 @@ import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
+import { WATCHERS } from "./operations/watchers.ts";
 
 /** A replica whose view is older than this is taken out of the line until it follows again. */
 const MAX_STALE_MS = 300_000;
@@ -40,6 +41,7 @@ export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,
   ...ARCHIVE,
+  ...WATCHERS,
   disputes,
   validateListing,
   KEYS,

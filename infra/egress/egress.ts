@@ -34,8 +34,8 @@ export interface EgressRequest {
   stock?: string;
 }
 
-/** handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3 hops. notice: 64 KiB, 15 s, no redirect. control: as handshake. */
-export type Profile = "handshake" | "paid" | "evidence" | "notice" | "control";
+/** handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3 hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no redirect. control: as handshake. */
+export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice" | "control";
 
 export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" | "address" | "own_address";
 

@@ -49,6 +49,7 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
   control: base,
   paid: { ...base, headersMs: PAID_MAX_MS, totalMs: PAID_DEFAULT_MS, windowMs: 15_000, windowBytes: 64 },
   evidence: { ...base, bodyBytes: 5 * MIB, pdfBytes: 10 * MIB, hops: 3 },
+  challenge: { ...base, bodyBytes: 4 * KIB, pdfBytes: 4 * KIB, totalMs: 10_000 },
   notice: { ...base, bodyBytes: 64 * KIB, pdfBytes: 64 * KIB, headersMs: 15_000, totalMs: 15_000 },
 };
 

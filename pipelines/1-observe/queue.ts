@@ -11,13 +11,21 @@ export const LOOKS = "looks";
 export const PAID = "paid";
 
 const KEPT = 16;
+/** Challenges and notices at once, to receivers that strangers name: beside the places of the plan, never of them. */
+export const CHALLENGES_AT_ONCE = 8;
+export const NOTICES_AT_ONCE = 16;
 
 /** What is asked for never takes more than a few places, and some are there for paid calls alone. */
-export const POOLS: Readonly<Record<string, Pool>> = { [ASKS]: { most: ASKS_AT_ONCE }, [PAID]: { kept: KEPT } };
+export const POOLS: Readonly<Record<string, Pool>> = {
+  [ASKS]: { most: ASKS_AT_ONCE },
+  [PAID]: { kept: KEPT },
+  challenge: { most: CHALLENGES_AT_ONCE },
+  notice: { most: NOTICES_AT_ONCE },
+};
 
 /** Places of egress: so many that no host of the plan waits for one. */
 export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
-  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + looksAtOnce);
+  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + looksAtOnce);
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Topic } from "./topics.ts";
-import { FAULTS, METHODS, PROTOCOLS } from "./vocabulary.ts";
+import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, TIERS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
@@ -291,6 +291,71 @@ const Dispute = z.looseObject({
 });
 const Reinstated = z.looseObject({ correction: Id, says: Says });
 
+/** What a card said, as a notice compares it: the `from` and `to` of a change. */
+export const Standing = z.looseObject({
+  band: z.enum([...BANDS, "UNRATED"]),
+  tier: z.enum(TIERS),
+  composite: z.number(),
+  computed_at: Time,
+  flags: z.array(z.string().max(60)).max(64),
+});
+export type Standing = z.infer<typeof Standing>;
+
+/** A receiver that echoed its challenge. Of the token only the hash of its secret part is kept. */
+const WatcherCreated = z.looseObject({
+  id: Id,
+  url: z.string().max(2048),
+  watched: z
+    .array(
+      z.looseObject({
+        asked: z.string().max(2048),
+        matched: z.enum(MATCHED),
+        /** One, or for a url that the record has not met one for each method that it may be listed with. */
+        capability_ids: z.array(Id).min(1).max(2),
+      }),
+    )
+    .min(1)
+    .max(100),
+  /** Leaves of the tree that the watcher begins after; cards in later leaves make notices. */
+  tree_size: z.int().min(0),
+  /** Headline cards at that size, of the watched endpoints that had one. */
+  standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
+  token_sha256: Sha256Hex,
+  created_at: Time,
+});
+
+/** asked: by the token. gone: the receiver answered 410. */
+const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone"]), at: Time });
+
+/** The notice that an attempt carried. Leaves rise from one delivered notice of a watcher to the next. */
+const Notified = {
+  id: Id,
+  notice: Id,
+  capability_id: Id,
+  /** From 1, without gaps, in the order of the tree; of this watcher and endpoint. */
+  seq: z.int().min(1),
+  /** Position of the card's leaf. */
+  leaf: z.int().min(0),
+  change: z.enum(NOTICE_CHANGES),
+  /** From 1. */
+  attempt: z.int().min(1),
+  at: Time,
+};
+
+const WatcherDelivered = z.looseObject({ ...Notified, status: z.int(), to: Standing });
+
+/** An attempt that was not answered with a 2xx, and when the next one is due. */
+const WatcherFailed = z.looseObject({
+  ...Notified,
+  /** null: there was no answer. */
+  status: z.int().nullable(),
+  says: z.string().max(300),
+  retry_at: Time,
+});
+
+/** Every attempt failed since then: no further one is made. */
+const WatcherDisabled = z.looseObject({ id: Id, since: Time, says: z.string().max(300), at: Time });
+
 /** Every type of record and the schema of its body. */
 export const BODIES = {
   listing: Listing,
@@ -309,6 +374,11 @@ export const BODIES = {
   correction: Correction,
   dispute: Dispute,
   reinstated: Reinstated,
+  "watcher.created": WatcherCreated,
+  "watcher.stopped": WatcherStopped,
+  "watcher.delivered": WatcherDelivered,
+  "watcher.failed": WatcherFailed,
+  "watcher.disabled": WatcherDisabled,
 } as const;
 
 export type RecordType = keyof typeof BODIES;
@@ -332,4 +402,9 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   correction: "corrections",
   dispute: "corrections",
   reinstated: "corrections",
+  "watcher.created": "watchers",
+  "watcher.stopped": "watchers",
+  "watcher.delivered": "watchers",
+  "watcher.failed": "watchers",
+  "watcher.disabled": "watchers",
 };

@@ -40,9 +40,13 @@ export const archiveId = (subject: string, day: string, contentHash: string): st
 /** Slot of a probe or a paid call: block number and planned minute. */
 export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
 
-const SHAPE = /^(?:cap|rec|arc)_[0-9A-HJKMNP-TV-Z]{26}$/;
+/** Notice id: the same for every attempt and every process that makes one, since a card's signature is of its bytes. */
+export const noticeId = (watcher: string, cardSignature: string): string =>
+  `ntc_${idOf(["notice", watcher, cardSignature])}`;
+
+const SHAPE = /^(?:cap|rec|arc|wat|ntc)_[0-9A-HJKMNP-TV-Z]{26}$/;
 /** Does this string have the shape of an id with this prefix? Says nothing of whether it is in the record. */
-export const isId = (prefix: "cap" | "rec" | "arc", text: string): boolean =>
+export const isId = (prefix: "cap" | "rec" | "arc" | "wat" | "ntc", text: string): boolean =>
   text.startsWith(`${prefix}_`) && SHAPE.test(text);
 
 /** First 6 bits of sha256(key): one of 64 buckets, for good. */

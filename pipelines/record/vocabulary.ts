@@ -112,6 +112,13 @@ export const DEFECTS = {
 } as const;
 export type DefectCode = keyof typeof DEFECTS;
 
+/**
+ * How a published card differs from the one before it: the first of these that is so (docs/watchers.md). first: there was
+ * none. corrected: a correction of ours, or one taken back, came between. figures: none of the others. A set that grows.
+ */
+export const NOTICE_CHANGES = ["first", "corrected", "band", "tier", "flags", "figures"] as const;
+export type NoticeChange = (typeof NOTICE_CHANGES)[number];
+
 export interface Defect {
   defect: string;
   says: string;

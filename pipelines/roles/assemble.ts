@@ -16,6 +16,8 @@ import type { ChainTime } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
 import { movedOut } from "../5-archive/follow.ts";
 import { archiveFold, archivePlace, trustOf } from "../5-archive/place.ts";
+import { Notifier } from "../6-notify/notifier.ts";
+import { PublishedTree } from "../published/tree-head.ts";
 import type { Memory } from "../record/memory.ts";
 import { parseMoney } from "../record/money.ts";
 import { folders, type Parts } from "./parts.ts";
@@ -38,6 +40,7 @@ export interface Assembled {
   rail: Rail;
   observer: Observer;
   publisher: Publisher;
+  notifier: Notifier;
   pipeline: Pipeline;
   close(): Promise<void>;
 }
@@ -182,12 +185,18 @@ export async function assemble(
     ownOrigins,
     archive: archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
   });
+  const notifier = new Notifier({
+    ...{ log, egress: parts.egress, signers: keys, clock, logger, metrics },
+    tree: new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys)),
+    perDomainMinute: config.limits.notices_per_minute,
+  });
   const close = async () => {
+    await notifier.stop();
     observer.stop();
     await shared?.hosts.close();
     await askLine?.idle();
     await lake.close();
     await rail.close();
   };
-  return { lake, memory, ingest, rail, observer, publisher, pipeline, close };
+  return { lake, memory, ingest, rail, observer, publisher, notifier, pipeline, close };
 }

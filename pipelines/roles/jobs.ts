@@ -7,7 +7,7 @@ export type Role = "machine" | "observer" | "owner" | "publisher";
 interface Row extends Partial<Record<Role, string>> {
   job: string;
   /** Jobs of one queue never run at the same time in a process; a job whose queue is taken waits its turn. */
-  queue: "record" | "observe" | "asks" | "budget";
+  queue: "record" | "observe" | "asks" | "budget" | "notify";
 }
 
 /**
@@ -21,6 +21,8 @@ const JOBS = [
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
   { job: "publish", queue: "record", publisher: "*/2 * * * * *" },
+  // A turn reads on and begins what is due; receivers are waited for behind it.
+  { job: "notify", queue: "notify", machine: "1-59/2 * * * * *", publisher: "1-59/2 * * * * *" },
   { job: "asks", queue: "asks", machine: "5,15,25,35,45,55 * * * * *", observer: "5,15,25,35,45,55 * * * * *" },
   { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
   { job: "tables", queue: "record", publisher: "9,19,29,39,49,59 * * * * *" },

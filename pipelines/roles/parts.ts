@@ -173,9 +173,12 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
 const readPublic = async (config: Config): Promise<Store> =>
   tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
 
-/** Open what a publisher needs: the signing keys, and no secret that a wallet hangs on. @throws KeyFileError */
-export const openPublisherParts = (config: Config, clock: Clock) =>
-  openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys) });
+/** Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on. @throws KeyFileError */
+export const openPublisherParts = async (config: Config, clock: Clock) => {
+  const egress = egressOf(config);
+  const parts = await openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys), egress });
+  return { ...parts, close: () => egress.close().then(parts.close) };
+};
 
 /** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
 export const openOwnerParts = (config: Config, clock: Clock) =>

@@ -2,6 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Observer, SpanReport } from "../1-observe/observer.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
+import type { Notifier } from "../6-notify/notifier.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type Job, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
@@ -12,6 +13,7 @@ export interface ScheduleParts {
   pipeline: Pipeline;
   observer: Observer;
   publisher: Publisher;
+  notifier: Notifier;
   /** Catalogues that are read again. */
   catalogues: readonly string[];
   logger: Logger;
@@ -29,6 +31,7 @@ export const OBSERVING = {
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVING,
   grade: ({ pipeline, clock }) => pipeline.grade(clock.now()),
+  notify: ({ notifier }) => notifier.turn(),
   volatile: ({ pipeline }) => pipeline.volatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
   plan: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),

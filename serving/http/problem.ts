@@ -6,6 +6,7 @@ import type { ProblemDocument } from "../schemas/common.ts";
 export const PROBLEMS = {
   bad_request: { status: 400, title: "The request is not valid", retriable: false },
   bad_cursor: { status: 400, title: "The cursor is not one of this log", retriable: false },
+  bad_token: { status: 401, title: "The token opens no watcher", retriable: false },
   not_the_payee: { status: 401, title: "The signature is not the payee's", retriable: false },
   unknown_capability: { status: 404, title: "No endpoint with this id is in the record", retriable: true },
   not_found: { status: 404, title: "There is nothing at this address", retriable: false },
@@ -13,8 +14,10 @@ export const PROBLEMS = {
   already_there: { status: 409, title: "It is in the record already", retriable: false },
   too_large: { status: 413, title: "The body is too large", retriable: false },
   range_not_satisfiable: { status: 416, title: "The range lies outside the object", retriable: false },
+  receiver_failed: { status: 422, title: "The receiver did not echo the challenge", retriable: true },
   too_many_requests: { status: 429, title: "Too many requests", retriable: true },
   too_many_disputes: { status: 429, title: "Too many disputes of this endpoint", retriable: false },
+  too_many_watchers: { status: 429, title: "Too many watchers", retriable: false },
   internal: { status: 500, title: "The service failed", retriable: true },
   not_ready: { status: 503, title: "The record is not loaded yet", retriable: true },
   unavailable: { status: 503, title: "Not now", retriable: true },

@@ -19,9 +19,17 @@ async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number
   return Buffer.concat(chunks);
 }
 
-/** A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request */
-export async function jsonBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<unknown> {
+/**
+ * A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request
+ * @param empty what no body at all stands for, where it may be left out
+ */
+export async function jsonBody(
+  body: ReadableStream<Uint8Array> | null,
+  maxBytes: number,
+  empty?: object,
+): Promise<unknown> {
   const bytes = await bytesOf(body, maxBytes);
+  if (bytes.length === 0 && empty) return empty;
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {

@@ -169,8 +169,8 @@ export interface FuzzOptions {
   known: Readonly<Record<string, readonly string[]>>;
 }
 
-/** A cursor of this log that is ahead of what was read; a look, which an app without egress makes at nothing. */
-const MAY_BE_503 = new Set(["trustFeed", "validateListing"]);
+/** A cursor of this log that is ahead of what was read; what an app without egress and watchers' log cannot do. */
+const MAY_BE_503 = new Set(["trustFeed", "validateListing", "watcherCreate"]);
 
 /** Asks, and looks at every answer. @throws with the request (shrunk) whose answer is not as described */
 export async function fuzz({ app, document, requests, known }: FuzzOptions): Promise<Tally> {

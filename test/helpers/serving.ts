@@ -47,6 +47,7 @@ export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
 
 /** The judgement of production, in small: nothing on this machine, and the usual ports only. */
 export const judge: Egress["validate"] = (text) => {
+  if (!URL.canParse(text)) return { ok: false, reason: "bad_url", says: "it is no address" };
   const url = new URL(text);
   if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
   if (!url.hostname.includes(".") || /^[\d.]+$/.test(url.hostname)) {

@@ -25,6 +25,7 @@ const ADDRESS: Record<string, string> = {
   trust: `/v1/trust/${capOf(SUM)}`,
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
+  watcher: `/v1/watchers/wat_${"0".repeat(26)}`,
   endpointPage: `/endpoint/${capOf(SUM)}`,
   badge: `/badge/${capOf(SUM)}.svg`,
   "object-tile": "/tile/0/000.p/2",
@@ -40,7 +41,7 @@ describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))
   test("GET and HEAD agree", async () => {
     const get = await serving.get(path);
     const head = await serving.get(path, { method: "HEAD" });
-    const status = operation.method === "POST" ? 405 : absent ? 404 : 200;
+    const status = operation.method === "POST" ? 405 : absent ? 404 : operation.id === "watcher" ? 401 : 200;
     expect([get.status, head.status]).toEqual([status, status]);
     expect(await head.text()).toBe("");
     for (const name of ["content-type", "etag", "cache-control"])
@@ -143,8 +144,8 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "dispute"],
-    ...["validateListing", "badge", "home", "endpointPage", "checkMyListingAnswer"],
+    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "watcherCreate", "watcher"],
+    ...["dispute", "validateListing", "badge", "home", "endpointPage", "checkMyListingAnswer"],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [
     addressOf(one),

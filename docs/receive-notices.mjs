@@ -1,0 +1,56 @@
+// node receive-notices.mjs https://HOST/.well-known/svc-keys.json 8080: a receiver of notices, in full.
+import { createPublicKey, verify } from "node:crypto";
+import { createServer } from "node:http";
+
+const [keysUrl, port] = process.argv.slice(2);
+const OLDEST_S = 300;
+const seen = new Set(); // ids of notices: the same one may come twice. Keep yours in your database.
+let keys = [];
+
+/** Is one of the signatures made, now, by a key of this purpose? */
+async function isSignedBy(purpose, { id, timestamp, signatures, body }) {
+  const signed = Buffer.concat([Buffer.from(`${id}.${timestamp}.`), body]);
+  const now = new Date().toISOString();
+  const good = (key) =>
+    key.purpose === purpose &&
+    key.valid_from <= now &&
+    !(key.retired_at <= now) &&
+    signatures.some((one) => verify(null, signed, createPublicKey({ key, format: "jwk" }), one));
+  if (keys.some(good)) return true;
+  ({ keys } = await (await fetch(keysUrl)).json()); // keys are replaced now and then
+  return keys.some(good);
+}
+
+const server = createServer(async (request, response) => {
+  const end = (status, text) => response.writeHead(status).end(text);
+  try {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const message = {
+      id: request.headers["webhook-id"],
+      timestamp: request.headers["webhook-timestamp"],
+      signatures: (request.headers["webhook-signature"] ?? "")
+        .split(" ")
+        .filter((one) => one.startsWith("v1a,"))
+        .map((one) => Buffer.from(one.slice(4), "base64")),
+      body: Buffer.concat(chunks),
+    };
+    if (!(Math.abs(Date.now() / 1000 - Number(message.timestamp)) < OLDEST_S)) return end(400, "too old");
+    const notice = JSON.parse(message.body);
+    if (notice.type === "watcher.challenge") {
+      if (!(await isSignedBy("answers", message))) return end(401, "not signed");
+      return end(200, notice.challenge);
+    }
+    // Only what the key that signs cards has signed is a notice.
+    if (!(await isSignedBy("cards", message))) return end(401, "not signed");
+    if (!seen.has(message.id)) {
+      seen.add(message.id);
+      const { asked, seq, change, from, to } = notice;
+      console.log(`${asked} #${seq} ${change}: ${from?.band ?? "no card"} -> ${to.band} (${notice.card.computed_at})`);
+    }
+    end(204);
+  } catch {
+    end(400, "not understood");
+  }
+});
+server.listen(Number(port), "127.0.0.1", () => console.log(`listening on port ${server.address().port}`));

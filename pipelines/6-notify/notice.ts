@@ -1,0 +1,92 @@
+import { canonicalText } from "../../infra/canonical.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { Standing } from "../record/bodies.ts";
+import type { SignedCard } from "../record/card.ts";
+import { noticeId } from "../record/ids.ts";
+import type { NoticeChange } from "../record/vocabulary.ts";
+
+/** A notice that is due: the card in one leaf, for one watcher. */
+export interface Change {
+  capability: string;
+  /** Position of the card's leaf. */
+  leaf: number;
+  /** Of this watcher and endpoint, from 1. */
+  seq: number;
+  change: NoticeChange;
+  from: Standing | null;
+  to: Standing;
+}
+
+/** What a card says, as far as a notice compares it. */
+export const standingOf = ({ band, tier, composite, computed_at, flags }: SignedCard): Standing => ({
+  ...{ band, tier, composite, computed_at, flags: [...flags] },
+});
+
+/** @param corrected a correction, or one taken back, was published between the two cards */
+export function changeOf(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
+  if (from === null) return "first";
+  if (corrected) return "corrected";
+  if (from.band !== to.band) return "band";
+  if (from.tier !== to.tier) return "tier";
+  return from.flags.join() === to.flags.join() ? "figures" : "flags";
+}
+
+/** Headers and body of a request that a receiver can verify (Standard Webhooks, asymmetric signatures). */
+export interface Message {
+  id: string;
+  headers: Record<string, string>;
+  body: Buffer;
+}
+
+/**
+ * A message under Standard Webhooks: `webhook-signature` is `v1a,<base64>` of each signer, over `id.timestamp.body`.
+ * @param at moment of this attempt; receivers refuse old ones
+ */
+export function messageOf(id: string, text: string, at: Date, signers: readonly Pick<Signer, "sign">[]): Message {
+  const timestamp = String(Math.floor(at.getTime() / 1000));
+  const signed = Buffer.from(`${id}.${timestamp}.${text}`);
+  const signatures = signers.map((signer) => `v1a,${Buffer.from(signer.sign(signed)).toString("base64")}`);
+  return {
+    id,
+    headers: {
+      "content-type": "application/json",
+      "webhook-id": id,
+      "webhook-timestamp": timestamp,
+      "webhook-signature": signatures.join(" "),
+    },
+    body: Buffer.from(text),
+  };
+}
+
+export interface NoticeParts {
+  watcher: string;
+  change: Change;
+  card: SignedCard;
+  /** Url or id of the endpoint as the watcher's maker wrote it. */
+  asked: string;
+  /** When the card's leaf was published. */
+  published: string;
+}
+
+/**
+ * A notice under both keys (egress.md, Notices): the key of the cards, by which receivers know who speaks, and the one of
+ * the answers. The body is the same at every attempt.
+ */
+export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
+  const { watcher, change, card, asked, published } = parts;
+  const body = {
+    type: "card.changed",
+    watcher_id: watcher,
+    capability_id: change.capability,
+    asked,
+    seq: change.seq,
+    change: change.change,
+    from: change.from,
+    to: change.to,
+    card,
+    leaf: change.leaf,
+    at: published,
+  };
+  const id = noticeId(watcher, card.signature);
+  return messageOf(id, canonicalText(body), at, [signers.cards, signers.answers]);
+}

@@ -1,0 +1,272 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { Log } from "../../infra/log/log.ts";
+import { LogTail } from "../../infra/log/tail.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { NOTICES_AT_ONCE } from "../1-observe/queue.ts";
+import type { PublishedTree, Snapshot } from "../published/tree-head.ts";
+import type { BodyOf } from "../record/bodies.ts";
+import { rfc3339 } from "../record/time.ts";
+import { type Change, type Message, noticeOf } from "./notice.ts";
+import { type WatcherType, watcherRecord } from "./records.ts";
+import { DISABLED_AFTER, nextAttempt, retryAfterMs } from "./retries.ts";
+import { isBehind, type Line, MAX_WAITING_ALL, scan } from "./scan.ts";
+import { type Watcher, WatcherTable } from "./watcher-table.ts";
+
+export interface NotifierParts {
+  log: Pick<Log, "append" | "read" | "bounds" | "partitions">;
+  tree: Pick<PublishedTree, "newest">;
+  egress: Pick<Egress, "fetch">;
+  signers: { cards: Signer; answers: Signer };
+  clock: Clock;
+  logger: Pick<Logger, "warn" | "error">;
+  metrics: Metrics;
+  /** Attempts of one receiver's registrable domain in a minute. */
+  perDomainMinute: number;
+  /** In [0, 1) (default Math.random). */
+  lot?: () => number;
+}
+
+/** Attempts at once of one registrable domain: a receiver that takes its 15 s holds up its neighbours at most. */
+const PER_DOMAIN_AT_ONCE = 2;
+const MINUTE_MS = 60_000;
+/** Pause after a fault of our own, which is nobody's failed attempt, ms: log or store; no place or no way to fetch from. */
+const OURS_MS = 5_000;
+const NO_WAY_MS = 60_000;
+
+type Notified = Pick<
+  BodyOf<"watcher.failed">,
+  "id" | "notice" | "capability_id" | "seq" | "leaf" | "change" | "attempt" | "at"
+>;
+
+interface Sending extends Line {
+  busy: boolean;
+  /** Not before this moment, unix ms, for a reason of ours. */
+  held: number;
+  /** What the receiver did and the log does not say yet: nothing else is sent before it does. */
+  owed: { type: WatcherType; body: BodyOf<WatcherType> } | null;
+}
+
+/**
+ * Delivers the notices: each published card of a watched endpoint is posted to the watcher's receiver until a 2xx says
+ * that it came, in the order of the tree, one at a time for each watcher. What is due follows from the tree and the log
+ * alone, so whoever takes over sends what is not recorded as delivered and nothing else; a notice whose delivery was not
+ * recorded in time is sent again under the same id. To be run by one process at a time, for economy: two are safe.
+ */
+export class Notifier {
+  readonly table = new WatcherTable();
+  readonly #tail: LogTail;
+  /** Lines of active watchers; who was served goes to the end (a Map keeps its order). */
+  readonly #lines = new Map<string, Sending>();
+  readonly #domains = new Map<string, { running: number; begun: number[] }>();
+  readonly #stop = new AbortController();
+  readonly #underway = new Set<Promise<void>>();
+  #snapshot: Snapshot | null = null;
+  #scanned = 0;
+
+  constructor(private readonly parts: NotifierParts) {
+    this.#tail = new LogTail(parts.log, "watchers", (record) => this.table.apply(record));
+  }
+
+  /** Read what is new in log and tree, and begin what is due. Attempts go on behind it. @throws what log and tree throw */
+  async turn(): Promise<void> {
+    await this.#tail.catchUp();
+    this.#snapshot = (await this.parts.tree.newest()) ?? this.#snapshot;
+    this.#follow();
+    await this.#scan();
+    this.#forgetDomains();
+    this.#begin();
+    this.parts.metrics.gauge("touchstone_watchers", this.table.size);
+    this.parts.metrics.gauge("touchstone_notices_waiting", this.#waiting());
+  }
+
+  /** Resolves when no attempt is under way and none is due now. */
+  async idle(): Promise<void> {
+    while (this.#underway.size > 0) await Promise.all(this.#underway);
+  }
+
+  /** Calls off what is under way: it is sent again by whoever comes next. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new Error("the notifier was stopped"));
+    await this.idle();
+  }
+
+  #waiting(): number {
+    let waiting = 0;
+    for (const line of this.#lines.values()) waiting += line.waiting.length;
+    return waiting;
+  }
+
+  /** Lines for new watchers, none for those that ended, and nothing waits that another process delivered. */
+  #follow(): void {
+    for (const [id, line] of this.#lines) {
+      if (line.watcher.state !== "active" && !line.busy) this.#lines.delete(id);
+      else settle(line);
+    }
+    for (const watcher of this.table.active()) {
+      if (this.#lines.has(watcher.id)) continue;
+      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, owed: null };
+      this.#lines.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
+    }
+  }
+
+  /** First those that are behind the others (new ones, and full ones that have room again), then what is new for all. */
+  async #scan(): Promise<void> {
+    if (!this.#snapshot) return;
+    const { reader, head } = this.#snapshot;
+    const room = { all: MAX_WAITING_ALL - this.#waiting() };
+    const behind = [...this.#lines.values()].filter((line) => isBehind(line, this.#scanned));
+    if (behind.length > 0) {
+      const from = Math.min(...behind.map(({ seen }) => seen));
+      await scan(behind, reader.leaves(from, this.#scanned), this.#scanned, room);
+    }
+    const lines = [...this.#lines.values()].filter(({ seen }) => seen >= this.#scanned);
+    // Nobody watches what lies before the first watcher's beginning.
+    const from = Math.min(head.size, ...lines.map(({ seen }) => seen));
+    await scan(lines, reader.leaves(from, head.size), head.size, room);
+    this.#scanned = Math.max(this.#scanned, head.size);
+  }
+
+  #begin(): void {
+    if (this.#stop.signal.aborted) return;
+    const now = this.parts.clock.now().getTime();
+    for (const [id, line] of [...this.#lines]) {
+      if (this.#underway.size >= NOTICES_AT_ONCE) return;
+      if (line.busy || !isDue(line, now)) continue;
+      const domain = this.#domain(line.watcher.domain);
+      if (domain.running >= PER_DOMAIN_AT_ONCE || domain.begun.length >= this.parts.perDomainMinute) continue;
+      this.#lines.delete(id);
+      this.#lines.set(id, line);
+      domain.running++;
+      domain.begun.push(this.parts.clock.monotonic());
+      line.busy = true;
+      const work = this.#attempt(line).finally(() => {
+        domain.running--;
+        line.busy = false;
+        this.#underway.delete(work);
+        this.#begin();
+      });
+      this.#underway.add(work);
+    }
+  }
+
+  /** What a domain has had within the last minute. */
+  #domain(name: string): { running: number; begun: number[] } {
+    const from = this.parts.clock.monotonic() - MINUTE_MS;
+    const domain = this.#domains.get(name) ?? { running: 0, begun: [] };
+    while (domain.begun.length > 0 && domain.begun[0]! <= from) domain.begun.shift();
+    this.#domains.set(name, domain);
+    return domain;
+  }
+
+  #forgetDomains(): void {
+    for (const name of this.#domains.keys()) {
+      const { running, begun } = this.#domain(name);
+      if (running === 0 && begun.length === 0) this.#domains.delete(name);
+    }
+  }
+
+  /** One attempt for the notice at the head of the line, recorded. Faults of our own are told and tried again. */
+  async #attempt(line: Sending): Promise<void> {
+    const { logger, clock } = this.parts;
+    try {
+      if (line.owed) await this.#record(line, line.owed.type, line.owed.body);
+      // A stop that was answered is in the log: nothing leaves after it.
+      await this.#tail.catchUp(line.watcher.partition);
+      settle(line);
+      const change = line.waiting[0];
+      if (line.watcher.state !== "active" || !change || !isDue(line, clock.now().getTime())) return;
+      const message = await this.#message(line.watcher, change);
+      const result = await this.parts.egress.fetch({
+        ...{ url: line.watcher.url, method: "POST", headers: message.headers, body: message.body },
+        ...{ profile: "notice", signal: this.#stop.signal },
+      });
+      await this.#done(line, change, message.id, result);
+    } catch (error) {
+      if (this.#stop.signal.aborted) return;
+      line.held = clock.now().getTime() + OURS_MS;
+      logger.warn(
+        { err: error, watcher: line.watcher.id },
+        "a notice could not be sent or recorded; it is tried again",
+      );
+    }
+  }
+
+  async #message(watcher: Watcher, change: Change): Promise<Message> {
+    for await (const { leaf } of this.#snapshot!.reader.leaves(change.leaf, change.leaf + 1)) {
+      if (leaf.kind !== "grade") break;
+      const { asked } = watcher.watched.find((one) => one.capability_ids.includes(change.capability))!;
+      const parts = { watcher: watcher.id, change, card: leaf.card, asked, published: leaf.at };
+      return noticeOf(parts, this.parts.clock.now(), this.parts.signers);
+    }
+    throw new Error(`leaf ${change.leaf} is no card`);
+  }
+
+  async #done(line: Sending, change: Change, id: string, result: EgressResult): Promise<void> {
+    const { clock, metrics } = this.parts;
+    // Called off, or we could not even try: the receiver is not said to have failed.
+    if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
+    if (result.outcome === "refused" && result.reason === undefined) {
+      line.held = clock.now().getTime() + NO_WAY_MS;
+      return;
+    }
+    const at = rfc3339(clock.now());
+    const answered = result.outcome === "answered" ? result.status : null;
+    const { watcher } = line;
+    const notified: Notified = {
+      ...{ id: watcher.id, notice: id, capability_id: change.capability, seq: change.seq, leaf: change.leaf },
+      ...{ change: change.change, attempt: (watcher.failing?.attempts ?? 0) + 1, at },
+    };
+    if (answered !== null && answered >= 200 && answered < 300) {
+      metrics.count("touchstone_notices_total", { result: "delivered" });
+      return this.#record(line, "watcher.delivered", { ...notified, status: answered, to: change.to });
+    }
+    metrics.count("touchstone_notices_total", { result: "failed" });
+    if (answered === 410) return this.#record(line, "watcher.stopped", { id: watcher.id, why: "gone", at });
+    await this.#failed(line, notified, result);
+  }
+
+  async #failed(line: Sending, notified: Notified, result: EgressResult): Promise<void> {
+    const { clock, lot = Math.random } = this.parts;
+    const now = clock.now().getTime();
+    const since = Date.parse(line.watcher.failing?.since ?? notified.at);
+    const says = (result.outcome === "answered" ? `answered ${result.status}` : result.says).slice(0, 300);
+    const asked = retryAfterMs(result.headers?.["retry-after"], now);
+    const due = nextAttempt(notified.attempt, { now, since }, asked, lot());
+    const status = result.status ?? null;
+    const retry_at = rfc3339(new Date(due));
+    await this.#record(line, "watcher.failed", { ...notified, status, says, retry_at });
+    if (now < since + DISABLED_AFTER) return;
+    const at = notified.at;
+    await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
+  }
+
+  /** Append, and read it back. Until that succeeded it is owed. */
+  async #record<T extends WatcherType>(line: Sending, type: T, body: BodyOf<T>): Promise<void> {
+    line.owed = { type, body };
+    const { log, clock } = this.parts;
+    const [at] = await log.append([
+      watcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
+    ]);
+    line.owed = null;
+    await this.#tail.reach(at!.partition, at!.offset, OURS_MS);
+    settle(line);
+  }
+}
+
+function isDue({ watcher, waiting, held, owed }: Sending, now: number): boolean {
+  if (held > now) return false;
+  if (owed) return true;
+  const head = waiting[0];
+  if (watcher.state !== "active" || !head) return false;
+  return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
+}
+
+/** Nothing waits that is delivered, whoever did it, or that nobody waits for any more. */
+function settle(line: Line): void {
+  const { watcher, waiting } = line;
+  line.seen = Math.max(line.seen, watcher.next);
+  const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
+  waiting.splice(0, done < 0 ? waiting.length : done);
+}

@@ -1,0 +1,63 @@
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import { messageOf } from "../../pipelines/6-notify/notice.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { Problem } from "../http/problem.ts";
+
+export interface ChallengeParts {
+  egress: Pick<Egress, "fetch">;
+  signer: Signer;
+  clock: Clock;
+}
+
+/** Longest wait for a place to ask from and the exchange itself, real ms. */
+const LONGEST_MS = 25_000;
+
+const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest();
+
+/** Are two texts the same? Takes as long whatever they share. */
+export const sameText = (a: string, b: string): boolean => timingSafeEqual(sha256(a), sha256(b));
+
+/**
+ * Post a challenge to a receiver and wait for its echo: who cannot make it answer has no say over it.
+ * @throws Problem receiver_failed with what it did instead; unavailable when we could not ask
+ */
+export async function challenge(url: string, watcherId: string, { egress, signer, clock }: ChallengeParts) {
+  const secret = randomBytes(32).toString("base64url");
+  const now = clock.now();
+  const body = { type: "watcher.challenge", timestamp: rfc3339(now), challenge: secret, watcher_id: watcherId };
+  const id = `chl_${randomBytes(16).toString("base64url")}`;
+  const message = messageOf(id, JSON.stringify(body), now, [signer]);
+  const result = await egress.fetch({
+    ...{ url, method: "POST", headers: message.headers, body: message.body, profile: "challenge" },
+    signal: AbortSignal.timeout(LONGEST_MS),
+  });
+  if (result.outcome === "refused" && result.reason === undefined) {
+    const headers = { "retry-after": "30" };
+    throw new Problem("unavailable", `the receiver could not be asked from here: ${result.says}`, { headers });
+  }
+  const why = whyNotEchoed(result, secret);
+  if (why === null) return;
+  const detail = `the receiver did not echo the challenge: ${why}`;
+  throw new Problem("receiver_failed", detail, { errors: [{ pointer: "/url", detail }] });
+}
+
+/** Null for an echo: status 200 and the challenge alone, as text or as the member `challenge` of a JSON object. */
+function whyNotEchoed(result: EgressResult, secret: string): string | null {
+  if (result.outcome !== "answered") return result.says;
+  if (result.status !== 200) return `it answered ${result.status}, and only 200 counts`;
+  const text = Buffer.from(result.body).toString("utf8");
+  return sameText(text, secret) || sameText(memberOf(text), secret) ? null : "its body is not the challenge";
+}
+
+function memberOf(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    const member = (value as { challenge?: unknown } | null)?.challenge;
+    return typeof member === "string" ? member : "";
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,256 @@
+import { randomBytes } from "node:crypto";
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { Appended } from "../../infra/log/log.ts";
+import { LogTail } from "../../infra/log/tail.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import { standingOf } from "../../pipelines/6-notify/notice.ts";
+import { type WatcherType, watcherRecord } from "../../pipelines/6-notify/records.ts";
+import { type Watcher, WatcherTable, wasDelivered } from "../../pipelines/6-notify/watcher-table.ts";
+import type { BodyOf } from "../../pipelines/record/bodies.ts";
+import { crockford130 } from "../../pipelines/record/ids.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { registrableDomain } from "../../pipelines/record/url.ts";
+import { Limiter, type Taken } from "../http/limits.ts";
+import { Problem } from "../http/problem.ts";
+import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
+import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
+import { cardOf, headlineOf } from "../tables/entry.ts";
+import type { View } from "../tables/view.ts";
+import { challenge, sameText } from "./receiver.ts";
+import { watchedOf } from "./watched.ts";
+import { hashOfSecret, newSecret, tokenText, type WatcherToken } from "./watcher-token.ts";
+
+export interface WatcherLimits {
+  /** Challenges that one client may have us send in an hour, and all clients together to one registrable domain. */
+  perClientHour: number;
+  challengesPerDomainHour: number;
+  /** Active watchers whose receivers share a registrable domain. */
+  perDomain: number;
+  /** Active watchers in all. */
+  total: number;
+}
+
+/** egress.md, Limits. */
+export const WATCHER_LIMITS: WatcherLimits = {
+  ...{ perClientHour: 5, challengesPerDomainHour: 60, perDomain: 20, total: 10_000 },
+};
+
+export interface WatchersDeps {
+  log: ServingLog;
+  view: () => View;
+  judge: Egress["validate"];
+  egress: Pick<Egress, "fetch">;
+  signer: Signer;
+  clock: Clock;
+  logger: Pick<Logger, "error" | "warn">;
+  /** Host of this service, which is no receiver. */
+  ownHost: string;
+  /** Development switch: receivers may be on plain http. */
+  plain: boolean;
+  limits?: Partial<WatcherLimits>;
+}
+
+/** How long an answer waits for a record to be read back, real ms. */
+const READ_BACK_MS = 2_000;
+const RETRY_S = "5";
+
+export interface Made {
+  watcher: Watcher;
+  token: string;
+  taken: Record<string, string>;
+}
+
+/**
+ * Watchers as the API makes, reads and stops them. Everything is a record of the log, read back before it is answered; this
+ * replica's table is a fold of the topic, so a watcher that another one made is known here too.
+ */
+export class Watchers {
+  readonly table = new WatcherTable();
+  readonly #tail: LogTail;
+  readonly #limits: WatcherLimits;
+  readonly #clients: Limiter;
+  readonly #domains: Limiter;
+
+  constructor(private readonly deps: WatchersDeps) {
+    this.#limits = { ...WATCHER_LIMITS, ...deps.limits };
+    this.#tail = new LogTail(deps.log, "watchers", (record) => this.table.apply(record));
+    const steady = () => deps.clock.monotonic();
+    const { perClientHour, challengesPerDomainHour } = this.#limits;
+    this.#clients = new Limiter({ name: "watchers", quota: perClientHour, windowS: 3600 }, steady);
+    this.#domains = new Limiter({ name: "challenges", quota: challengesPerDomainHour, windowS: 3600 }, steady);
+  }
+
+  /** Fold what is new in the topic. @throws what the log throws */
+  catchUp(): Promise<void> {
+    return this.#tail.catchUp();
+  }
+
+  /**
+   * Make a watcher of a receiver that echoes its challenge. Before the echo nothing is kept.
+   * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
+   */
+  async make({ url, watch }: WatcherRequest, client: string): Promise<Made> {
+    const receiver = this.#receiver(url);
+    const view = this.deps.view();
+    const watched = watchedOf(view, watch, this.deps.judge);
+    const domain = registrableDomain(receiver);
+    await this.#inLog(() => this.#tail.catchUp());
+    this.#refuseMany(domain);
+    const taken = this.#admit(client, domain);
+    const id = `wat_${crockford130(randomBytes(17))}`;
+    const { egress, signer, clock } = this.deps;
+    await challenge(receiver, id, { egress, signer, clock });
+    this.#refuseMany(domain);
+    const secret = newSecret();
+    const body: BodyOf<"watcher.created"> = {
+      ...{ id, url: receiver, watched, tree_size: view.size, standing: standingIn(view, watched) },
+      ...{ token_sha256: hashOfSecret(secret), created_at: rfc3339(clock.now()) },
+    };
+    const { partition, offset } = await this.#append("watcher.created", body);
+    const watcher = this.table.get(id)!;
+    return { watcher, token: tokenText({ id, partition, offset, secret }), taken };
+  }
+
+  /**
+   * The watcher that a token opens. A wrong token, one of another watcher and one of a watcher that is not there are answered
+   * alike: an answer tells nobody which ids there are.
+   * @param id the one that was asked for; undefined: whichever the token names
+   * @throws Problem bad_token; not_ready when this replica has not read so far; log_unavailable
+   */
+  async open(token: WatcherToken | null, id?: string): Promise<Watcher> {
+    if (token && (id === undefined || id === token.id)) {
+      const found = await this.#inLog(() => this.#tail.reach(token.partition, token.offset, READ_BACK_MS));
+      if (found === "late") {
+        const headers = { "retry-after": RETRY_S };
+        throw new Problem("not_ready", "this replica has not read the watcher's record yet", { headers });
+      }
+      const watcher = this.table.get(token.id);
+      const right = sameText(hashOfSecret(token.secret), watcher?.tokenSha256 ?? "");
+      if (watcher && right) return watcher;
+    }
+    throw new Problem("bad_token", "no watcher is opened by this token", { headers: { "www-authenticate": "Bearer" } });
+  }
+
+  /** The same, with everything that was told of it. @throws as `open` does */
+  async read(token: WatcherToken | null, id?: string): Promise<Watcher> {
+    const watcher = await this.open(token, id);
+    await this.#inLog(() => this.#tail.catchUp(watcher.partition));
+    return watcher;
+  }
+
+  /** Stop it; one that has ended stays as it is. @throws as `open` does */
+  async stop(token: WatcherToken | null, id?: string): Promise<Watcher> {
+    const watcher = await this.read(token, id);
+    if (watcher.state !== "active") return watcher;
+    await this.#append("watcher.stopped", { id: watcher.id, why: "asked", at: rfc3339(this.deps.clock.now()) });
+    return watcher;
+  }
+
+  /** The receiver's address as it is kept. @throws Problem bad_request */
+  #receiver(url: string): string {
+    const refuse = (detail: string): never => {
+      throw new Problem("bad_request", `url ${detail}`, { errors: [{ pointer: "/url", detail }] });
+    };
+    const verdict = this.deps.judge(url);
+    if (!verdict.ok) return refuse(`is no receiver: ${verdict.says}`);
+    const parsed = new URL(url);
+    if (parsed.protocol !== "https:" && !this.deps.plain) return refuse("must be https");
+    if (parsed.host === this.deps.ownHost) return refuse("is this service itself");
+    parsed.hash = "";
+    return parsed.href.length > 2048 ? refuse("is longer than 2048 characters") : parsed.href;
+  }
+
+  /** @throws Problem too_many_watchers */
+  #refuseMany(domain: string): void {
+    const { perDomain, total } = this.#limits;
+    if (this.table.ofDomain(domain) >= perDomain) {
+      throw new Problem("too_many_watchers", `${domain} has ${perDomain} watchers: stop one first`);
+    }
+    if (this.table.size >= total) throw new Problem("too_many_watchers", `there are ${total} watchers already`);
+  }
+
+  /** @throws Problem too_many_requests */
+  #admit(client: string, domain: string): Record<string, string> {
+    const admitted = (limiter: Limiter, key: string, whose: string): Taken => {
+      const taken = limiter.take(key);
+      if (taken.ok) return taken;
+      const detail = `at most ${limiter.limit.quota} receivers ${whose} are challenged in an hour`;
+      throw new Problem("too_many_requests", detail, { headers: limiter.headers(taken) });
+    };
+    const taken = admitted(this.#clients, client, "of one client");
+    admitted(this.#domains, domain, `under ${domain}`);
+    return this.#clients.headers(taken);
+  }
+
+  /** Append a record and fold it. @throws Problem log_unavailable: it may or may not be in the log */
+  async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<Appended> {
+    return this.#inLog(async () => {
+      const { log, clock } = this.deps;
+      const by = { now: clock.now(), producer: "serving" };
+      const [at] = (await log.append([watcherRecord(type, body, by, log.partitions)])) as [Appended];
+      const read = await this.#tail.reach(at.partition, at.offset, READ_BACK_MS);
+      if (read !== "there") throw new Error(`${at.eventId} was not read back at ${at.partition}/${at.offset}`);
+      return at;
+    });
+  }
+
+  /** @throws Problem log_unavailable */
+  async #inLog<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
+      this.deps.logger.error({ err: error }, "the topic of watchers could not be read or written");
+      const headers = { "retry-after": RETRY_S };
+      throw new Problem("log_unavailable", "watchers cannot be read or written now; try again", { headers });
+    }
+  }
+}
+
+/** Headline cards of what is watched, as of the view: the `from` of each first notice. */
+function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
+  const caps = new Set(watched.flatMap(({ capability_ids }) => capability_ids));
+  return [...caps].flatMap((capability_id) => {
+    const entry = view.entry(capability_id);
+    const card = entry && headlineOf(entry);
+    return card ? [{ capability_id, ...standingOf(cardOf(card)) }] : [];
+  });
+}
+
+/** A watcher as it is shown to whoever has its token. */
+export function shown(watcher: Watcher, view: View): WatcherAnswer {
+  const endpoints = [...watcher.caps].map(([capability_id, { seq, standing }]) => ({
+    ...{ capability_id, last_seq: seq, standing },
+    pending: watcher.state === "active" ? cardsAfter(view, capability_id, standing?.computed_at ?? "") : 0,
+  }));
+  const { failing } = watcher;
+  return {
+    watcher_id: watcher.id,
+    url: watcher.url,
+    state: watcher.state,
+    why: watcher.why,
+    created_at: watcher.createdAt,
+    ended_at: watcher.endedAt,
+    watched: watcher.watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),
+    endpoints,
+    pending: endpoints.reduce((sum, { pending }) => sum + pending, 0),
+    failing:
+      failing && watcher.state === "active"
+        ? {
+            ...{ since: failing.since, attempts: failing.attempts },
+            ...{ next_attempt_at: failing.retryAt, says: failing.says },
+          }
+        : null,
+    deliveries: watcher.late.map((one) => ({
+      ...{ notice_id: one.notice, capability_id: one.capability_id, seq: one.seq, change: one.change },
+      ...{ attempt: one.attempt, at: one.at, delivered: wasDelivered(one), status: one.status },
+      says: wasDelivered(one) ? null : one.says,
+    })),
+  };
+}
+
+/** Headline cards of an endpoint that were computed after this moment; of the newest some hundred that a view remembers. */
+const cardsAfter = (view: View, cap: string, computedAt: string): number =>
+  (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;

@@ -1,0 +1,110 @@
+import { FastResponse } from "srvx";
+import { bearerOf } from "../answers/watcher-token.ts";
+import { shown } from "../answers/watchers.ts";
+import { Problem, validated } from "../http/problem.ts";
+import { JSON_TYPE } from "../http/reply.ts";
+import { jsonBody } from "../http/request.ts";
+import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
+import type { Call, Operation } from "./operation.ts";
+
+/** Longest body: 101 addresses of 2,048 characters, each of up to four bytes. */
+const MAX_BODY = 1024 * 1024;
+
+/** An object with these members and no other. @throws Problem bad_request with a pointer to each that is unknown */
+function refuseUnknown(value: unknown, known: readonly string[]): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return;
+  const unknown = Object.keys(value).filter((name) => !known.includes(name));
+  if (unknown.length === 0) return;
+  const pointerOf = (name: string) => `/${name.slice(0, 100).replaceAll("~", "~0").replaceAll("/", "~1")}`;
+  const errors = unknown
+    .slice(0, 20)
+    .map((name) => ({ pointer: pointerOf(name), detail: "is no member of this body" }));
+  throw new Problem("bad_request", `the body takes ${known.join(", ")} and nothing else`, { errors });
+}
+
+/** What only the holder of a token may see: never kept, and no page of another origin gets it by accident. */
+const answered = ({ limitHeaders }: Pick<Call, "limitHeaders">, status: number, value: object, location?: string) =>
+  new FastResponse(JSON.stringify(value), {
+    status,
+    headers: {
+      "content-type": JSON_TYPE,
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      "access-control-allow-origin": "*",
+      ...(location === undefined ? {} : { location }),
+      ...limitHeaders,
+    },
+  });
+
+/** POST /v1/watchers: a receiver that echoes its challenge becomes a watcher (docs/watchers.md). */
+const make: Operation = {
+  id: "watcherCreate",
+  ofRecord: true,
+  method: "POST",
+  path: "/v1/watchers",
+  summary: "A receiver is told when the card of a watched endpoint changes",
+  body: WatcherRequest,
+  answer: WatcherMade,
+  type: JSON_TYPE,
+  status: 201,
+  tag: "watch",
+  errors: ["receiver_failed", "too_many_watchers", "log_unavailable"],
+  limiter: (service) => service.readLimiter,
+  async run({ service, request, client }) {
+    const value = await jsonBody(request.body, MAX_BODY);
+    refuseUnknown(value, Object.keys(WatcherRequest.shape));
+    const { watcher, token, taken } = await service.watchers.make(validated(WatcherRequest, value), client);
+    const { id, url, createdAt, watched } = watcher;
+    const made: WatcherMade = {
+      ...{ watcher_id: id, token, url, state: "active", created_at: createdAt },
+      watched: watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),
+    };
+    return answered({ limitHeaders: taken }, 201, made, `/v1/watchers/${id}`);
+  },
+};
+
+/** POST /v1/watchers/stop: the token alone names the watcher. Stopping twice is no error. */
+const stop: Operation = {
+  id: "watcherStop",
+  method: "POST",
+  path: "/v1/watchers/stop",
+  summary: "Stops the watcher of the bearer token",
+  body: StopRequest,
+  answer: WatcherAnswer,
+  type: JSON_TYPE,
+  tag: "watch",
+  bearer: true,
+  errors: ["bad_token", "not_ready", "log_unavailable"],
+  limiter: (service) => service.readLimiter,
+  async run(call) {
+    const { service, request } = call;
+    const value = await jsonBody(request.body, MAX_BODY, {});
+    refuseUnknown(value, Object.keys(StopRequest.shape));
+    const { watcher_id: id } = validated(StopRequest, value);
+    const watcher = await service.watchers.stop(bearerOf(request.headers), id);
+    return answered(call, 200, shown(watcher, service.follower.view));
+  },
+};
+
+/** GET /v1/watchers/{watcher_id} with the token. */
+const read: Operation = {
+  id: "watcher",
+  ofRecord: true,
+  path: "/v1/watchers/:watcher_id",
+  summary: "A watcher, its deliveries of late and what waits, for the holder of its token",
+  params: WatcherParams,
+  answer: WatcherAnswer,
+  type: JSON_TYPE,
+  tag: "watch",
+  bearer: true,
+  errors: ["bad_token", "log_unavailable"],
+  limiter: (service) => service.readLimiter,
+  async run(call) {
+    const { service, request, params } = call;
+    const { watcher_id: id } = validated(WatcherParams, params);
+    const watcher = await service.watchers.read(bearerOf(request.headers), id);
+    return answered(call, 200, shown(watcher, service.follower.view));
+  },
+};
+
+export const WATCHERS: readonly Operation[] = [make, read, stop];

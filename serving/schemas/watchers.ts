@@ -1,0 +1,91 @@
+import { z } from "zod";
+import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
+
+/** Endpoints of one watcher. */
+export const MAX_WATCHED = 100;
+
+const Asked = z.string().min(8).max(2048);
+
+/** Body of POST /v1/watchers. */
+export const WatcherRequest = z.strictObject({
+  /** Where notices are posted: https. */
+  url: Asked,
+  /** Urls or capability ids of endpoints. */
+  watch: z.array(Asked).min(1).max(MAX_WATCHED),
+});
+export type WatcherRequest = z.infer<typeof WatcherRequest>;
+
+/** Body of POST /v1/watchers/stop, which may be left out: the token alone names the watcher. */
+export const StopRequest = z.strictObject({ watcher_id: z.string().optional() });
+
+export const WatcherParams = z.object({
+  watcher_id: z.string().regex(/^wat_[0-9A-HJKMNP-TV-Z]{26}$/, "must be a watcher id: wat_ and 26 characters"),
+});
+
+const Watched = z.strictObject({
+  asked: z.string(),
+  matched: z.enum(MATCHED),
+  capability_ids: z.array(z.string()),
+});
+
+/** Answer of POST /v1/watchers: the only one that ever carries the token. */
+export const WatcherMade = z.strictObject({
+  watcher_id: z.string(),
+  token: z.string(),
+  url: z.string(),
+  state: z.literal("active"),
+  created_at: z.string(),
+  watched: z.array(Watched),
+});
+
+export type WatcherMade = z.infer<typeof WatcherMade>;
+
+const Standing = z.looseObject({
+  band: z.enum([...BANDS, "UNRATED"]),
+  tier: z.enum(TIERS),
+  composite: z.number(),
+  computed_at: z.string(),
+  flags: z.array(z.string()),
+});
+
+const Delivery = z.strictObject({
+  notice_id: z.string(),
+  capability_id: z.string(),
+  seq: z.int(),
+  change: z.enum(NOTICE_CHANGES),
+  attempt: z.int(),
+  at: z.string(),
+  delivered: z.boolean(),
+  /** Of the answer; null when there was none. */
+  status: z.int().nullable(),
+  says: z.string().nullable(),
+});
+
+/** A watcher as its token reads it. */
+export const WatcherAnswer = z.strictObject({
+  watcher_id: z.string(),
+  url: z.string(),
+  state: z.enum(["active", "stopped", "disabled"]),
+  why: z.string().nullable(),
+  created_at: z.string(),
+  ended_at: z.string().nullable(),
+  watched: z.array(Watched),
+  endpoints: z.array(
+    z.strictObject({
+      capability_id: z.string(),
+      /** `seq` of the last notice that was delivered; 0 before the first. */
+      last_seq: z.int(),
+      /** The card of that notice; before the first one the card at the beginning; null when there was none. */
+      standing: Standing.nullable(),
+      /** Published cards that were not delivered yet, as far as this replica has read. */
+      pending: z.int(),
+    }),
+  ),
+  pending: z.int(),
+  failing: z
+    .strictObject({ since: z.string(), attempts: z.int(), next_attempt_at: z.string(), says: z.string() })
+    .nullable(),
+  /** The newest attempts, newest first. */
+  deliveries: z.array(Delivery),
+});
+export type WatcherAnswer = z.infer<typeof WatcherAnswer>;
