@@ -20,6 +20,7 @@ export const SLOW = [
   "test/pipelines/5-archive/history.test.ts",
   "test/pipelines/5-archive/killed.test.ts",
   "test/pipelines/5-archive/supersede.test.ts",
+  "test/pipelines/6-notify/kill.test.ts",
   "test/pipelines/audit/recompute.test.ts",
   "test/pipelines/corrections/model.test.ts",
   "test/pipelines/mirror/power.test.ts",
