@@ -21,7 +21,7 @@ afterEach(async () => {
 
 /** A process group of its own, so that nothing of it survives. */
 function start(): ChildProcess {
-  const args = ["--import", "tsx", CHILD, bed.record.dir, join(bed.dir, "log"), ORIGIN];
+  const args = ["--import", "tsx", CHILD, bed.dir, join(bed.dir, "log"), ORIGIN];
   const child = spawn(process.execPath, args, { detached: true, stdio: ["ignore", "ignore", "inherit"] });
   children.push(child);
   return child;
