@@ -264,9 +264,7 @@ function isDue({ watcher, waiting, held, owed }: Sending, now: number): boolean 
 }
 
 /** Nothing waits that is delivered, whoever did it, or that nobody waits for any more. */
-function settle(line: Line): void {
-  const { watcher, waiting } = line;
-  line.seen = Math.max(line.seen, watcher.next);
+function settle({ watcher, waiting }: Line): void {
   const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, done < 0 ? waiting.length : done);
 }

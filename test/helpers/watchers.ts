@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Receiver } from "../../fixtures/receiver.ts";
 import { createEgress, type EgressOptions } from "../../infra/egress/create.ts";
@@ -28,20 +26,23 @@ export class WatcherBed {
   readonly #notifiers: Notifier[] = [];
   #cards = 0;
 
+  /** Laid out as the data folder of a machine. */
+  get dir(): string {
+    return this.record.dir;
+  }
+
   private constructor(
-    readonly dir: string,
     readonly record: PublicRecord,
     readonly log: Log,
     readonly egress: Egress,
   ) {}
 
   static async open(egress: Partial<EgressOptions> = {}, partitions = 4): Promise<WatcherBed> {
-    const dir = await mkdtemp(join(tmpdir(), "watchers-"));
-    const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions });
     const out = createEgress({ allowLoopback: true, userAgent: "touchstone (test)", ...egress });
     const record = await PublicRecord.open();
+    const log = await openEmbeddedLog(join(record.dir, "log"), { topics: TOPICS, partitions });
     await record.publish([listingDraft(SUM), listingDraft(MUL)]);
-    return new WatcherBed(dir, record, log, out);
+    return new WatcherBed(record, log, out);
   }
 
   async receiver(): Promise<Receiver> {
@@ -98,7 +99,6 @@ export class WatcherBed {
     for (const receiver of this.#receivers) await receiver.close();
     await this.log.close();
     await this.record.close();
-    await rm(this.dir, { recursive: true, force: true });
   }
 }
 

@@ -353,6 +353,17 @@ describe("restart, and another process", () => {
     expect(receiver.notices.map(({ body }) => body.to.band)).toEqual(["B", "C"]);
   });
 
+  test("a stop that comes while a notice is on its way is before the next one, though no turn was between", async () => {
+    const { token } = await watch(serving, receiver.url, [SUM.url]);
+    for (const band of ["B", "C", "D"] as const) await bed.card(SUM, { band });
+    receiver.answer = async (response) => {
+      await postJson(serving, "/v1/watchers/stop", undefined, token);
+      response.writeHead(204).end();
+    };
+    await deliver(bed.notifier());
+    expect(receiver.notices.map(({ body }) => body.to.band)).toEqual(["B"]);
+  });
+
   test("a stop that was answered is before every later notice, whoever answered it", async () => {
     const { token } = await watch(serving, receiver.url, [SUM.url]);
     const notifier = bed.notifier();
