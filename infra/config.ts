@@ -25,6 +25,22 @@ const bucket = z
     "expected s3://bucket[/folder]",
   );
 
+/** A capability id, or a host in the form that addresses have: as `Api.Example.com` or with a default port nothing would meet it. */
+const named = z
+  .string()
+  .min(1)
+  .max(300)
+  .transform((name, context) => {
+    if (/^cap_[0-9A-HJKMNP-TV-Z]{26}$/.test(name)) return name;
+    const isHost = /^[^\s/?#@\\_]+$/.test(name) && URL.canParse(`https://${name}`);
+    if (isHost) return new URL(`https://${name}`).host;
+    context.addIssue({
+      code: "custom",
+      message: `expected a host such as api.example.com or a capability id, got ${name}`,
+    });
+    return z.NEVER;
+  });
+
 /** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
 const Settings = z.strictObject({
   /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
@@ -122,7 +138,7 @@ const Settings = z.strictObject({
       /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */
       blind_addresses: z.array(ip).max(64).default([]),
       /** Who is paid first when the budget is short: host or capability id -> a whole number; 0 for all others. */
-      priority: z.record(z.string().min(1).max(300), z.int().min(-100).max(100)).default({}),
+      priority: z.record(named, z.int().min(-100).max(100)).default({}),
     })
     .prefault({}),
   lake: z

@@ -1,6 +1,7 @@
 -- What is known of the endpoints with news, for their listing leaves; of all where $every is true.
 -- Listed as in queries/listings: a (source, source id) is where its newest record put it, and the seller's own newest one speaks.
--- grain: one capability with a known address; `listed` is false where no source names it now
+-- A third party's listing alone brings nothing into the market (is_in_market).
+-- grain: one capability with a known address; `listed` is false where no source names it now, or the market does not hold it
 -- reads: $every, dirty, endpoint, listing, seen
 -- writes: nothing
 WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT cap FROM dirty)),
@@ -11,13 +12,13 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
   QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
  live AS (
-  SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best
-  FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- newest_defects AS (
-  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS listing
-  FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap)
-SELECT e.cap, e.url, e.method, e.tool, live.cap IS NOT NULL AS listed, coalesce(live.best.own, FALSE) AS own,
+  SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
+    -- what a 402 declares is no row that somebody lists; its defects are its own
+    max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS said
+  FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap)
+SELECT e.cap, e.url, e.method, e.tool, live.cap IS NOT NULL AND is_in_market(live.best.own, s.terms_t) AS listed,
+  coalesce(live.best.own, FALSE) AS own,
   json_extract_string(live.best.claims, '$.class') AS class, json_extract_string(live.best.claims, '$.description') AS description,
-  n.listing.defects AS listing_defects, s.terms_defects, s.differs
-FROM endpoint e SEMI JOIN wanted USING (cap) LEFT JOIN live USING (cap) LEFT JOIN newest_defects n USING (cap) LEFT JOIN seen s USING (cap)
+  listing_defects_of(live.said, s.terms_t) AS listing_defects, s.terms_defects, s.differs
+FROM endpoint e SEMI JOIN wanted USING (cap) LEFT JOIN live USING (cap) LEFT JOIN seen s USING (cap)
 ORDER BY e.cap

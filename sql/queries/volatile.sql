@@ -32,10 +32,17 @@ WITH wanted AS MATERIALIZED (
     AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND is_withdrawn_by(m.record_id, m.issued_at, w.obs_id, s.t))
   GROUP BY w.cap),
  offered AS (
-  SELECT cap, max({t: t, o: log_offset, id: event_id, defects: defects}) AS newest,
-    max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
+  SELECT cap, max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
       FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
   FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
+ -- Defects as in queries/listing_facts: of what stands, the seller's own newest before any other's.
+ sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
+ standing AS (
+  SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
+  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+ said AS (
+  SELECT cap, max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) AS listing
+  FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
  paid_to AS (SELECT cap, list(pay_to ORDER BY t DESC, pay_to) AS addresses FROM payee SEMI JOIN wanted USING (cap) GROUP BY cap),
  own AS (             -- the newest of the seller's own listings that names an address, and stands
@@ -57,10 +64,10 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
-  offered.newest.defects AS listing_defects, epoch_ms(offered.newest.t)::DOUBLE AS listing_t,
+  listing_defects_of(said.listing, s.terms_t) AS listing_defects, epoch_ms(said.listing.t)::DOUBLE AS listing_t,
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
-  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
+  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL

@@ -44,12 +44,22 @@ test.each([
   ["a share that is a number", { spend: { new_share: 0.2 } }, {}, "spend.new_share"],
   ["a setting that does not exist", { prot: 1 }, {}, "prot"],
   ["a variable that does not exist", {}, { TOUCHSTONE_PROT: "1" }, "TOUCHSTONE_PROT"],
+  ["a priority of an address", { observe: { priority: { "https://a.example/x": 1 } } }, {}, "observe.priority"],
+  ["a priority of no capability", { observe: { priority: { cap_X: 1 } } }, {}, "observe.priority"],
   ["a base address of another scheme", { base_url: "javascript:alert(1)" }, {}, "base_url"],
   ["a file that is no JSON", "{", {}, "touchstone.json"],
 ])("%s is refused and named", (_name, settings, env, named) => {
   const file = fileWith(settings);
   expect(() => loadConfig(file, env)).toThrow(ConfigError);
   expect(() => loadConfig(file, env)).toThrow(named);
+});
+
+test("priorities are named as addresses and capabilities are", () => {
+  const cap = `cap_${"0".repeat(26)}`;
+  const priority = { "Api.Example.com": 5, "b.example:443": 2, "b.example:8443": 1, "bücher.example": 3, [cap]: -1 };
+  expect(loadConfig(fileWith({ observe: { priority } }), {}).observe.priority).toEqual({
+    ...{ "api.example.com": 5, "b.example": 2, "b.example:8443": 1, "xn--bcher-kva.example": 3, [cap]: -1 },
+  });
 });
 
 test("a file that was asked for and is not there is an error", () => {

@@ -31,7 +31,9 @@ test("a grade reads endpoints with news or due by time, signs what changed, and 
   // The same block again: the card says nothing new, so its line is graded and stays out of the run.
   expect(await world.grade()).toMatchObject({ caps: 1, rows: 2, cards: 0, leftOut: 1 });
 
-  await world.append(listing("c", ago(1_000), { defects: [{ defect: "bad_entry", says: "an entry" }] }));
+  await world.append(
+    listing("c", ago(1_000), { seller_controlled: true, defects: [{ defect: "bad_entry", says: "an entry" }] }),
+  );
   world.pass(MINUTE);
   await world.grade();
   expect(await listings()).toBe(4);

@@ -1,7 +1,10 @@
 import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
+import { loadConfig } from "../../infra/config.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import type { Caps } from "../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../pipelines/2-ingest/memory.ts";
@@ -37,14 +40,14 @@ afterEach(async () => {
 });
 
 /** A process with what planning needs: the lake, both stores and the publisher. */
-function process_(caps = CAPS): Pipeline {
+function process_(caps = CAPS, priority: PipelineParts["priority"] = {}): Pipeline {
   const { lake, ingest } = records;
   const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "archive">;
   return new Pipeline({
     ...unused,
     ...{ clock: { ...systemClock, now: () => now }, log: records.log, lake, ingest, publisher, caps },
     ...{ privateStore: publishing.privateStore, publicStore: publishing.publicStore, memory: createMemory(lake) },
-    ...{ logger: createLogger("silent"), metrics: createMetrics(), ownOrigins: [], priority: {} },
+    ...{ logger: createLogger("silent"), metrics: createMetrics(), ownOrigins: [], priority },
   });
 }
 
@@ -104,6 +107,22 @@ describe("what a plan knows", () => {
     expect(first.lines.map((line) => [line.host, line.covered])).toEqual([["a.example", true]]);
     now = new Date(`${NEXT}T00:00:00.000Z`);
     expect((await process_().plan(NEXT)).lines).toHaveLength(2);
+  });
+
+  test("the operator's priority decides who is paid when there is money for one", async () => {
+    const day = `${DAY}T00:00:00.000Z`;
+    for (const name of ["a", "b"]) await records.append(listing(name, day), handshake(name, day));
+    await records.ingest.pass();
+    const covered = async (day: string, settings: Record<string, number>) => {
+      const file = join(publishing.dir, "touchstone.json");
+      writeFileSync(file, JSON.stringify({ observe: { priority: settings } }));
+      const { priority } = loadConfig(file, {}).observe;
+      now = new Date(`${day}T00:00:00.000Z`);
+      const { lines } = await process_({ ...CAPS, perDay: 80_000n }, priority).plan(day);
+      return lines.filter((line) => line.covered).map((line) => line.host);
+    };
+    expect(await covered(DAY, { "A.Example": 1 })).toEqual(["a.example"]);
+    expect(await covered(NEXT, { "b.example": 1 })).toEqual(["b.example"]);
   });
 
   test("the evening's plan leaves what today may still spend: all that was ever spent stays under the total", async () => {

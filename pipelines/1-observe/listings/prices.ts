@@ -62,20 +62,59 @@ export function movesItsPrice(item: unknown): boolean {
 }
 
 const ATOMIC = /^\d{1,78}$/;
+/** Offers of one row that are read, as many as the record takes. */
+const MAX_FLAT = 64;
+
+/** Names of what a flat row says of its offers, one for all or one for each: `network` or `networks`. */
+const SAID_OF_OFFERS = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
+const PLURAL: Readonly<Record<string, readonly string[]>> = {
+  payTo: ["payTos", "pay_tos"],
+  amount_atomic: ["amounts", "amounts_atomic"],
+};
+const SINGULAR: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
+
+/** A list as it stands, or the words of a text ("base|solana", as a cell of a table holds several). */
+function listIn(value: unknown): unknown[] | null {
+  if (Array.isArray(value)) return value.slice(0, MAX_FLAT);
+  return typeof value === "string" && value.length <= 4096 ? value.split(/[\s,;|]+/).slice(0, MAX_FLAT) : null;
+}
+
+/** What a row says under this name: one value for each of its offers, or one for all of them. */
+function saidOf(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
+  const alone = (SINGULAR[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
+  if (Array.isArray(alone)) return { each: alone.slice(0, MAX_FLAT) };
+  if (alone !== undefined) return { all: alone };
+  const lists = (PLURAL[name] ?? [`${name}s`]).map((one) => listIn(row[one])).find((one) => one !== null);
+  return lists ? { each: lists } : { all: undefined };
+}
+
+/** A row whose networks, amounts and payees stand beside each other in lists, as a row for each of them. */
+function sideBySide(row: JsonObject): JsonObject[] {
+  const said = SAID_OF_OFFERS.map((name) => [name, saidOf(row, name)] as const);
+  const networks = said[0]![1];
+  if (!("each" in networks)) return [row];
+  const unit = row.price_unit ?? row.unit;
+  return networks.each.map((_, i) => {
+    const pairs = said.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
+    return { ...Object.fromEntries(pairs), price_unit: unit } as JsonObject;
+  });
+}
 
 /**
- * Entries of a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), or of its list of offers;
- * none where no amount in atomic units is named.
+ * Entries of a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), of lists of these beside each
+ * other, or of its list of offers. None where no amount in atomic units is named; but of several each is kept, also one
+ * that only says where it is paid and to whom.
  */
 export function flatEntries(row: JsonObject): JsonObject[] {
   const offers = get(row, "offers");
-  const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : [row];
-  return list.slice(0, 64).flatMap((offer) => {
+  const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : sideBySide(row);
+  return list.slice(0, MAX_FLAT).flatMap((offer) => {
     const unit = get(offer, "price_unit") ?? get(offer, "unit");
-    const amount = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
-    const network = get(offer, "network");
-    if (typeof amount !== "string" || !ATOMIC.test(amount) || !network) return [];
-    const { asset, scheme } = offer;
-    return [{ scheme: scheme ?? "exact", network, amount, asset, payTo: get(offer, "payTo") ?? get(offer, "pay_to") }];
+    const said = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");
+    const amount = typeof said === "string" && ATOMIC.test(said) ? said : undefined;
+    const payTo = get(offer, "payTo") ?? get(offer, "pay_to");
+    const { network, asset, scheme, maxTimeoutSeconds } = offer;
+    const isOffer = amount !== undefined || (list.length > 1 && (payTo || asset));
+    return network && isOffer ? [{ scheme: scheme ?? "exact", network, amount, asset, payTo, maxTimeoutSeconds }] : [];
   });
 }

@@ -13,6 +13,7 @@ const LISTS = [
   "payable_endpoints",
   "paidEndpoints",
   "routes",
+  "apis",
   "tools",
 ];
 const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
@@ -118,15 +119,39 @@ export const isAgentCard = (document: unknown): document is JsonObject =>
 
 const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : value === undefined ? [] : [value]);
 
+const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
+const SAYS_WHAT_IT_COSTS = ["price", "pricing", "cost", "payment", "accepts"];
+
+/** Does a part of a card say that it costs nothing (`free`, a price of 0, no authentication)? It is no paid endpoint then. */
+function isFree(part: unknown): boolean {
+  const said = SAYS_WHAT_IT_COSTS.map((name) => get(part, name)).find((value) => value !== undefined);
+  const amount = isObject(said) ? (get(said, "amount") ?? get(said, "type") ?? get(said, "mode")) : said;
+  const tags = get(part, "tags");
+  return (
+    get(part, "free") === true ||
+    NOTHING_TO_PAY.test(String(amount ?? "")) ||
+    (said === undefined &&
+      (schemesOf(part).some((one) => /^none$/i.test(one)) || (Array.isArray(tags) && tags.includes("free"))))
+  );
+}
+
+/** What a card, or a part of it, wants to be called with: `authentication.schemes`, or the type that stands in its place. */
+function schemesOf(part: unknown): string[] {
+  const places = [get(part, "authentication"), get(part, "auth")];
+  const named = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
+  return named.filter((one) => typeof one === "string").slice(0, 64);
+}
+
 /** Addresses that a skill, a tool or a capability names: `endpoint` or `endpoints`, an object, a path or a url. */
 function endpointsOf(part: unknown): JsonObject[] {
+  if (isFree(part)) return [];
   const description = text(get(part, "description"), 2000);
   const named = [...asList(get(part, "endpoint")), ...asList(get(part, "endpoints"))];
   const own = get(part, "url") ?? get(part, "path");
   if (named.length === 0 && typeof own === "string") named.push({ url: own });
   return named.flatMap((one): JsonObject[] => {
     const item = typeof one === "string" ? { url: one } : isObject(one) ? one : null;
-    if (item === null) return [];
+    if (item === null || isFree(item)) return [];
     const method = item.method ?? get(part, "method");
     return [{ ...(description ? { description } : {}), ...(method === undefined ? {} : { method }), ...item }];
   });
@@ -134,20 +159,22 @@ function endpointsOf(part: unknown): JsonObject[] {
 
 /** Does the card say anywhere it is meant to (extensions, payments, security, tags) that it is paid by x402 or mpp? */
 function isPaid(card: JsonObject): boolean {
-  const places = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
+  const said = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
+  const places = [...said, schemesOf(card)];
   return places.some((place) => place !== undefined && /x402|\bmpp\b/i.test(show(place)));
 }
 
 /**
  * Endpoints of an agent card: what its skills, tools and capabilities name; else, when the card says it is paid, the
  * agent itself at its address (JSON-RPC over POST) and every interface that speaks x402. A card that says nothing of
- * payment lists nothing.
+ * payment lists nothing, and what says that it is free is not listed.
  */
 export function cardItems(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
   const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
   const named = parts.flatMap(endpointsOf);
-  if (!isPaid(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_OF_CARD);
+  // A card that wants nothing to be called with is free itself, and so is what it links to without a price.
+  if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_OF_CARD);
   const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
     /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
   );

@@ -21,8 +21,10 @@ export function isBase58Key(text: string): boolean {
 }
 
 const HEX_ADDRESS = /^0x[0-9a-fA-F]{40}$/;
-/** Nobody's: the zero address, what some write for a chain's own coin, and Solana's system program, 32 zero bytes. */
-const NOBODYS = /^(?:0x0+|0x(?:ee){20}|1{32})$/i;
+/** Nobody's: the zero address, and Solana's system program, 32 zero bytes. */
+const NOBODYS = /^(?:0x0+|1{32})$/;
+/** What some write for a chain's own coin, which no scheme of a token pays in. */
+const OWN_COIN = /^0x(?:ee){20}$/i;
 const PLACEHOLDER = /address|placeholder|your|wallet|<|\.\.\.|xxx/i;
 
 /**
@@ -74,7 +76,7 @@ export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknow
 
 /** @param hasUsdc is the contract of `usdc` known on this network? */
 export function assetForm(space: string, asset: string, hasUsdc: boolean): AssetForm {
-  if (NOBODYS.test(asset)) return "placeholder";
+  if (NOBODYS.test(asset) || OWN_COIN.test(asset)) return "placeholder";
   if (isSolana(space) ? isBase58Key(asset) : tokenOf(space, asset) !== null) return "contract";
   const word = asset.toLowerCase();
   const namespace = space.split(":", 1)[0]!.toLowerCase();

@@ -4,7 +4,7 @@ import { listingFacts } from "../../../pipelines/2-ingest/listing-facts.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Defect } from "../../../pipelines/record/vocabulary.ts";
-import { at, capOf, handshake, listing } from "./records.ts";
+import { at, capOf, delisting, handshake, listing, TERMS } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 let world: World;
@@ -16,29 +16,38 @@ afterAll(() => world.close());
 const facts = (which: "changed" | "all") => world.lake.transaction((tx) => listingFacts(tx, which));
 const graded = () => world.lake.run(sql("queries/news:graded"));
 
-/** The same, made from what the planner and the volatile table say of everything. */
+const own = { source: "https://seller.example/.well-known/x402", seller_controlled: true };
+const bad = (name: string) => ({ defects: [{ defect: name, says: name }] });
+
+/** The same of what answered with a 402, made from what the planner and the volatile table say of everything. */
 async function slowly() {
   const rows = new Map((await volatileRows(world.lake, new Map())).map((row) => [row.capability_id, row]));
-  return (await createMemory(world.lake).listed()).map((one) => ({
-    capability_id: one.cap,
-    url: one.url,
-    method: one.method,
-    tool: one.tool,
-    class: one.claims.class,
-    description: one.claims.description,
-    seller_controlled: one.sellerListing !== null,
-    defects: (JSON.parse(rows.get(one.cap)?.defects ?? "[]") as Defect[]).map(({ defect, says }) => ({ defect, says })),
-  }));
+  const asked = (cap: string) => rows.get(cap)!.asked_for_payment > 0;
+  return (await createMemory(world.lake).listed())
+    .filter((one) => asked(one.cap))
+    .map((one) => ({
+      capability_id: one.cap,
+      url: one.url,
+      method: one.method,
+      tool: one.tool,
+      class: one.claims.class,
+      description: one.claims.description,
+      seller_controlled: one.sellerListing !== null,
+      defects: (JSON.parse(rows.get(one.cap)?.defects ?? "[]") as Defect[]).map(({ defect, says }) => ({
+        defect,
+        says,
+      })),
+    }));
 }
 
 describe("listing facts", () => {
   test("of all are what planner and volatile table say, and of the changed only those with news", async () => {
     await world.append(
-      listing("a", at("01:00:00"), { defects: [{ defect: "bad_entry", says: "an entry" }] }),
+      listing("a", at("01:00:00"), { ...own, ...bad("bad_entry") }),
       listing("b", at("01:00:00"), { source: "catalogue", source_id: "b1", seller_controlled: false }),
       listing("c", at("01:00:00"), {}),
       handshake("a", at("02:00:00"), { differs: [{ defect: "price_differs", says: "dearer" }] }),
-      handshake("alone", at("02:00:00")),
+      ...["alone", "b", "c"].map((name) => handshake(name, at("02:00:00"))),
     );
     await world.ingest.pass();
     const all = await facts("all");
@@ -58,10 +67,54 @@ describe("listing facts", () => {
     await graded();
     await world.append(
       listing("d", at("04:00:00"), { source: "catalogue", source_id: "b1", seller_controlled: false }),
+      handshake("d", at("04:00:00")),
     );
     await world.ingest.pass();
     const { listed, unlisted } = await facts("changed");
     expect(listed.map((one) => one.capability_id)).toEqual([capOf("d")]);
     expect(unlisted).toEqual([capOf("b")]);
+  });
+
+  /** Codes of the leaf and of the volatile row, and whether the market holds it. */
+  async function said(name: string) {
+    await world.ingest.pass();
+    const names = (defects: readonly { defect: string }[]) => defects.map(({ defect }) => defect);
+    const leaf = (await facts("all")).listed.find((one) => one.capability_id === capOf(name));
+    const row = (await volatileRows(world.lake, new Map())).find((one) => one.capability_id === capOf(name))!;
+    const shown = names(JSON.parse(row.defects) as Defect[]);
+    if (leaf) expect(names(leaf.defects)).toEqual(shown);
+    return { listed: leaf !== undefined, shown };
+  }
+
+  test("no row of a catalogue replaces or clears what the seller's own listing says, nor adds to it", async () => {
+    await world.append(listing("own", at("01:00:00"), { ...own, ...bad("bad_asset") }));
+    expect(await said("own")).toEqual({ listed: true, shown: ["bad_asset"] });
+    await world.append(listing("own", at("02:00:00"), { source: "clean" }));
+    await world.append(listing("own", at("03:00:00"), { source: "wrong", ...bad("bad_amount") }));
+    expect(await said("own")).toEqual({ listed: true, shown: ["bad_asset"] });
+    // The seller mends it: that is what counts.
+    await world.append(listing("own", at("04:00:00"), own));
+    expect(await said("own")).toEqual({ listed: true, shown: [] });
+  });
+
+  test("a catalogue alone brings nothing into the market; its word stands until the endpoint answers with a 402", async () => {
+    await world.append(listing("flood", at("01:00:00"), bad("bad_amount")));
+    await world.append(handshake("flood", at("01:30:00"), { state: "free", terms: null, price: null, pay_to: null }));
+    expect(await said("flood")).toEqual({ listed: false, shown: ["bad_amount"] });
+    const terms = { ...TERMS, defects: [] };
+    await world.append(
+      handshake("flood", at("02:00:00"), { terms }),
+      listing("flood", at("02:00:00"), { source: "402" }),
+    );
+    await world.append(listing("flood", at("03:00:00"), bad("bad_pay_to")));
+    expect(await said("flood")).toEqual({ listed: true, shown: [] });
+    // What it answers later takes it out no more.
+    await world.append(handshake("flood", at("04:00:00"), { state: "status", status: 500, terms: null }));
+    expect(await said("flood")).toEqual({ listed: true, shown: [] });
+  });
+
+  test("what no source names any more says nothing", async () => {
+    await world.append(listing("left", at("01:00:00"), bad("bad_amount")), delisting("left", at("02:00:00")));
+    expect(await said("left")).toEqual({ listed: false, shown: [] });
   });
 });

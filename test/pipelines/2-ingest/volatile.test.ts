@@ -44,7 +44,7 @@ describe("volatile rows", () => {
   test("counts, the newest 402 and defects", async () => {
     const sent = intent("v", at("09:00:00"));
     await world.append(
-      listing("v", at("01:00:00"), { defects: [{ defect: "bad_entry", says: "an entry" }] }),
+      listing("v", at("01:00:00"), { seller_controlled: true, defects: [{ defect: "bad_entry", says: "an entry" }] }),
       handshake("v", at("02:00:00"), { price: "0.010000" }),
       handshake("v", at("08:00:00"), { differs: [{ defect: "price_differs", says: "dearer" }] }),
       handshake("v", at("08:30:00"), {

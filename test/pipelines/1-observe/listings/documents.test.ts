@@ -229,6 +229,29 @@ describe("agent cards", () => {
       card({ ...paid, supportedInterfaces: [{ url: "https://t.example/x", protocol: "x402" }] }),
       ["- https://t.example/x"],
     ],
+    ["authentication by x402", card({ authentication: { schemes: ["x402"] } }), ["POST https://s.example/a2a"]],
+    ["authentication by another scheme", card({ authentication: { schemes: ["bearer"] } }), []],
+    [
+      "links that are free beside one that is paid",
+      card({
+        authentication: { schemes: ["x402"] },
+        skills: [
+          { id: "free", url: "https://s.example/free", free: true },
+          { id: "zero", url: "https://s.example/zero", pricing: { amount: "0.00" } },
+          { id: "open", url: "https://s.example/open", authentication: { schemes: ["none"] } },
+          {
+            id: "some",
+            endpoints: [{ url: "https://s.example/health", price: "free" }, { url: "https://s.example/sum" }],
+          },
+        ],
+      }),
+      ["- https://s.example/sum"],
+    ],
+    [
+      "a card that is called without anything speaks of x402 and links",
+      card({ ...paid, authentication: { type: "none" }, skills: [{ id: "s", url: "https://s.example/catalogue" }] }),
+      [],
+    ],
     [
       "capabilities with endpoints",
       card({

@@ -418,6 +418,12 @@ describe("discovery", () => {
     ["relative paths", { endpoints: ["/a", "/b"] }, ["- https://s.example/a", "- https://s.example/b"]],
     ["a number", 7, []],
     ["no list", { name: "shop", payment: {} }, []],
+    ["a list of apis", { apis: [{ url: "/a", method: "GET" }] }, ["GET https://s.example/a"]],
+    [
+      "apis with endpoints of their own",
+      { apis: [{ name: "n", endpoints: ["POST /a", "GET /b"] }] },
+      ["POST https://s.example/a", "GET https://s.example/b"],
+    ],
     ["routes under route", { routes: [{ route: "POST /a", price: "$0.015" }] }, ["POST https://s.example/a"]],
     [
       "groups with a base of their own",
@@ -434,6 +440,46 @@ describe("discovery", () => {
   test("relative without any base is rejected, with a base of the document's own it is not", () => {
     expect(urls({ resources: ["/a"] }, {})).toEqual(["relative"]);
     expect(urls({ baseUrl: "https://b.example/api", resources: ["/a"] }, {})).toEqual(["- https://b.example/a"]);
+  });
+
+  const SOLANA = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp";
+  const [evm, sol] = [PAY_TO, "4HVvnhyXTkMnPbMBo9r3kfvYhzW4JSbLGdXg9SkUcVSe"];
+  test.each<[string, Record<string, unknown>, unknown[]]>([
+    [
+      "lists beside each other",
+      { networks: ["base", "solana"], amounts: ["10000", "20000"], assets: ["usdc", "usdc"], payTos: [evm, sol] },
+      [
+        ["eip155:8453", "10000", evm],
+        [SOLANA, "20000", sol],
+      ],
+    ],
+    [
+      "one price for several networks, as a table holds them",
+      { networks: "base|solana", price: "10000", price_unit: "atomic", payTos: `${evm}|${sol}` },
+      [
+        ["eip155:8453", "10000", evm],
+        [SOLANA, "10000", sol],
+      ],
+    ],
+    [
+      "offers of which one names no price",
+      {
+        offers: [
+          { network: "base", asset: "usdc", payTo: evm },
+          { network: "solana", payTo: sol, price: "7", unit: "atomic" },
+        ],
+      },
+      [
+        ["eip155:8453", null, evm],
+        [SOLANA, "7", sol],
+      ],
+    ],
+    ["a price in other words is only said", { network: "base", payTo: evm, price: "$0.05" }, []],
+    ["networks and no more", { networks: ["base", "solana"], price: "$0.05" }, []],
+  ])("every offer of a flat row is kept: %s", (_name, row, want) => {
+    const { claims, defects } = taken({ url: "https://s.example/a", ...row }).body;
+    expect(claims.offers.map((one) => [one.network, one.amount_atomic, one.pay_to])).toEqual(want);
+    expect(defects).toEqual([]);
   });
 
   const price = (info: unknown) => {
