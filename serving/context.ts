@@ -17,6 +17,7 @@ import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
+import { StatusFigures } from "./pages/status-figures.ts";
 import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
@@ -88,6 +89,7 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   readLimiter: Limiter;
   disputes: Disputes;
   disputeLimiter: Limiter;
+  statusFigures: StatusFigures;
   looks: ListingChecks;
   lookLimiter: Limiter;
   /** Key of the client behind a socket address and an X-Forwarded-For header. */
@@ -135,6 +137,7 @@ export function serviceOf(deps: ServingDeps): Service {
       service: new URL(deps.baseUrl).origin,
     }),
     disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
+    statusFigures: new StatusFigures(deps.clock),
     looks: new ListingChecks({
       tools: deps.looks ?? null,
       own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],

@@ -115,7 +115,13 @@ section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
 .verdict{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.4rem 1.3rem;align-items:start;background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--slate);border-radius:4px;padding:1rem 1.2rem;margin:1rem 0 1.6rem}
 .verdict.one{grid-template-columns:minmax(0,1fr)}
 .verdict.one h2{font-size:1.22rem}
+main>section.rule{margin-top:1.4rem}
 .says li{margin:.35rem 0}
+.offers{min-width:56rem}
+.leaders{min-width:44rem}
+.leaders th[scope=row]{overflow-wrap:anywhere}
+.pages{grid-template-columns:minmax(9rem,14rem) minmax(0,1fr);gap:.5rem 1.3rem}
+.offers code{overflow-wrap:normal;white-space:nowrap}
 .verdict p{margin:.1rem 0 .5rem;overflow-wrap:anywhere}
 .pips{display:block;width:100%;max-width:22rem;height:auto;margin-top:.25rem}
 .charts{display:grid;grid-template-columns:minmax(0,1fr);gap:1.5rem 1.8rem}

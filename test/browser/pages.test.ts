@@ -57,6 +57,10 @@ const PAGES = {
   bare: `/endpoint/${capOf(BARE)}`,
   doc: "/docs/check-before-you-pay",
   form: "/check-my-listing",
+  leaderboard: "/leaderboard",
+  byClass: "/?class=arithmetic",
+  status: "/status",
+  docs: "/docs",
   missing: `/endpoint/cap_${"0".repeat(26)}`,
 } as const;
 type Name = keyof typeof PAGES;
@@ -71,6 +75,10 @@ const CHARTS: Record<Name, number> = {
   bare: 0,
   doc: 0,
   form: 0,
+  leaderboard: 0,
+  byClass: 1,
+  status: 0,
+  docs: 0,
   missing: 0,
 };
 

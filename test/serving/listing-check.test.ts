@@ -321,7 +321,8 @@ describe("the page that looks at a listing", () => {
     expect([response.status, response.headers.get("cache-control")]).toEqual([200, "no-store"]);
     expect(html).not.toContain("<script");
     for (const part of [MENDS.missing_domain, MENDS.bad_pay_to]) {
-      expect(html).toContain(part.replaceAll("'", "&#39;").replaceAll('"', "&quot;"));
+      const shown = part.replaceAll("'", "&#39;").replace(/`([^`]+)`/g, "<code>$1</code>");
+      expect(html).toContain(shown);
     }
     expect(html).toMatch(/Would a stock client sign\?<\/dt><dd><strong>no</);
     expect(html).toContain(`href="/endpoint/${capOf(SUM)}"`);
