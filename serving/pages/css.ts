@@ -116,6 +116,7 @@ section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
 .verdict.one{grid-template-columns:minmax(0,1fr)}
 .verdict.one h2{font-size:1.22rem}
 main>section.rule{margin-top:1.4rem}
+main.doc>section.rule>h2{margin-top:0}
 .says li{margin:.35rem 0}
 .offers{min-width:56rem}
 .leaders{min-width:44rem}

@@ -13,8 +13,8 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   ["If you run it", ["deploy", "commands", "market"]],
 ];
 
-const item = (name: string, { title, lead }: Doc): unknown =>
-  html`<dt><a href="/docs/${name}">${title}</a></dt><dd>${lead || "A script to read and to run."}</dd>`;
+const item = (name: string, { type, title, lead }: Doc): unknown =>
+  html`<dt><a href="/docs/${name}">${title}</a></dt><dd>${type === "text" ? "A script to read and to run." : lead}</dd>`;
 
 const group = (words: string, i: number, items: readonly unknown[]): unknown =>
   items.length === 0

@@ -160,7 +160,9 @@ export const titleOf = (text: string): string => /^# (.+)$/m.exec(text)?.[1] ?? 
 
 /** First sentence of a document's first paragraph, without markup. */
 export function leadOf(text: string): string {
-  const paragraph = text.split(/\n{2,}/).find((part) => /^[A-Z`*[]/.test(part)) ?? "";
+  // A heading may stand right above its paragraph.
+  const parts = text.replace(/^#{1,6} .*$/gm, "\n").split(/\n{2,}/);
+  const paragraph = parts.map((part) => part.trim()).find((part) => /^(?![|>]|```|[-*] |\d+\. )\S/.test(part)) ?? "";
   const plain = paragraph
     .replace(/\s+/g, " ")
     .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")

@@ -27,7 +27,7 @@ function classPart(
 ) {
   const words = classWords(kind);
   const total = classesOf(view).get(kind)!;
-  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All ${count(total, "endpoint")} of ${words}</a>; ${lettered} of them hold a letter.</p>`;
+  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${count(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
   const table = html`<div class="scroll" tabindex="0" role="region" aria-label="Best of ${words}"><table class="leaders"><caption>Best letter first, then the highest composite.</caption>
 <thead><tr><th scope="col" class="n">Place</th><th scope="col">Letter</th><th scope="col">Endpoint</th><th scope="col" class="n">Composite</th><th scope="col">Tier</th><th scope="col" class="n">Progress</th><th scope="col" class="n">Price now</th></tr></thead>
 <tbody>${leaders.map((entry, place) => leaderRow(view, entry, place + 1))}</tbody></table></div>`;

@@ -96,7 +96,7 @@ describe("the leaderboard", () => {
     expect(plain(rows(sums!)[1]!)).toMatch(
       /^ 2 B https:\/\/arithmetic-10\.example\/x .* 0\.600 outcome 30 of 30 0\.02 $/,
     );
-    expect(plain(sums!)).toContain("All 12 endpoints of arithmetic ; 11 of them hold a letter.");
+    expect(plain(sums!)).toContain("All of arithmetic : 12 endpoints, 11 of them with a letter.");
     expect(rows(any!)).toEqual([]);
     expect(plain(any!)).toContain("Nothing of this class holds a letter yet.");
     expect(html).not.toContain("<script>");
@@ -185,7 +185,7 @@ describe("the index of the documentation", () => {
 
   test("has a page that nobody sorted at the end", async () => {
     const dir = await mkdtemp(join(tmpdir(), "docs-"));
-    await writeFile(join(dir, "new.md"), "# New <b>\n\nSays `this`: and [that](/x).\n");
+    await writeFile(join(dir, "name.md"), "# New <b>\n\nSays `this`: and [that](/x).\n");
     const text = await (await (await servingOver(record, { docsDir: dir })).get("/docs")).text();
     expect(plain(text)).toContain("Documentation Further New &lt;b&gt; Says this.");
     await rm(dir, { recursive: true });
@@ -194,6 +194,8 @@ describe("the index of the documentation", () => {
   test.each([
     ["# A\n\nOne thing. Another.", "One thing."],
     ["# A\n\n| a |\n|---|\n\n**Bold** [link](/x) at\nthe end", "Bold link at the end"],
+    ["# A\n\nlower case, as a `name` may be. More.", "lower case, as a name may be."],
+    ["# A\n\n- a list\n\n> quoted\n\n## B", ""],
     ["# A", ""],
   ])("the first sentence of %j is %j", (text, lead) => {
     expect(leadOf(text)).toBe(lead);
