@@ -1,5 +1,6 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
+import { exposure } from "./operations/exposure.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -37,6 +38,7 @@ export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,
   ...ARCHIVE,
+  exposure,
   disputes,
   KEYS,
   ...PAGES,
