@@ -1,6 +1,7 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { badge } from "./operations/badge.ts";
+import { exposure } from "./operations/exposure.ts";
 import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
@@ -39,6 +40,7 @@ export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,
   ...ARCHIVE,
+  exposure,
   disputes,
   validateListing,
   KEYS,
