@@ -2,6 +2,7 @@ import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { badge } from "./operations/badge.ts";
 import { exposure } from "./operations/exposure.ts";
+import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
 import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
@@ -47,6 +48,7 @@ export const OPERATIONS: readonly Operation[] = [
   badge,
   ...PAGES,
   ...LISTING_PAGES,
+  ...EXPOSURE_PAGES,
   ...OBJECTS,
   livez,
   readyz,

@@ -76,7 +76,9 @@ const MARKET = `
 form{display:flex;flex-wrap:wrap;gap:.6rem .8rem;align-items:end;margin:.4rem 0 1rem}
 form label{display:grid;gap:.15rem;font-size:.83rem;color:var(--soft)}
 form label.wide{flex:1 1 14rem;max-width:26rem}
-input,select,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
+form label.whole{flex:1 1 100%;max-width:52rem}
+textarea{width:100%;resize:vertical}
+input,select,textarea,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
 button{background:var(--slate);color:var(--on-slate);border-color:var(--soft);padding:.35rem 1.1rem;cursor:pointer}
 .market td.why{min-width:17rem;max-width:30rem;font-size:.86rem;line-height:1.45}
 .market th[scope=row]{min-width:13rem;max-width:22rem;overflow-wrap:anywhere;line-height:1.35}

@@ -6,7 +6,17 @@ import { page } from "./layout.ts";
 const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   [
     "Before you pay",
-    ["check-before-you-pay", "integrations", "skill", "cursor-rule", "facilitator", "watchers", "reports", "api"],
+    [
+      "check-before-you-pay",
+      "exposure",
+      "integrations",
+      "skill",
+      "cursor-rule",
+      "facilitator",
+      "watchers",
+      "reports",
+      "api",
+    ],
   ],
   ["If you sell", ["listings", "schedule", "corrections"]],
   ["How it is measured and proven", ["verification-method", "evidence", "archive", "audit", "mirror", "trace"]],

@@ -34,13 +34,14 @@ const NAV: readonly (readonly [string, string])[] = [
   ["/", "Market"],
   ["/leaderboard", "Leaderboard"],
   ["/check-my-listing", "Check my listing"],
-  ["/docs/check-before-you-pay", "Check before you pay"],
+  ["/exposure", "Exposure"],
   ["/docs", "Docs"],
 ];
 
 /** What else people look for, at the foot of every page. */
 const MORE: readonly (readonly [string, string])[] = [
   ["/status", "Status of the service"],
+  ["/docs/check-before-you-pay", "Check before you pay"],
   ["/docs/verification-method", "How a letter is made"],
   ["/docs/api", "API"],
   ["/docs/listings", "Listings"],
