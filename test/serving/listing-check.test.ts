@@ -102,6 +102,11 @@ describe("a look at a listing", () => {
     ]);
   });
 
+  test("tells what the seller's own document gets wrong, also where the 402 is right", async () => {
+    const seen = await look(honest(rail, { item: { accepts: [entry({ maxTimeoutSeconds: "soon" })] } }));
+    expect([codes(seen), seen.listing!.differs]).toEqual([["bad_timeout"], []]);
+  });
+
   test.each<[string, Handler, Partial<ListingAnswer>, string[], string]>([
     [
       "without the token's domain",
