@@ -183,6 +183,8 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
       checksPerMinute: config.limits.checks_per_minute,
       looksPerHour: config.limits.looks_per_hour,
       looks: { perDomainMinute: config.limits.looks_per_domain_minute, atOnce: config.limits.looks_at_once },
+      exposuresPerMinute: config.limits.exposures_per_minute,
+      dependenciesPerMinute: config.limits.dependencies_per_minute,
       asks: askLimits,
       watchers: watcherLimits,
       streams,

@@ -11,6 +11,7 @@ import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
+import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
@@ -18,6 +19,7 @@ import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
+import { StatusFigures } from "./pages/status-figures.ts";
 import { NO_LOG, type ServingLog } from "./replica/late-log.ts";
 import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
@@ -28,6 +30,9 @@ export interface ServingLimits {
   checksPerMinute: number;
   /** Every other request of one client in a minute: pages, cards, objects of the log. */
   readsPerMinute: number;
+  /** Exposure reports of one client in a minute, and the dependencies in them. */
+  exposuresPerMinute: number;
+  dependenciesPerMinute: number;
   /** Disputes that one client may send in an hour. */
   disputesPerHour: number;
   /** Looks at a listing that one client may ask for in an hour. */
@@ -43,6 +48,8 @@ export interface ServingLimits {
 export const SERVING_LIMITS: ServingLimits = {
   checksPerMinute: 600,
   readsPerMinute: 6000,
+  exposuresPerMinute: 10,
+  dependenciesPerMinute: 600,
   disputesPerHour: 20,
   looksPerHour: 20,
   looks: {},
@@ -86,14 +93,17 @@ export interface ServingDeps {
 /** What the operations share. */
 export interface Service extends Omit<ServingDeps, "looks"> {
   checks: Checks;
+  exposures: Exposures;
   objects: PublicObjects;
   streams: Streams;
   history: HistoryTables;
   docs: ReadonlyMap<string, Doc>;
   checkLimiter: Limiter;
   readLimiter: Limiter;
+  exposureLimiter: Limiter;
   disputes: Disputes;
   disputeLimiter: Limiter;
+  statusFigures: StatusFigures;
   looks: ListingChecks;
   lookLimiter: Limiter;
   watchers: Watchers;
@@ -119,23 +129,35 @@ export function serviceOf(deps: ServingDeps): Service {
     seen: (cap) => deps.follower.view.row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
+  const checks = new Checks({
+    view: () => deps.follower.view,
+    asks,
+    demand: deps.demand,
+    judge: deps.judge,
+    signer: deps.answers,
+    clock: deps.clock,
+    ...(deps.cache ? { bounds: deps.cache } : {}),
+  });
   return {
     ...deps,
     baseUrl,
     checks: new Checks({
+    baseUrl: deps.baseUrl.replace(/\/+$/, ""),
+    checks,
+    exposures: new Exposures({
       view: () => deps.follower.view,
-      asks,
+      checks,
       demand: deps.demand,
-      judge: deps.judge,
+      limiter: new Limiter({ name: "dependencies", quota: limits.dependenciesPerMinute, windowS: 60 }, steady),
       signer: deps.answers,
       clock: deps.clock,
-      ...(deps.cache ? { bounds: deps.cache } : {}),
     }),
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),
     docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
+    exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposuresPerMinute, windowS: 60 }, steady),
     readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),
     disputes: new Disputes({
       log: deps.log,
@@ -145,6 +167,7 @@ export function serviceOf(deps: ServingDeps): Service {
       service: new URL(deps.baseUrl).origin,
     }),
     disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
+    statusFigures: new StatusFigures(deps.clock),
     looks: new ListingChecks({
       tools: deps.looks ?? null,
       own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],

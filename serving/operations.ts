@@ -2,6 +2,8 @@ import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { badge } from "./operations/badge.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { exposure } from "./operations/exposure.ts";
+import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
 import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
@@ -42,6 +44,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...TRUST,
   ...ARCHIVE,
   ...WATCHERS,
+  exposure,
   disputes,
   validateListing,
   KEYS,
@@ -49,6 +52,7 @@ export const OPERATIONS: readonly Operation[] = [
   badge,
   ...PAGES,
   ...LISTING_PAGES,
+  ...EXPOSURE_PAGES,
   ...OBJECTS,
   livez,
   readyz,

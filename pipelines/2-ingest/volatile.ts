@@ -16,7 +16,7 @@ interface Offered {
   price: string | null;
 }
 
-type Said = "price" | "asset" | "unit" | "networks" | "pay_tos" | "pay_tos_before";
+type Said = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
 interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | Said> {
   asked: number;
@@ -149,6 +149,7 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
     price: readable?.price ?? null,
     asset: named?.asset ?? null,
     unit: named && isDollar(named) ? "USD" : null,
+    asked_pay_to: (readable ?? offers.find(({ pay_to }) => pay_to))?.pay_to ?? null,
     networks: distinct(offers.map(({ network }) => network)).filter((id) => CAIP2.test(id)),
     pay_tos: payTos,
     pay_tos_before: before.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),

@@ -31,6 +31,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   networks: texts,
   unit: text,
   pay_to: text,
+  asked_pay_to: text,
   pay_tos: texts,
   pay_tos_before: texts,
   pay_tos_listed: texts,
@@ -51,6 +52,7 @@ const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => VolatileRow[name] } = {
   networks_listed: () => NONE,
   unit: () => null,
+  asked_pay_to: ({ pay_to }) => pay_to ?? null,
   pay_tos: ({ pay_to }) => (pay_to == null ? NONE : [pay_to]),
   pay_tos_before: () => NONE,
   pay_tos_listed: () => NONE,

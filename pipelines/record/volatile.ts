@@ -25,6 +25,8 @@ export interface VolatileRow {
   networks: string[];
   /** `USD` where a unit of that asset is a dollar; null in tables from before it was said. */
   unit: string | null;
+  /** Who that first offer pays. */
+  asked_pay_to: string | null;
   /** Who our own rail would pay. */
   pay_to: string | null;
   /** Every payTo of the newest 402 in the order of its offers. */

@@ -53,7 +53,7 @@ export class Checks {
     if (kept?.cap !== undefined) this.deps.demand?.count(kept.cap, client);
     const cached = kept ?? this.#underway.get(key);
     if (cached) return cached;
-    const facts = this.#facts(query, client);
+    const facts = this.facts(query, client);
     if (!(facts instanceof Promise)) {
       if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
       return this.#sign(key, facts);
@@ -68,7 +68,11 @@ export class Checks {
     return this.deps.clock.monotonic() - answer.madeAt;
   }
 
-  #facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
+  /**
+   * What the record holds about a valid query, neither dated nor signed, and not kept. Synchronous where the url is known.
+   * @throws Problem (or rejects with one), as {@link answer} does
+   */
+  facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
     if (isId("cap", query.url)) {
       if (view.has(query.url)) return this.#known(view, query, { cap: query.url, matched: "exact" }, client);

@@ -197,7 +197,8 @@ function answerOf(
 ): ListingAnswer {
   const { terms, differs } = body;
   const { says, mend } = stateWords(body, method);
-  const found = new Map([...(terms?.defects ?? []), ...differs].map((one) => [one.defect, one.says]));
+  const all = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
+  const found = new Map(all.map((one) => [one.defect, one.says]));
   return {
     schema: "svc.listing-check.v1",
     url,

@@ -14,7 +14,8 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
   missing_amount: "Name the price of each entry: `amount` in version 2, `maxAmountRequired` in version 1.",
   bad_pay_to:
     "Set `payTo` to your own payout address in the form of that network; no placeholder, not the zero address.",
-  bad_asset: "Name the asset by its contract (or mint) on that same network, not by a symbol such as USDC.",
+  bad_asset:
+    "Name the asset by its contract (or mint) on that same network, not by a symbol such as USDC, and not by a placeholder.",
   bad_network: "Write the network as a CAIP-2 id, such as `eip155:8453` for Base.",
   network_form:
     "Version 2 wants a CAIP-2 id (`eip155:8453`), version 1 wants the name (`base`): write the one that fits `x402Version`.",

@@ -1,4 +1,5 @@
 import { FastResponse } from "srvx";
+import { formAnswer, refuseOtherSites } from "../http/forms.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
@@ -10,7 +11,8 @@ import type { Call, Operation } from "./operation.ts";
 /** A url of the longest form, each character escaped, and the rest beside it. */
 const MAX_BODY = 8_192;
 
-const NO_STORE = {
+const HEADERS = {
+  "content-type": JSON_TYPE,
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "access-control-allow-origin": "*",
@@ -34,7 +36,7 @@ export const validateListing: Operation = {
     const answer = await service.looks.answer(question);
     return new FastResponse(JSON.stringify(answer), {
       status: 200,
-      headers: { "content-type": JSON_TYPE, ...NO_STORE, ...limitHeaders },
+      headers: { ...HEADERS, ...limitHeaders },
     });
   },
 };
@@ -60,12 +62,6 @@ async function asked(request: Call["request"]): Promise<Shown> {
   return { url: first(fields.url), method: first(fields.method) };
 }
 
-/** A look has a price for whoever is looked at, so another site's page may not have its readers ask for one. */
-function refuseOtherSites({ headers }: Call["request"]): void {
-  if (headers.get("sec-fetch-site") !== "cross-site") return;
-  throw new Problem("bad_request", "the form was sent from another site's page");
-}
-
 const answerPage: Operation = {
   id: "checkMyListingAnswer",
   ofRecord: true,
@@ -79,10 +75,7 @@ const answerPage: Operation = {
     refuseOtherSites(request);
     const shown = await asked(request);
     const page = (more: Partial<Shown>, status: number, headers: Record<string, string> = {}) =>
-      new FastResponse(checkListingPage({ ...shown, ...more }), {
-        status,
-        headers: { "content-type": HTML_TYPE, ...NO_STORE, ...FORM_HEADERS, ...limitHeaders, ...headers },
-      });
+      formAnswer(checkListingPage({ ...shown, ...more }), status, { ...limitHeaders, ...headers });
     try {
       const { url, method } = shown;
       const question = validated(ListingQuestion, { url, ...(method === "" ? {} : { method }) });

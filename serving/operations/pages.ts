@@ -3,10 +3,13 @@ import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { docsIndexPage } from "../pages/docs-index.ts";
 import { endpointPage } from "../pages/endpoint.ts";
 import { homePage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
+import { leaderboardPage } from "../pages/leaderboard.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
+import { statusPage } from "../pages/status.ts";
 import { CapId } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
@@ -28,6 +31,7 @@ const HomeQuery = z.object({
     .optional(),
   q: z.string(once).max(100, "must be at most 100 characters long").optional(),
   letter: z.enum(["", ...ALL_BANDS], "must be A, B, C, D, F or UNRATED, once").optional(),
+  class: z.string(once).max(60, "must be at most 60 characters long").optional(),
   sort: z.enum(["", ...Object.keys(SORTS)], `must be one of ${Object.keys(SORTS).join(", ")}, once`).optional(),
 });
 
@@ -41,15 +45,53 @@ const home: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { page, q, letter, sort } = validated(HomeQuery, queryOf(call.query));
+    const { page, q, letter, class: kind, sort } = validated(HomeQuery, queryOf(call.query));
     const { follower, clock } = call.service;
     const asked: Asked = {
       page: Number(page ?? 1),
       q: q?.trim() ?? "",
       letter: letter || null,
+      kind: kind || null,
       sort: (sort || "best") as Sort,
     };
     return shown(call, homePage(follower.view, asked, clock.simulated), FORM_HEADERS);
+  },
+};
+
+const leaderboard: Operation = {
+  id: "leaderboard",
+  ofRecord: true,
+  path: "/leaderboard",
+  summary: "The best endpoints of each class",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    const { follower, clock } = call.service;
+    return shown(call, leaderboardPage(follower.view, clock.simulated), PAGE_HEADERS);
+  },
+};
+
+const status: Operation = {
+  id: "status",
+  path: "/status",
+  summary: "How fresh the service is, and what of it is behind",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run(call) {
+    const { follower, clock, statusFigures, askLine } = call.service;
+    const { view, snapshot, staleMs } = follower;
+    const text = statusPage({
+      now: clock.now(),
+      simulated: clock.simulated,
+      staleMs,
+      cosignedAt: snapshot?.head.cosignedAt ?? null,
+      view,
+      figures: statusFigures.of(view),
+      inLine: askLine?.size ?? null,
+    });
+    return shown(call, text, PAGE_HEADERS);
   },
 };
 
@@ -82,6 +124,20 @@ const endpoint: Operation = {
   },
 };
 
+const docsIndex: Operation = {
+  id: "docsIndex",
+  path: "/docs",
+  summary: "The documentation's pages",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run({ service, request, limitHeaders }) {
+    const text = docsIndexPage(service.docs);
+    const headers = { ...PAGE_HEADERS, ...limitHeaders };
+    return reply(request, text, { type: HTML_TYPE, cache: "public, max-age=300", etag: etagOfText(text), headers });
+  },
+};
+
 const docs: Operation = {
   id: "docs",
   path: "/docs/:page",
@@ -101,4 +157,4 @@ const docs: Operation = {
   },
 };
 
-export const PAGES: readonly Operation[] = [docs, home, endpoint];
+export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, status];

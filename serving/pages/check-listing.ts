@@ -33,20 +33,27 @@ const VERDICTS: Record<ListingAnswer["stock_client"]["verdict"], string> = {
 function sawPart(answer: ListingAnswer): unknown {
   const { says, mend, stock_client: stock, defects } = answer;
   return html`<section aria-labelledby="saw" class="verdict one"><div><h2 id="saw">What came back</h2>
-<p>${says}</p>${mend ? html`<p><strong>To change:</strong> ${mend}</p>` : ""}<dl>
+<p>${says}</p>${mend ? html`<p><strong>To change:</strong> ${withCode(mend)}</p>` : ""}<dl>
 <dt>Asked</dt><dd><code>${answer.method} ${answer.url}</code></dd><dt>At</dt><dd>${moment(Date.parse(answer.looked_at))}</dd>
 <dt>Status</dt><dd>${answer.status ?? NONE}</dd><dt>Time taken</dt><dd>${duration(answer.latency_ms)}</dd>
-<dt>Protocols</dt><dd>${answer.protocols.join(", ") || NONE}${answer.x402_version === null ? "" : `, x402 version ${answer.x402_version}`}</dd>
+<dt>Protocols</dt><dd>${answer.protocols.join(", ") || NONE}${answer.x402_version === null ? "" : ` (x402 version ${answer.x402_version})`}</dd>
 <dt>Defects</dt><dd>${defects.length === 0 ? "none was found" : count(defects.length, "defect")}</dd>
 <dt>Would a stock client sign?</dt><dd><strong>${VERDICTS[stock.verdict]}</strong></dd></dl></div></section>`;
 }
+
+/** Our own sentences, with what stands between backticks as code. */
+const withCode = (text: string): unknown =>
+  text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
+
+/** A sentence begins with a capital letter, but a member's name is written as it is. */
+const begun = (says: string): string => (/^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says);
 
 const defectsPart = ({ defects }: ListingAnswer): unknown =>
   defects.length === 0
     ? ""
     : html`<section aria-labelledby="defects" class="rule"><h2 id="defects">What to change</h2><ol class="says">${defects.map(
         ({ defect, says, mend }) =>
-          html`<li><strong>${says[0]!.toUpperCase()}${says.slice(1)}.</strong> ${mend} <span class="soft small"><code>${defect}</code></span></li>`,
+          html`<li><strong>${begun(says)}.</strong> ${withCode(mend)} <span class="soft small"><code>${defect}</code></span></li>`,
       )}</ol></section>`;
 
 function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
@@ -57,7 +64,7 @@ function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
 <td><code>${one.pay_to ?? NONE}</code></td><td class="n">${one.price === null ? html`${one.amount_atomic ?? NONE}${one.amount_atomic === null ? "" : " units"}` : price(one.price)}</td><td class="n">${one.max_timeout_s === null ? NONE : `${one.max_timeout_s} s`}</td></tr>`,
   );
   return html`<section aria-labelledby="offers" class="rule"><h2 id="offers">What was read</h2>
-<div class="scroll" tabindex="0" role="region" aria-label="Offers of the 402"><table><caption>Offers of the 402, in its own order. A price is shown where asset and decimals are known.</caption>
+<div class="scroll" tabindex="0" role="region" aria-label="Offers of the 402"><table class="offers"><caption>Offers of the 402, in its own order. A price is shown where asset and decimals are known.</caption>
 <thead><tr><th scope="col">Offer</th><th scope="col">Scheme</th><th scope="col">Network</th><th scope="col">Asset</th><th scope="col">Pays to</th><th scope="col" class="n">Price</th><th scope="col" class="n">Timeout</th></tr></thead>
 <tbody>${rows}</tbody></table></div></section>`;
 }

@@ -76,7 +76,9 @@ const MARKET = `
 form{display:flex;flex-wrap:wrap;gap:.6rem .8rem;align-items:end;margin:.4rem 0 1rem}
 form label{display:grid;gap:.15rem;font-size:.83rem;color:var(--soft)}
 form label.wide{flex:1 1 14rem;max-width:26rem}
-input,select,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
+form label.whole{flex:1 1 100%;max-width:52rem}
+textarea{width:100%;resize:vertical}
+input,select,textarea,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
 button{background:var(--slate);color:var(--on-slate);border-color:var(--soft);padding:.35rem 1.1rem;cursor:pointer}
 .market td.why{min-width:17rem;max-width:30rem;font-size:.86rem;line-height:1.45}
 .market th[scope=row]{min-width:13rem;max-width:22rem;overflow-wrap:anywhere;line-height:1.35}
@@ -115,7 +117,14 @@ section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
 .verdict{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.4rem 1.3rem;align-items:start;background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--slate);border-radius:4px;padding:1rem 1.2rem;margin:1rem 0 1.6rem}
 .verdict.one{grid-template-columns:minmax(0,1fr)}
 .verdict.one h2{font-size:1.22rem}
+main>section.rule{margin-top:1.4rem}
+main.doc>section.rule>h2{margin-top:0}
 .says li{margin:.35rem 0}
+.offers{min-width:56rem}
+.leaders{min-width:44rem}
+.leaders th[scope=row]{overflow-wrap:anywhere}
+.pages{grid-template-columns:minmax(9rem,14rem) minmax(0,1fr);gap:.5rem 1.3rem}
+.offers code{overflow-wrap:normal;white-space:nowrap}
 .verdict p{margin:.1rem 0 .5rem;overflow-wrap:anywhere}
 .pips{display:block;width:100%;max-width:22rem;height:auto;margin-top:.25rem}
 .charts{display:grid;grid-template-columns:minmax(0,1fr);gap:1.5rem 1.8rem}

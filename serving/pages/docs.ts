@@ -2,10 +2,14 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { raw } from "hono/html";
 import { escapeHtml, page } from "./layout.ts";
+import { shorten } from "./words.ts";
 
 export interface Doc {
   type: "html" | "text";
   text: string;
+  /** First heading, and the first sentence below it as plain text; a script has its name and none. */
+  title: string;
+  lead: string;
 }
 
 /**
@@ -18,10 +22,12 @@ export function readDocs(dir: string): ReadonlyMap<string, Doc> {
   for (const file of readdirSync(dir).sort()) {
     if (!/^[a-z0-9-]+\.(?:md|mjs)$/.test(file)) continue;
     const text = readFileSync(join(dir, file), "utf8");
-    if (file.endsWith(".mjs")) docs.set(file, { type: "text", text });
+    if (file.endsWith(".mjs")) docs.set(file, { type: "text", text, title: file, lead: "" });
     else
       docs.set(file.slice(0, -3), {
         type: "html",
+        title: titleOf(text),
+        lead: leadOf(text),
         text: page({ title: titleOf(text), body: raw(renderMarkdown(text)), kind: "doc" }),
       });
   }
@@ -151,3 +157,16 @@ export function renderMarkdown(text: string): string {
 
 /** First heading of a document, for its title. */
 export const titleOf = (text: string): string => /^# (.+)$/m.exec(text)?.[1] ?? "Documentation";
+
+/** First sentence of a document's first paragraph, without markup. */
+export function leadOf(text: string): string {
+  // A heading may stand right above its paragraph.
+  const parts = text.replace(/^#{1,6} .*$/gm, "\n").split(/\n{2,}/);
+  const paragraph = parts.map((part) => part.trim()).find((part) => /^(?![|>]|```|[-*] |\d+\. )\S/.test(part)) ?? "";
+  const plain = paragraph
+    .replace(/\s+/g, " ")
+    .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")
+    .replace(/[`*]/g, "");
+  const sentence = /^.*?[.:](?= |$)/.exec(plain)?.[0] ?? plain;
+  return shorten(sentence.replace(/:$/, "."), 200);
+}

@@ -64,6 +64,31 @@ ${count(recent.length, "day")} that we know of. The proven rows are the evidence
 }</section>`;
 }
 
+/** Days of the table of failures, the newest. */
+const FAILED_DAYS = 30;
+
+/** Days on which a handshake was not answered or a paid call delivered nothing, with the file that holds each sample. */
+function failedPart({ view, cap, days }: EndpointPage): unknown {
+  const failed = (days ?? []).filter(({ knocks, answered, paid, delivered }) => answered < knocks || delivered < paid);
+  const files = new Map(view.evidence.of(bucketOf(cap)).map(({ day, key }) => [day, key]));
+  const rows = failed
+    .toReversed()
+    .slice(0, FAILED_DAYS)
+    .map(({ day, knocks, answered, paid, delivered }) => {
+      const date = new Date(day * DAY_MS).toISOString().slice(0, 10);
+      const file = files.get(date);
+      return html`<tr><th scope="row">${date}</th><td class="n">${knocks - answered} of ${knocks}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
+    });
+  const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days?.length ?? 0, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
+<div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
+<th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
+  const none = days?.length
+    ? html`<p>No handshake went unanswered and no paid call delivered nothing in the newest ${count(days.length, "day")} that we know of.</p>`
+    : html`<p>Nothing is known yet: the days are put together once an hour.</p>`;
+  return html`<section aria-labelledby="failed" class="rule"><h2 id="failed">Failed checks</h2>${rows.length > 0 ? table : none}
+<p class="soft small">An answer that came and was wrong lowers correctness above; each one stands in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
+}
+
 /** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
 export function endpointPage(made: EndpointPage): string {
   const { view, cap, facts, simulated, base } = made;
@@ -72,7 +97,7 @@ export function endpointPage(made: EndpointPage): string {
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
 ${gradePart(facts, progressOf(entry ? headlineOf(entry) : null))}
-<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${problemsPart(view, cap, facts)}</div>
+<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
 <div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });

@@ -4,9 +4,20 @@ import { NO_CARD } from "../answers/market.ts";
 import { headlineOf, type ListedEntry, leafOf, progressOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
-import { ALL_BANDS, type Asked, type Found, findIn, lettersOf, SORTS } from "./market.ts";
+import { ALL_BANDS, type Asked, classesOf, type Found, findIn, lettersOf, SORTS } from "./market.ts";
 import { componentWords, miniPicture } from "./picture.ts";
-import { assetWords, atLeast, bandWords, COMPONENT_NAMES, grade, moment, price, shorten, tierWords } from "./words.ts";
+import {
+  assetWords,
+  atLeast,
+  bandWords,
+  COMPONENT_NAMES,
+  classWords,
+  grade,
+  moment,
+  price,
+  shorten,
+  tierWords,
+} from "./words.ts";
 
 /** The part of a row that an entry alone decides, and its line in the table of figures. */
 interface Drawn {
@@ -54,14 +65,15 @@ export const simulatedNote = (simulated: boolean): unknown =>
 minutes: sellers, payments and answers are real exchanges, the dates on them are not the wall clock's.</p>`
     : "";
 
-const EVERYTHING: Asked = { page: 1, q: "", letter: null, sort: "best" };
+const EVERYTHING: Asked = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
 /** The address of a page of the market; what is as usual is left out. */
 export function hrefOf(asked: Partial<Asked>): string {
-  const { page: n, q, letter, sort } = { ...EVERYTHING, ...asked };
+  const { page: n, q, letter, kind, sort } = { ...EVERYTHING, ...asked };
   const query = new URLSearchParams();
   if (q) query.set("q", q);
   if (letter) query.set("letter", letter);
+  if (kind) query.set("class", kind);
   if (sort !== EVERYTHING.sort) query.set("sort", sort);
   if (n > 1) query.set("page", String(n));
   return query.size ? `/?${query}` : "/";
@@ -75,9 +87,23 @@ const chip = (asked: Asked, band: Band, n: number): unknown => {
 const option = (value: string, words: string, chosen: boolean): unknown =>
   html`<option value="${value}"${chosen ? raw(" selected") : ""}>${words}</option>`;
 
-const form = ({ q, letter, sort }: Asked): unknown => html`<form method="get" action="/" role="search">
+/** Classes that the form offers. */
+const MAX_CLASSES = 30;
+
+function classField(view: View, kind: string | null): unknown {
+  const classes = [...classesOf(view).keys()].slice(0, MAX_CLASSES);
+  // What was asked for stays chosen, also when there is nothing of it.
+  const offered = kind === null || classes.includes(kind) ? classes : [...classes, kind];
+  return html`<label>Class<select name="class">${option("", "any", kind === null)}${offered.map((one) => option(one, classWords(one), kind === one))}</select></label>`;
+}
+
+const form = (
+  view: View,
+  { q, letter, kind, sort }: Asked,
+): unknown => html`<form method="get" action="/" role="search">
 <label class="wide">Host, path or words<input type="search" name="q" value="${q}" maxlength="100"></label>
 <label>Letter<select name="letter">${option("", "any", letter === null)}${ALL_BANDS.map((band) => option(band, bandWords(band), letter === band))}</select></label>
+${classField(view, kind)}
 <label>Order<select name="sort">${Object.entries(SORTS).map(([name, words]) => option(name, words, sort === name))}</select></label>
 <button type="submit">Show</button></form>`;
 
@@ -112,13 +138,13 @@ export function homePage(view: View, asked: Asked, simulated: boolean): string {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
   const found = findIn(view, asked);
-  const filtered = asked.q !== "" || asked.letter !== null;
+  const filtered = asked.q !== "" || asked.letter !== null || asked.kind !== null;
   const body = html`<h1>What happened when paid endpoints were paid</h1>
 <p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
-different spells of six hours; until then an endpoint is unrated, which means unknown, not bad.</p>
+different spells of six hours; until then an endpoint is unrated, which means unknown, not bad. <a href="/leaderboard">The best of each class</a>.</p>
 ${simulatedNote(simulated)}
 <ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(asked, band, letters.get(band)!))}</ul>
-${form(asked)}
+${form(view, asked)}
 ${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a href="/">Show all</a></p>` : ""}
 ${found.entries.length > 0 ? table(view, found, asked) : html`<p>Nothing is listed ${filtered ? "that matches" : asked.page > 1 ? "on this page" : "yet"}.</p>`}
 ${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;

@@ -32,25 +32,24 @@ export interface Layout {
 
 const NAV: readonly (readonly [string, string])[] = [
   ["/", "Market"],
+  ["/leaderboard", "Leaderboard"],
   ["/check-my-listing", "Check my listing"],
+  ["/exposure", "Exposure"],
+  ["/docs", "Docs"],
+];
+
+/** What else people look for, at the foot of every page. */
+const MORE: readonly (readonly [string, string])[] = [
+  ["/status", "Status of the service"],
   ["/docs/check-before-you-pay", "Check before you pay"],
   ["/docs/verification-method", "How a letter is made"],
   ["/docs/api", "API"],
-];
-
-/** The other pages of the documentation, at the foot of every page. */
-const MORE: readonly (readonly [string, string])[] = [
   ["/docs/listings", "Listings"],
   ["/docs/schedule", "Who is called and paid"],
   ["/docs/corrections", "Corrections and disputes"],
   ["/docs/evidence", "Evidence"],
-  ["/docs/archive", "Archive"],
-  ["/docs/mirror", "Mirrors"],
   ["/docs/audit", "Audit"],
-  ["/docs/commands", "Commands"],
-  ["/docs/deploy", "Running it"],
-  ["/docs/trace", "One observation, traced"],
-  ["/docs/market", "The demo's market"],
+  ["/docs", "All pages"],
 ];
 
 const links = (list: typeof NAV): unknown =>
@@ -66,7 +65,7 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 <nav aria-label="Main">${links(NAV)}</nav></div></header>
 <main id="main" tabindex="-1"${kind === "doc" ? raw(' class="doc"') : ""}>${body}</main>
 <footer><div>A public record of what happened when paid HTTP endpoints were paid. UNRATED means unknown, not bad.
-<nav aria-label="Documentation">${links(MORE)}</nav></div></footer>
+<nav aria-label="More">${links(MORE)}</nav></div></footer>
 </body></html>
 `);
 }

@@ -23,6 +23,8 @@ export interface Asked {
   /** Part of a host, a path or a description; "" for all. */
   q: string;
   letter: Band | null;
+  /** Class of the checker (`record/classes.ts`). */
+  kind: string | null;
   sort: Sort;
 }
 
@@ -48,6 +50,8 @@ interface Row {
 interface Market {
   rows: readonly Row[];
   letters: ReadonlyMap<Band, number>;
+  /** How many there are of each class, most first. */
+  classes: ReadonlyMap<string, number>;
   sorted: Map<Sort, readonly Row[]>;
 }
 
@@ -61,14 +65,17 @@ function marketOf(view: View): Market {
   if (known) return known;
   const rows: Row[] = [];
   const letters = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
+  const classes = new Map<string, number>();
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
     const card = headlineOf(entry);
     const band = card?.band ?? "UNRATED";
     letters.set(band, letters.get(band)! + 1);
+    classes.set(entry.class, (classes.get(entry.class) ?? 0) + 1);
     rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostOf(entry.url), words: null });
   }
-  const made = { rows, letters, sorted: new Map() };
+  const byCount = [...classes].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
+  const made = { rows, letters, classes: new Map(byCount), sorted: new Map() };
   markets.set(view.entries, made);
   return made;
 }
@@ -103,14 +110,36 @@ function matches(row: Row, q: string): boolean {
 /** How many listed endpoints hold each letter. */
 export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
 
+/** How many listed endpoints there are of each class, most first. */
+export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).classes;
+
+/** Best of each class that hold a letter, at most `most` of one, and how many of it do; classes as {@link classesOf} has them. */
+export function leadersOf(view: View, most: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
+  const market = marketOf(view);
+  const found = new Map<string, { leaders: ListedEntry[]; lettered: number }>();
+  for (const kind of market.classes.keys()) found.set(kind, { leaders: [], lettered: 0 });
+  for (const { entry, band } of sortedBy(market, "best")) {
+    if (band === "UNRATED") break;
+    const of = found.get(entry.class)!;
+    of.lettered++;
+    if (of.leaders.length < most) of.leaders.push(entry);
+  }
+  return found;
+}
+
 /** One page of the endpoints that were asked for. Looks at every endpoint once when there is a question, at most. */
-export function findIn(view: View, { page, q, letter, sort }: Asked): Found {
+export function findIn(view: View, { page, q, letter, kind, sort }: Asked): Found {
   const rows = sortedBy(marketOf(view), sort);
   const wanted = q.toLowerCase();
   const found =
-    letter === null && wanted === ""
+    letter === null && kind === null && wanted === ""
       ? rows
-      : rows.filter((row) => (letter === null || row.band === letter) && (wanted === "" || matches(row, wanted)));
+      : rows.filter(
+          (row) =>
+            (letter === null || row.band === letter) &&
+            (kind === null || row.entry.class === kind) &&
+            (wanted === "" || matches(row, wanted)),
+        );
   const entries = found.slice((page - 1) * ROWS, page * ROWS).map(({ entry }) => entry);
   return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS)) };
 }

@@ -6,6 +6,9 @@ export const NONE = "–";
 
 export const bandWords = (band: Band): string => (band === "UNRATED" ? "unrated" : band);
 
+/** A class of checkers as people read it; `any` is that of everything that no checker knows. */
+export const classWords = (kind: string): string => (kind === "any" ? "everything else" : kind.replaceAll("_", " "));
+
 /** A letter on its colour: the letter itself is the text, colour only repeats it. */
 export const grade = (band: Band, big = false): unknown =>
   html`<span class="grade ${band}${big ? " big" : ""}">${bandWords(band)}</span>`;

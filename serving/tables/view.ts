@@ -19,6 +19,8 @@ export interface FoldedRow extends VolatileRow {
 export interface Volatile {
   /** Etag of the view that named them, or null before the first. */
   etag: string | null;
+  /** When it was made, unix ms, or null before the first. */
+  madeAt: number | null;
   /** Size of the tree that their counts refer to. */
   treeSize: number;
   positions: Positions;
@@ -35,6 +37,7 @@ export interface Volatile {
 
 export const NO_VOLATILE: Volatile = {
   etag: null,
+  madeAt: null,
   treeSize: 0,
   positions: {},
   files: new Map(),
@@ -178,6 +181,13 @@ export class EvidenceFiles {
     const known = this.#newest.get(bucket) ?? [];
     if (known.some((file) => file.key === key)) return;
     this.#newest.set(bucket, [{ day, key, rows }, ...known].slice(0, KEPT));
+  }
+
+  /** Newest day that any bucket has a file of, or null. */
+  get newestDay(): string | null {
+    let newest: string | null = null;
+    for (const [file] of this.#newest.values()) if (newest === null || file!.day > newest) newest = file!.day;
+    return newest;
   }
 
   /** Newest leaf first. */

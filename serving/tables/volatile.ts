@@ -38,7 +38,14 @@ export async function loadVolatile(
   const { came, ...folded } =
     (goesOn(old, file.live) && (await fold(store, old, file.live))) || (await fold(store, NO_VOLATILE, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
-  const facts = { etag: object.etag, treeSize: file.tree_size, positions: file.positions, history };
+  const at = Date.parse(file.at);
+  const facts = {
+    etag: object.etag,
+    madeAt: Number.isNaN(at) ? null : at,
+    treeSize: file.tree_size,
+    positions: file.positions,
+    history,
+  };
   return { volatile: { ...facts, ...folded }, came: came.values() };
 }
 

@@ -55,7 +55,7 @@ try {
   );
   const { app, follower } = await servingOver(record);
   const pages = Math.ceil(SPECS.length / ROWS);
-  const asked = { q: "", letter: null, sort: "best" as const };
+  const asked = { q: "", letter: null, kind: null, sort: "best" as const };
   const all = () => Array.from({ length: pages }, (_, i) => homePage(follower.view, { ...asked, page: i + 1 }, false));
   report(`market, all ${SPECS.length} endpoints (${pages} pages of ${ROWS})`, 200, all);
   report(`market, first page`, 200, () => homePage(follower.view, { ...asked, page: 1 }, false));

@@ -101,7 +101,7 @@
     fault(!link.textContent.trim(), `${name(link)} says nothing`);
   for (const link of document.querySelectorAll('a[href^="#"]'))
     fault(!document.getElementById(link.getAttribute("href").slice(1)), `${link.getAttribute("href")} leads nowhere`);
-  for (const field of document.querySelectorAll("input,select"))
+  for (const field of document.querySelectorAll("input,select,textarea"))
     fault(!field.labels?.length, `${name(field)} has no label`);
   for (const table of document.querySelectorAll("table")) {
     fault(!table.caption?.textContent.trim(), `${name(table)} has no caption`);
@@ -146,7 +146,8 @@
           : size;
       }),
     ),
-    stops: [...document.querySelectorAll("a[href],button,input,select,summary,[tabindex='0']")].filter(visible).length,
+    stops: [...document.querySelectorAll("a[href],button,input,select,textarea,summary,[tabindex='0']")].filter(visible)
+      .length,
     scriptsRan: document.documentElement.dataset.ran === "yes",
   };
 })();

@@ -57,6 +57,11 @@ const PAGES = {
   bare: `/endpoint/${capOf(BARE)}`,
   doc: "/docs/check-before-you-pay",
   form: "/check-my-listing",
+  exposure: "/exposure",
+  leaderboard: "/leaderboard",
+  byClass: "/?class=arithmetic",
+  status: "/status",
+  docs: "/docs",
   missing: `/endpoint/cap_${"0".repeat(26)}`,
 } as const;
 type Name = keyof typeof PAGES;
@@ -71,6 +76,11 @@ const CHARTS: Record<Name, number> = {
   bare: 0,
   doc: 0,
   form: 0,
+  exposure: 0,
+  leaderboard: 0,
+  byClass: 1,
+  status: 0,
+  docs: 0,
   missing: 0,
 };
 
@@ -88,7 +98,10 @@ beforeAll(async () => {
   if (missing) return;
   browser = await launchChromium();
   record = await makeRecord();
-  const { app } = await servingOver(record, { looks: looksAt(), limits: { looksPerHour: 1000 } });
+  const { app } = await servingOver(record, {
+    looks: looksAt(),
+    limits: { looksPerHour: 1000, exposuresPerMinute: 1000 },
+  });
   serving = await serve({ app, port: 0, host: "127.0.0.1" });
   shots = process.env.BROWSER_SHOTS ?? (await mkdtemp(join(tmpdir(), "touchstone-pages-")));
   console.log(`screenshots: ${shots}`);
@@ -182,21 +195,43 @@ describe.skipIf(missing).each(LOOKS)("$scheme, $screen, script allowed: $script"
 });
 
 describe.skipIf(missing).each(LOOKS)("a form, $scheme, $screen, script allowed: $script", (look) => {
-  test("is filled in and sent, and its answer is a whole page", async () => {
+  const FORMS = {
+    answer: {
+      at: PAGES.form,
+      field: "input[name=url]",
+      filled: `${SELLER}/v1/${"deep/".repeat(30)}`,
+      to: "/check-my-listing/answer",
+      headings: [
+        "What came back",
+        "What to change",
+        "What was read",
+        "A stock x402 client",
+        "Your listing and the record",
+      ],
+    },
+    report: {
+      at: PAGES.exposure,
+      field: "textarea",
+      filled: `${RICH.url} 12000 0x${"1".repeat(40)}\n${BARE.url}\nhttps://nobody.example/x 5 0x${"2".repeat(40)}`,
+      to: "/exposure/report",
+      headings: ["In sum", "Whom you pay", "Each dependency"],
+    },
+  };
+
+  test.each(Object.entries(FORMS))("%s: filled in and sent, it is answered by a whole page", async (name, form) => {
     const context = await contextOf(look);
     try {
-      const { page, said } = await opened(context, PAGES.form);
-      await page.locator("input[name=url]").fill(`${SELLER}/v1/${"deep/".repeat(30)}`);
+      const { page, said } = await opened(context, form.at);
+      await page.locator(form.field).fill(form.filled);
+      await page.locator("button[type=submit]").focus();
       await page.keyboard.press("Enter");
-      await page.waitForURL((url) => url.pathname === "/check-my-listing/answer");
-      expect(await page.locator("h2").allTextContents()).toEqual([
-        ...["What came back", "What to change", "What was read", "A stock x402 client", "Your listing and the record"],
-      ]);
+      await page.waitForURL((url) => url.pathname === form.to);
+      expect(await page.locator("h2").allTextContents()).toEqual(form.headings);
       const found = await findings(page);
       expect([said, found.overflow, found.faint, found.faults]).toEqual([[], 0, [], []]);
       if (look.script) {
         expect(await axeFinds(page)).toEqual([]);
-        await page.screenshot({ path: join(shots, `answer-${look.scheme}-${look.screen}.png`), fullPage: true });
+        await page.screenshot({ path: join(shots, `${name}-${look.scheme}-${look.screen}.png`), fullPage: true });
       }
     } finally {
       await context.close();

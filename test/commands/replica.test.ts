@@ -8,6 +8,8 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { type Running, touchstone } from "../helpers/processes.ts";
 import { ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import { realSeller } from "../pipelines/1-observe/real-seller.ts";
+import { terms402 } from "../pipelines/1-observe/world.ts";
 import { grow, publishAll, publishIndex, sourceDir, specOf } from "../pipelines/mirror/bed.ts";
 
 /** Two real processes on one port that follow a publisher, killed in turn while they are asked. */
@@ -24,6 +26,7 @@ const settings = (): Record<string, string> => ({
   TOUCHSTONE_BASE_URL: `https://${ORIGIN}`,
   TOUCHSTONE_PORT: "0",
   TOUCHSTONE_LOG_LEVEL: "error",
+  TOUCHSTONE_ALLOW_LOOPBACK: "true",
   TOUCHSTONE_LIMITS_CHECKS_PER_MINUTE: "1000000",
 });
 
@@ -164,6 +167,29 @@ test("a replica of the replica answers the same", async () => {
     expect(await second.ended).toEqual({ code: 0, signal: null });
   } finally {
     await second.end();
+  }
+});
+
+test("looks at a listing for a seller that waits, at no address of its own", async () => {
+  const seller = await realSeller(() => terms402());
+  const look = async (at: string) => {
+    const body = JSON.stringify({ url: at });
+    const response = await fetch(`${url}/v1/listings/validate`, { method: "POST", body });
+    return [response.status, await response.json()] as const;
+  };
+  try {
+    const [status, seen] = await look(`http://127.0.0.1:${seller.port}/sum`);
+    expect([status, seen]).toEqual([
+      200,
+      expect.objectContaining({
+        state: "asked",
+        stock_client: expect.objectContaining({ verdict: "signs", offer: 0 }),
+      }),
+    ]);
+    expect(seller.legs.map(({ url: asked }) => new URL(asked).pathname).at(-1)).toBe("/sum");
+    expect((await look(`https://${ORIGIN}/v1/check`))[0]).toBe(400);
+  } finally {
+    await seller.close();
   }
 });
 

@@ -105,6 +105,7 @@ export const rowOf = (
   asset: "USDC",
   networks: ["eip155:84532"],
   unit: "USD",
+  asked_pay_to: pay_to,
   pay_to,
   pay_tos: pay_to === null ? [] : [pay_to],
   pay_tos_before: [],

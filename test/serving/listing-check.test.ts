@@ -102,6 +102,11 @@ describe("a look at a listing", () => {
     ]);
   });
 
+  test("tells what the seller's own document gets wrong, also where the 402 is right", async () => {
+    const seen = await look(honest(rail, { item: { accepts: [entry({ maxTimeoutSeconds: "soon" })] } }));
+    expect([codes(seen), seen.listing!.differs]).toEqual([["bad_timeout"], []]);
+  });
+
   test.each<[string, Handler, Partial<ListingAnswer>, string[], string]>([
     [
       "without the token's domain",
@@ -321,7 +326,8 @@ describe("the page that looks at a listing", () => {
     expect([response.status, response.headers.get("cache-control")]).toEqual([200, "no-store"]);
     expect(html).not.toContain("<script");
     for (const part of [MENDS.missing_domain, MENDS.bad_pay_to]) {
-      expect(html).toContain(part.replaceAll("'", "&#39;").replaceAll('"', "&quot;"));
+      const shown = part.replaceAll("'", "&#39;").replace(/`([^`]+)`/g, "<code>$1</code>");
+      expect(html).toContain(shown);
     }
     expect(html).toMatch(/Would a stock client sign\?<\/dt><dd><strong>no</);
     expect(html).toContain(`href="/endpoint/${capOf(SUM)}"`);

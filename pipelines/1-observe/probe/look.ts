@@ -17,8 +17,8 @@ export interface Looked {
   method: NonNullable<Claims["method"]>;
   /** The 402 as it came; null when it was none. */
   answer402: Answer402 | null;
-  /** The seller's own document that names this endpoint, as it stands now; null: there is none. */
-  listing: { url: string; claims: Claims } | null;
+  /** The seller's own document that names this endpoint, as it stands now, and what it gets wrong; null: there is none. */
+  listing: { url: string; defects: BodyOf<"listing">["defects"] } | null;
 }
 
 /** Each of the seller's documents, ms: a look waits for somebody. */
@@ -88,6 +88,6 @@ export async function lookOnce(
     probe: seen,
     method: one.method as Looked["method"],
     answer402,
-    listing: own ? { url: own.document, claims: own.claim.body.claims } : null,
+    listing: own ? { url: own.document, defects: own.claim.body.defects } : null,
   };
 }

@@ -62,7 +62,7 @@ describe("what the newest 402 asked, apart from what our rail would pay", () => 
     );
     await world.ingest.pass();
     expect(await rowOf("asked")).toMatchObject({
-      ...{ price: "0.010000", asset: MINT, unit: "USD", pay_to: PAY_TO, pay_tos_before: [] },
+      ...{ price: "0.010000", asset: MINT, unit: "USD", asked_pay_to: BASE58, pay_to: PAY_TO, pay_tos_before: [] },
       networks: ["eip155:1", SOLANA, "eip155:137", "eip155:8453"],
       pay_tos: [BASE58, POLYGON, PAY_TO],
       distinct_prices: 1,

@@ -1,0 +1,47 @@
+import { html } from "hono/html";
+import type { Doc } from "./docs.ts";
+import { page } from "./layout.ts";
+
+/** Pages by whom they are for, in the order in which they are read; what is named nowhere stands at the end. */
+const GROUPS: readonly (readonly [string, readonly string[]])[] = [
+  [
+    "Before you pay",
+    [
+      "check-before-you-pay",
+      "exposure",
+      "integrations",
+      "skill",
+      "cursor-rule",
+      "facilitator",
+      "watchers",
+      "reports",
+      "api",
+    ],
+  ],
+  ["If you sell", ["listings", "schedule", "corrections"]],
+  ["How it is measured and proven", ["verification-method", "evidence", "archive", "audit", "mirror", "trace"]],
+  ["If you run it", ["deploy", "commands", "market"]],
+];
+
+const item = (name: string, { type, title, lead }: Doc): unknown =>
+  html`<dt><a href="/docs/${name}">${title}</a></dt><dd>${type === "text" ? "A script to read and to run." : lead}</dd>`;
+
+const group = (words: string, i: number, items: readonly unknown[]): unknown =>
+  items.length === 0
+    ? ""
+    : html`<section aria-labelledby="group-${i}" class="rule"><h2 id="group-${i}">${words}</h2><dl class="pages">${items}</dl></section>`;
+
+/** Every page of the documentation, with its first sentence. */
+export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
+  const named = new Set(GROUPS.flatMap(([, names]) => names));
+  const rest = [...docs.keys()].filter((name) => !named.has(name));
+  const groups = [...GROUPS, ["Further", rest] as const].map(([words, names], i) =>
+    group(
+      words,
+      i,
+      names.flatMap((name) => (docs.has(name) ? [item(name, docs.get(name)!)] : [])),
+    ),
+  );
+  const body = html`<h1>Documentation</h1>${groups}`;
+  return page({ title: "Touchstone: documentation", body, kind: "doc" });
+}

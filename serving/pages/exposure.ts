@@ -1,0 +1,117 @@
+import { html, raw } from "hono/html";
+import type { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest, Standing } from "../schemas/exposure.ts";
+import { MAX_DEPENDENCIES } from "../schemas/exposure.ts";
+import { simulatedNote } from "./home.ts";
+import { page } from "./layout.ts";
+import { count, grade, moment, NONE, price, shorten } from "./words.ts";
+
+export interface ExposureShown {
+  /** What stands in the field. */
+  text: string;
+  report?: ExposureReport;
+  /** Why there is none, a sentence each. */
+  wrong?: readonly string[];
+  simulated: boolean;
+}
+
+const STANDING_WORDS: Record<Standing, string> = {
+  took_the_money: "took the money",
+  listing_mismatch: "listing or 402 is wrong",
+  lettered: "has a letter",
+  paid_no_letter: "paid, no letter yet",
+  handshake_only: "never paid: unknown",
+  not_in_record: "not in the record: unknown",
+};
+
+/** What a line of the field says: a dependency, and which line it was. */
+export interface ReadLines {
+  dependencies: ExposureRequest["dependencies"];
+  /** Line of each, from 1. */
+  lines: number[];
+  wrong: string[];
+}
+
+/**
+ * Dependencies of a text, one a line: the url, and after it calls a month and an address to be paid, in either order, each at
+ * most once. Empty lines and those that begin with # are left out. Whether a url is one is said by whoever looks it up.
+ */
+export function readLines(text: string): ReadLines {
+  const read: ReadLines = { dependencies: [], lines: [], wrong: [] };
+  for (const [i, line] of text.split(/\r\n|\r|\n/).entries()) {
+    const [url, ...rest] = line.trim().split(/\s+/);
+    if (!url || url.startsWith("#")) continue;
+    const calls = rest.filter((one) => /^\d+(?:\.\d+)?$/.test(one));
+    const payees = rest.filter((one) => !/^\d+(?:\.\d+)?$/.test(one));
+    if (calls.length > 1 || payees.length > 1) {
+      read.wrong.push(`Line ${i + 1}: a url, calls a month and one address, and nothing else`);
+      continue;
+    }
+    const more = {
+      ...(calls[0] === undefined ? {} : { calls_per_month: Number(calls[0]) }),
+      ...(payees[0] === undefined ? {} : { pay_to: payees[0] }),
+    };
+    read.dependencies.push({ url, ...more });
+    read.lines.push(i + 1);
+  }
+  return read;
+}
+
+const form = ({ text, wrong }: ExposureShown): unknown => html`<form method="post" action="/exposure/report">
+<label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month and the address of its 402
+<textarea name="dependencies" rows="8" required spellcheck="false"${wrong ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
+<button type="submit">Look up</button></form>
+${
+  wrong
+    ? html`<div id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong><ul class="says">${wrong.map((one) => html`<li>${one}</li>`)}</ul></div>`
+    : ""
+}`;
+
+const dollars = (money: string | null): string => (money === null ? NONE : price(money));
+
+function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
+  const failing = totals.standings.took_the_money + totals.standings.listing_mismatch;
+  return html`<section aria-labelledby="sums" class="verdict one"><div><h2 id="sums">In sum</h2><dl>
+<dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
+<dt>Spend a month</dt><dd>${dollars(totals.monthly_spend)} USD</dd>
+<dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong>, ${count(failing, "dependency", "dependencies")} beside those with an F</dd>
+<dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(unknown, not bad)</span></dd>
+<dt>With a letter from A to D</dt><dd>${dollars(totals.monthly_spend_lettered)} USD</dd>
+<dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
+<dt>Address never seen there</dt><dd>${totals.pay_to_not_seen_before}</dd><dt>At</dt><dd>${moment(Date.parse(at))}</dd></dl></div></section>`;
+}
+
+const payeeRow = (
+  one: ExposurePayee,
+): unknown => html`<tr><th scope="row">${one.address === null ? "no address is known" : html`<code>${one.address}</code>`}</th>
+<td class="n">${one.dependencies}</td><td class="n">${one.origins}</td><td class="n">${dollars(one.monthly_spend)}</td><td class="n">${dollars(one.monthly_spend_where_the_record_shows_a_failure)}</td><td class="n">${dollars(one.monthly_spend_not_yet_measured)}</td></tr>`;
+
+function lineRow(line: ExposureLine): unknown {
+  const { capabilityId: cap, asked } = line;
+  const name = shorten(asked, 100);
+  const stranger = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
+  return html`<tr><th scope="row">${cap ? html`<a href="/endpoint/${cap}">${name}</a>` : name}</th><td>${grade(line.band)}</td>
+<td>${STANDING_WORDS[line.standing]}${stranger}</td><td class="n">${dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
+<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${line.next ?? line.why}</td></tr>`;
+}
+
+const tablesPart = ({
+  payees,
+  lines,
+}: ExposureReport): unknown => html`<section aria-labelledby="payees" class="rule"><h2 id="payees">Whom you pay</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="By address"><table class="offers"><caption>Dearest first, in dollars a month.</caption><thead><tr><th scope="col">Address</th>
+<th scope="col" class="n">Dependencies</th><th scope="col" class="n">Origins</th><th scope="col" class="n">Spend</th><th scope="col" class="n">Where it failed</th><th scope="col" class="n">Not measured</th></tr></thead><tbody>${payees.map(payeeRow)}</tbody></table></div></section>
+<section aria-labelledby="lines" class="rule"><h2 id="lines">Each dependency</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="By dependency"><table class="offers"><caption>In the order in which you gave them.</caption><thead><tr><th scope="col">Url</th><th scope="col">Letter</th>
+<th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
+
+/** The form, and the report of what it asked. */
+export function exposurePage(shown: ExposureShown): string {
+  const { report, simulated } = shown;
+  const body = html`<h1>Exposure</h1>
+<p class="lead">What the record holds about everything you pay, added up by the address that each one pays: one address can stand behind
+many sellers. At most ${MAX_DEPENDENCIES} at once; free, and without a key.</p>${simulatedNote(simulated)}
+${form(shown)}${report ? html`${sumsPart(report)}${tablesPart(report)}` : ""}
+<p class="soft small">The same for programs, signed: <code>POST /v1/exposure</code> (<a href="/docs/exposure">how, and what each word means</a>). Urls that
+nobody knows are put in line for a free handshake.</p>`;
+  return page({ title: report ? "Exposure: whom you pay" : "Exposure", body });
+}

@@ -1,0 +1,114 @@
+import { html } from "hono/html";
+import { DAY_MS } from "../../pipelines/record/time.ts";
+import type { View } from "../tables/view.ts";
+import { simulatedNote } from "./home.ts";
+import { page } from "./layout.ts";
+import type { Figures } from "./status-figures.ts";
+import { count, moment, NONE } from "./words.ts";
+
+export interface Status {
+  now: Date;
+  simulated: boolean;
+  /** Steady ms since the record was last read, or null when it never was. */
+  staleMs: number | null;
+  /** When the witness last cosigned the tree head, or null. */
+  cosignedAt: Date | null;
+  view: View;
+  figures: Figures;
+  /** Urls that wait for a handshake, or null where this server does not know. */
+  inLine: number | null;
+}
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+
+/** One part of the service: how old its newest work is, and how old it may be before it counts as behind. */
+interface Part {
+  name: string;
+  says: string;
+  ageMs: number | null;
+  at: number | null;
+  withinMs: number;
+}
+
+/** `40 s`, `12 min`, `5 h`, `3 days`: rounded down. */
+export function ageWords(ms: number): string {
+  if (ms < 2 * MINUTE_MS) return `${Math.max(0, Math.floor(ms / 1000))} s`;
+  if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
+  if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)} h`;
+  return `${Math.floor(ms / DAY_MS)} days`;
+}
+
+/** The parts that this server can see, in the order in which an observation passes them. */
+export function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
+  const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
+  const day = view.evidence.newestDay;
+  // A day's file is due once the day is closed and its corrections are in.
+  const evidence = day === null ? null : Date.parse(`${day}T00:00:00.000Z`) + DAY_MS;
+  return [
+    {
+      name: "Probes",
+      says: "newest handshake with any endpoint",
+      ...since(figures.newestProbe),
+      withinMs: 6 * HOUR_MS,
+    },
+    {
+      name: "Live figures",
+      says: "prices and counts put together",
+      ...since(view.volatile.madeAt),
+      withinMs: 5 * MINUTE_MS,
+    },
+    { name: "Grades", says: "newest card", ...since(figures.newestCard), withinMs: 36 * HOUR_MS },
+    {
+      name: "Checkpoint",
+      says: "newest signature of the witness",
+      ...since(cosignedAt === null ? null : cosignedAt.getTime()),
+      withinMs: 15 * MINUTE_MS,
+    },
+    { name: "Evidence", says: "end of the newest day that has a file", ...since(evidence), withinMs: 3 * DAY_MS },
+    {
+      name: "This server",
+      says: "last look at the record",
+      at: staleMs === null ? null : now.getTime() - staleMs,
+      ageMs: staleMs,
+      withinMs: MINUTE_MS,
+    },
+  ];
+}
+
+const isBehind = ({ ageMs, withinMs }: Part): boolean => ageMs === null || ageMs > withinMs;
+
+const stateWords = (part: Part): string => (part.ageMs === null ? "none yet" : isBehind(part) ? "behind" : "in time");
+
+const row = (
+  part: Part,
+): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${moment(part.at)}</td>
+<td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
+
+/** How fresh the service is, told from what this server reads: what an owner of it sees stands on no public page. */
+export function statusPage(status: Status): string {
+  const { view, figures, staleMs, inLine, simulated } = status;
+  const parts = partsOf(status);
+  const behind = parts.filter(isBehind);
+  const late = view.size - view.volatile.treeSize;
+  const verdict =
+    staleMs === null
+      ? "The record was not read yet: nothing is answered until it is."
+      : behind.length === 0
+        ? "Everything that this server can see is in time."
+        : `${count(behind.length, "part")} ${behind.length === 1 ? "is" : "are"} behind, or ${behind.length === 1 ? "has" : "have"} done nothing yet: ${behind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
+  const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
+<section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Parts of the service"><table class="leaders"><caption>In the order in which an observation passes them, as of ${moment(status.now.getTime())}.</caption>
+<thead><tr><th scope="col">Part</th><th scope="col">Newest</th><th scope="col">When</th><th scope="col" class="n">Age</th><th scope="col" class="n">In time up to</th><th scope="col">State</th></tr></thead>
+<tbody>${parts.map(row)}</tbody></table></div></section>
+<section aria-labelledby="holds" class="rule"><h2 id="holds">What it holds</h2><dl>
+<dt>Leaves of the log</dt><dd>${view.size}${late > 0 ? `, ${late} of them newer than the live figures` : ""}</dd>
+<dt>Endpoints listed</dt><dd>${figures.listed}, ${figures.lettered} of them with a letter</dd>
+<dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
+<dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
+<dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
+<p class="soft small">A probe that fails is a fact about an endpoint and stands on its page. Whether the log kept its promises is not ours to
+say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;
+  return page({ title: behind.length === 0 ? "Status: in time" : "Status: something is behind", body });
+}
