@@ -27,7 +27,7 @@ export class PayeeTable {
     for (const row of view.volatile.rows.values()) {
       const entry = view.entry(row.capability_id);
       if (!isListed(entry)) continue;
-      for (const key of new Set([...row.pay_tos, ...row.pay_tos_before].map(addressKey))) {
+      for (const key of addressesOf(row)) {
         const held = this.#byAddress.get(key);
         if (held) held.push(entry);
         else this.#byAddress.set(key, [entry]);
@@ -58,6 +58,12 @@ export class PayeeTable {
       withDefects: entries.filter(({ cap, defects }) => defectsOf(this.view.row(cap), defects).length > 0).length,
     };
   }
+}
+
+/** Keys of the addresses that a row names, each once. Nearly all rows name one, and there are millions of rows. */
+function addressesOf({ pay_tos, pay_tos_before }: VolatileRow): Iterable<string> {
+  if (pay_tos.length === 1 && pay_tos_before.length === 0) return [addressKey(pay_tos[0]!)];
+  return new Set([...pay_tos, ...pay_tos_before].map(addressKey));
 }
 
 const isLetter = (band: string | undefined): band is Letter => BANDS.includes(band as Letter);

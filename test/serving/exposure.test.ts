@@ -1,4 +1,7 @@
-import { readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { formatSum, parseSum } from "../../pipelines/record/money.ts";
@@ -108,6 +111,19 @@ describe("POST /v1/exposure", () => {
       ok: false,
       reason: "bad_signature",
     });
+  });
+
+  test("a saved report verifies with nothing but the script of the check page", async () => {
+    const dir = mkdtempSync(join(tmpdir(), "report-"));
+    const [report, keys] = [join(dir, "report.json"), join(dir, "keys.json")];
+    const text = await (await post({ dependencies: [GOOD.url, { url: THIEF.url, calls_per_month: 0.1 }] })).text();
+    writeFileSync(report, text);
+    writeFileSync(keys, JSON.stringify(record.jwks));
+    const run = () => execFileSync(process.execPath, ["docs/verify-a-check.mjs", report, keys], { encoding: "utf8" });
+    expect(run()).toMatch(/^good: signed by /);
+    writeFileSync(report, text.replace('"calls_per_month":0.1', '"calls_per_month":0.2'));
+    expect(run).toThrow();
+    rmSync(dir, { recursive: true });
   });
 
   test("each line says what a check says", async () => {
