@@ -92,6 +92,9 @@ const withdrawnWhy = (gone: number, count: number): string =>
 export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
+const moreCorrections = (cap: string, all: number): string =>
+  `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
+
 /** The answer about an endpoint in the record. `matched.cap` is one that the view holds. */
 export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Match, now: Date): CheckFacts {
   const entry = view.entry(cap);
@@ -100,6 +103,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
   const method = entry?.method ?? row?.method ?? null;
   const corrected = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
+  const left = corrected.corrections.length - MAX_CORRECTIONS;
   return {
     band,
     tier,
@@ -120,6 +124,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
     corrections: corrected.corrections.slice(-MAX_CORRECTIONS),
+    ...(left > 0 ? { next: moreCorrections(cap, corrected.corrections.length) } : {}),
     payee: payeeOf(view, query),
   };
 }
