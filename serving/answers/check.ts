@@ -9,7 +9,7 @@ import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from ".
 import { Problem } from "../http/problem.ts";
 import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
-import { type Match, matchUrl } from "../tables/match.ts";
+import { hasTools, type Match, matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks, Place } from "./asks.ts";
 import type { Demand } from "./demand.ts";
@@ -54,7 +54,7 @@ export class Checks {
     const kept = this.#cache.get(keyOf(query, asked));
     if (kept) return this.#counted(kept, client);
     // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
-    const url = isId("cap", asked) ? asked : normaliseAsked(asked);
+    const url = isId("cap", asked) ? asked : this.#meant(asked);
     const key = keyOf(query, url);
     const same = this.#cache.get(key);
     if (same) return this.#counted(this.#respelt(same, query, url), client);
@@ -69,6 +69,15 @@ export class Checks {
       .finally(() => this.#underway.delete(key));
     this.#underway.set(key, made);
     return made.then((answer) => this.#respelt(answer, query, url));
+  }
+
+  /** The url that is meant: normalised, with the fragment where that names a tool of a server. */
+  #meant(asked: string): string {
+    const normalised = normaliseAsked(asked);
+    const tool = toolAsked(asked);
+    return tool !== null && hasTools(this.deps.view(), normalised)
+      ? `${normalised}#${encodeURIComponent(tool)}`
+      : normalised;
   }
 
   #counted(answer: CachedAnswer, client: string): CachedAnswer {
@@ -97,7 +106,7 @@ export class Checks {
       return unknownFacts(view, query, { next: "No endpoint in the record has this id. Ask by its url instead." });
     }
     const normalised = normaliseAsked(query.url);
-    const match = matchUrl(view, normalised, query.method);
+    const match = matchUrl(view, normalised, query.method, toolAsked(query.url));
     if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
     if (refused) return unknownFacts(view, query, neverProbed(refused));

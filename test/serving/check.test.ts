@@ -299,6 +299,62 @@ describe("the minute", () => {
   });
 });
 
+describe("a server with several tools", () => {
+  const SERVER = "https://tools.example/mcp";
+  const tool = (name: string) => ({ url: SERVER, method: "POST" as const, tool: name });
+  const ONE = { url: "https://one.example/mcp", method: "POST" as const, tool: "only" };
+  const paid = { probes: 9, paid_calls: 7 };
+  const asking = async (url: string) => answerOf(await servingOver(own), { url });
+  let own: PublicRecord;
+  beforeAll(async () => {
+    own = await PublicRecord.open();
+    const all = [...["search", "two words", "add"].map(tool), ONE];
+    await own.publish(all.map((spec) => listingDraft(spec)));
+    await own.live(all.map((spec) => rowOf(spec, spec.tool === "add" ? paid : { probes: 9, paid_calls: 0 })));
+  });
+  afterAll(() => own.close());
+
+  test("a fragment names the tool that is meant, exactly", async () => {
+    for (const name of ["search", "two words", "add"]) {
+      const url = `${SERVER}#${encodeURIComponent(name)}`;
+      const answer = await asking(url);
+      expect(answer).toMatchObject({ asked: url, matched: "exact", capabilityId: capOf(tool(name)), url: SERVER });
+      expect(answer).not.toHaveProperty("next");
+    }
+  });
+
+  test("the url alone is about the one that was paid most, and says so", async () => {
+    const answer = await asking(SERVER);
+    expect(answer).toMatchObject({
+      ...{ asked: SERVER, matched: "exact", capabilityId: capOf(tool("add")) },
+      next: `This is about the tool add. Ask for another one as ${SERVER}#NAME: search, two words.`,
+    });
+  });
+
+  test("a tool that it does not have is told; one tool alone needs no word", async () => {
+    expect((await asking(`${SERVER}#gone`)).next).toMatch(
+      /^The record has no tool gone of this server\. This is about/,
+    );
+    expect(await asking(ONE.url)).not.toHaveProperty("next");
+    expect((await asking(`${ONE.url}#other`)).next).toBe(
+      "The record has no tool other of this server. This is about the tool only.",
+    );
+    expect((await asking(`${SERVER}#%E0%A4%A`)).capabilityId).toBe(capOf(tool("add")));
+  });
+
+  test("each tool has a minute of its own, and a fragment means nothing elsewhere", async () => {
+    const serving = await servingOver(own);
+    const ids = [];
+    for (const hash of ["", "#search", "#add", "#two%20words", "#search"]) {
+      ids.push((await answerOf(serving, { url: `${SERVER}${hash}` })).capabilityId);
+    }
+    expect(new Set(ids).size).toBe(3);
+    await answerOf(serving, { url: "https://plain.example/x#a" });
+    await answerOf(serving, { url: "https://plain.example/x#b" });
+    expect(serving.log.records).toHaveLength(1);
+  });
+});
+
 test("more than a hundred corrections are not cut silently", async () => {
   const own = await PublicRecord.open();
   const correction = (n: number) => ({
