@@ -141,8 +141,6 @@ export function serviceOf(deps: ServingDeps): Service {
   return {
     ...deps,
     baseUrl,
-    checks: new Checks({
-    baseUrl: deps.baseUrl.replace(/\/+$/, ""),
     checks,
     exposures: new Exposures({
       view: () => deps.follower.view,

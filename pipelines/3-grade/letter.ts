@@ -1,4 +1,5 @@
-import { BANDS, type Band, type Letter, type Tier } from "../record/vocabulary.ts";
+import type { Component, UnsignedCard } from "../record/card.ts";
+import { BANDS, type Band, type Flag, type Letter, type Tier } from "../record/vocabulary.ts";
 import { round6Exactly } from "./bounds.ts";
 import { correctnessOf, type Figure, type Figures, shownOn } from "./components.ts";
 import { AFTER, CUSUM_H, HEADLINE_OUTCOME_W, params } from "./params.ts";
@@ -170,6 +171,25 @@ export const headlineOf = (figures: Figures): Tier =>
 export const longAgo = (moment: number | null, ms: number, now: number): boolean =>
   moment !== null && moment < now - ms;
 
+/** Whole paid blocks toward a letter. @param weight W of correctness */
+const blocksToward = (weight: number): number => Math.min(params.letter_min_effective_paid, Math.floor(weight));
+
+/** Paid calls toward a letter, as `why` and every page tell it. Where no payment settled nobody paid, whatever we sent. */
+export const progressOf = (weight: number, settled: number): number =>
+  settled < params.letter_min_settled_paid ? 0 : blocksToward(weight);
+
+const FLAG_UNPAID: Flag = "refuses_payment";
+
+/** The same of a published card: W stands in the method of its correctness, and a flag says that nothing settled. */
+export function progressOfCard({ components, flags }: Pick<UnsignedCard, "components" | "flags">): number {
+  const weight = components ? weightIn(components.correctness) : 0;
+  return progressOf(weight, flags.includes(FLAG_UNPAID) ? 0 : Number.POSITIVE_INFINITY);
+}
+
+/** W of a published component, blocks; 0 without a sample. */
+export const weightIn = ({ method }: Pick<Component, "method">): number =>
+  Number(/;W=(\d{1,9}(?:\.\d{1,6})?);/.exec(method)?.[1] ?? 0);
+
 /** Why a paid tier has no letter yet, apart from bad news early. */
 function unrated(sums: Sums, weight: number, now: number): boolean {
   return (
@@ -198,6 +218,5 @@ export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number)
   else if (early || thief) raw = "F";
   else if (unrated(sums, weight, now)) raw = "UNRATED";
   else raw = BANDS[Math.max(0, ...Object.values(caps))]!;
-  const progress = Math.min(params.letter_min_effective_paid, Math.floor(weight));
-  return { tier, composite, raw, progress, early, caps, shown };
+  return { tier, composite, raw, progress: blocksToward(weight), early, caps, shown };
 }

@@ -3,7 +3,7 @@ import { dayOf } from "../record/time.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
-import { CAP_NAMES, type CapName, type Grade, longAgo } from "./letter.ts";
+import { CAP_NAMES, type CapName, type Grade, longAgo, progressOf } from "./letter.ts";
 import { AFTER, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
@@ -68,10 +68,10 @@ function capReasons(grade: Grade, sums: Sums, figures: Figures): string[] {
   return [...early, ...binding.map((name) => reasonOf(name, grade, sums, figures))];
 }
 
-/** Why there is no letter. Where no payment ever settled nobody paid, whatever we sent. */
+/** Why there is no letter. */
 function unratedReason(grade: Grade, sums: Sums, now: number): string {
   const needed = params.letter_min_effective_paid;
-  const paid = sums.settled < params.letter_min_settled_paid ? 0 : grade.progress;
+  const paid = progressOf(grade.shown.correctness?.w ?? 0, sums.settled);
   if (paid < needed) return `${paid} of ${needed} paid calls so far; unknown, not bad`;
   if (longAgo(sums.paidLast, AFTER.unratedPaid, now)) return `no paid call since ${day(sums.paidLast)}`;
   return `not seen since ${day(sums.seenLast)}`;

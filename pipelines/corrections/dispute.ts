@@ -1,6 +1,8 @@
 import { isAddress, verifyMessage } from "viem";
 import { z } from "zod";
 import { canonicalText } from "../../infra/canonical.ts";
+import { fromBase58 } from "../../infra/keys/base58.ts";
+import { verifyBytes } from "../../infra/keys/verify.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { idOf, isId } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
@@ -10,6 +12,15 @@ import { BadDispute, NotThePayee } from "./errors.ts";
 const MAX_AGE_MS = 7 * 86_400_000;
 const AHEAD_MS = 300_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
+
+const HEX_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
+const isEvm = (address: string): boolean => isAddress(address, { strict: false });
+function isPayee(text: string): boolean {
+  return isEvm(text) || fromBase58(text, 32) !== null;
+}
+
+/** An address in the form in which two are compared: hex without its checksum's case, base58 with its case. */
+export const payeeForm = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
 
 /** A seller's dispute as it is sent: the statement's five members, the address it is paid at, and the signature. */
 export const SignedDispute = z.strictObject({
@@ -25,12 +36,20 @@ export const SignedDispute = z.strictObject({
     .refine((text) => !LONE_SURROGATE.test(text), "holds half a character"),
   at: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/, "must look like 2026-11-21T12:00:00.000Z"),
   service: z.string().max(300),
-  pay_to: z.string().refine((text) => isAddress(text, { strict: false }), "must be 0x and 40 hex digits"),
-  signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/, "must be 0x and 65 bytes in hex"),
+  pay_to: z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes"),
+  signature: z
+    .string()
+    .max(132)
+    .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, {
+      error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
+    }),
 });
 export type SignedDispute = z.infer<typeof SignedDispute>;
 
-/** What the seller signs with EIP-191 (personal_sign): this text, the RFC 8785 form of five members. */
+/**
+ * What the seller signs, the RFC 8785 form of five members: with EIP-191 (personal_sign) under an Ethereum address, its UTF-8
+ * bytes with Ed25519 under a Solana one.
+ */
 export const statementOf = ({
   capability_id,
   record_id,
@@ -40,7 +59,7 @@ export const statementOf = ({
 }: Omit<SignedDispute, "pay_to" | "signature">) => canonicalText({ capability_id, record_id, says, at, service });
 
 /** Id of a dispute: of what was said and by whom. Not of the signature, which has two valid forms for one statement. */
-export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), one.pay_to.toLowerCase()])}`;
+export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), payeeForm(one.pay_to)])}`;
 
 /** A value as a dispute to this service, at this moment. @throws BadDispute with a pointer a fault */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
@@ -73,21 +92,29 @@ function wrongTime(dispute: SignedDispute, now: Date) {
 
 /**
  * Was it signed by its payTo, and has the record seen this endpoint be paid there? Keys of wallets only: a contract's
- * signature (ERC-1271) would need a chain. @param payTos lower-case addresses @throws NotThePayee
+ * signature (ERC-1271) would need a chain. @param payTos addresses in {@link payeeForm} @throws NotThePayee
  */
 export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<string>): Promise<void> {
-  const { pay_to, signature, capability_id } = dispute;
-  if (!payTos.has(pay_to.toLowerCase())) {
+  const { pay_to, capability_id } = dispute;
+  if (!payTos.has(payeeForm(pay_to))) {
     throw new NotThePayee(`no 402 of ${capability_id} in the record asked to be paid at ${pay_to}`);
   }
-  const signed = {
-    address: pay_to as `0x${string}`,
-    message: statementOf(dispute),
-    signature: signature as `0x${string}`,
-  };
+  const signed = isEvm(pay_to) ? await isSignedByEvm(dispute) : isSignedBySolana(dispute);
+  if (!signed) throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
+}
+
+async function isSignedByEvm(dispute: SignedDispute): Promise<boolean> {
+  const { pay_to, signature } = dispute;
+  if (!HEX_SIGNATURE.test(signature)) return false;
+  const [address, hex] = [pay_to, signature] as `0x${string}`[];
   // A signature that is no point of the curve throws; it is as wrong as any other.
-  const valid = await verifyMessage(signed).catch(() => false);
-  if (!valid) throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
+  return verifyMessage({ address: address!, message: statementOf(dispute), signature: hex! }).catch(() => false);
+}
+
+/** A Solana address is the public key itself. Program-derived ones lie off the curve: nobody can sign for them. */
+function isSignedBySolana(dispute: SignedDispute): boolean {
+  const [key, signature] = [fromBase58(dispute.pay_to, 32), fromBase58(dispute.signature, 64)];
+  return key !== null && signature !== null && verifyBytes(key, Buffer.from(statementOf(dispute)), signature);
 }
 
 /** The dispute as a record of the log keeps it: with all that anybody needs to verify the signature again. */

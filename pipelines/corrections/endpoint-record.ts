@@ -1,6 +1,7 @@
 import { capId, isId, partitionOf } from "../record/ids.ts";
 import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
+import { payeeForm } from "./dispute.ts";
 import { BadCorrection, NotInRecord } from "./errors.ts";
 import type { Fact, Reading } from "./reading.ts";
 
@@ -58,7 +59,7 @@ export interface EndpointRecord {
   records: ReadonlyMap<string, HeldRecord>;
   /** How many of them are samples. */
   samples: number;
-  /** Lower-case addresses that a 402 of this endpoint named to us. A listing's are not believed: anybody may write one. */
+  /** Addresses (in the form in which two are compared) that a 402 of this endpoint named to us. A listing's are not believed: anybody may write one. */
   payTos: ReadonlySet<string>;
   correctionRecords: CorrectionRecords;
 }
@@ -71,7 +72,10 @@ const memberOf = (value: unknown, name: string): unknown =>
 function payTosOf({ body }: Fact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
   const named = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
-  return named.flatMap((one) => textOf(one)?.toLowerCase() ?? []);
+  return named.flatMap((one) => {
+    const address = textOf(one);
+    return address === null ? [] : [payeeForm(address)];
+  });
 }
 
 /** @throws NotInRecord when the record has never met this id */

@@ -7,11 +7,11 @@ import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
-import type { CheckFacts, CheckQuery } from "../schemas/check.ts";
+import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
-import { type Match, matchUrl } from "../tables/match.ts";
+import { hasTools, type Match, matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
-import type { Asks } from "./asks.ts";
+import type { Asks, Place } from "./asks.ts";
 import type { Demand } from "./demand.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
 
@@ -32,6 +32,9 @@ export interface CheckDeps {
   bounds?: CacheBounds;
 }
 
+/** A space can stand in none of the parts but the url, which comes last. */
+const keyOf = ({ method, pay_to }: CheckQuery, url: string): string => `${method ?? ""} ${pay_to ?? ""} ${url}`;
+
 /** GET /v1/check: what the record holds about a url or id, signed, and kept for its minute. */
 export class Checks {
   readonly #cache: AnswerCache;
@@ -47,20 +50,48 @@ export class Checks {
    * @throws Problem bad_request for a url that is none
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
-    // A space can stand in none of the parts but the url, which comes last.
-    const key = `${query.method ?? ""} ${query.pay_to ?? ""} ${query.url}`;
-    const kept = this.#cache.get(key);
-    if (kept?.cap !== undefined) this.deps.demand?.count(kept.cap, client);
-    const cached = kept ?? this.#underway.get(key);
-    if (cached) return cached;
+    const asked = query.url;
+    const kept = this.#cache.get(keyOf(query, asked));
+    if (kept) return this.#counted(kept, client);
+    // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
+    const url = isId("cap", asked) ? asked : this.#meant(asked);
+    const key = keyOf(query, url);
+    const same = this.#cache.get(key);
+    if (same) return this.#counted(this.#respelt(same, query, url), client);
+    const underway = this.#underway.get(key);
+    if (underway) return underway.then((made) => this.#respelt(made, query, url));
     const facts = this.facts(query, client);
     if (!(facts instanceof Promise)) {
-      if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
-      return this.#sign(key, facts);
+      return this.#counted(this.#respelt(this.#sign(key, { ...facts, asked: url }), query, url), client);
     }
-    const made = facts.then((known) => this.#sign(key, known)).finally(() => this.#underway.delete(key));
+    const made = facts
+      .then((known) => this.#sign(key, { ...known, asked: url }))
+      .finally(() => this.#underway.delete(key));
     this.#underway.set(key, made);
-    return made;
+    return made.then((answer) => this.#respelt(answer, query, url));
+  }
+
+  /** The url that is meant: normalised, with the fragment where that names a tool of a server. */
+  #meant(asked: string): string {
+    const normalised = normaliseAsked(asked);
+    const tool = toolAsked(asked);
+    return tool !== null && hasTools(this.deps.view(), normalised)
+      ? `${normalised}#${encodeURIComponent(tool)}`
+      : normalised;
+  }
+
+  #counted(answer: CachedAnswer, client: string): CachedAnswer {
+    if (answer.cap !== undefined) this.deps.demand?.count(answer.cap, client);
+    return answer;
+  }
+
+  /** The answer to the normalised url as the answer, given at the same moment, to the url as this client wrote it. */
+  #respelt(made: CachedAnswer, query: CheckQuery, url: string): CachedAnswer {
+    if (query.url === url) return made;
+    const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
+    const again = { ...made, ...this.#bytesOf({ ...answer, asked: query.url }) };
+    this.#cache.set(keyOf(query, query.url), again);
+    return again;
   }
 
   /** Milliseconds since an answer was made. */
@@ -79,7 +110,7 @@ export class Checks {
       return unknownFacts(view, query, { next: "No endpoint in the record has this id. Ask by its url instead." });
     }
     const normalised = normaliseAsked(query.url);
-    const match = matchUrl(view, normalised, query.method);
+    const match = matchUrl(view, normalised, query.method, toolAsked(query.url));
     if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
     if (refused) return unknownFacts(view, query, neverProbed(refused));
@@ -95,11 +126,13 @@ export class Checks {
     const { url } = facts;
     if (why === null || url === undefined) return facts;
     const refused = this.#refused(url);
-    if (refused) return why === WANTING ? facts : { ...facts, ...neverProbed(refused) };
+    if (refused) return why === WANTING ? facts : withNext(facts, neverProbed(refused));
     const entry = view.entry(match.cap);
     const known = { cap: match.cap, tool: entry?.tool ?? null };
     const ask = { url, normalised: url, method: entry?.method ?? view.row(match.cap)?.method, known };
-    return this.deps.asks.put(ask, client).then(({ queued, next }) => ({ ...facts, queued, next: `${why} ${next}` }));
+    return this.deps.asks
+      .put(ask, client)
+      .then(({ queued, next }) => withNext(facts, { queued, next: `${why} ${next}` }));
   }
 
   /** Why this url is never fetched, in words, or null. */
@@ -110,19 +143,29 @@ export class Checks {
   }
 
   #sign(key: string, facts: CheckFacts): CachedAnswer {
-    const text = signedText(this.deps.signer, { ...facts, answered_at: rfc3339(this.deps.clock.now()) });
     const made: CachedAnswer = {
-      bytes: Buffer.from(text),
+      ...this.#bytesOf({ ...facts, answered_at: rfc3339(this.deps.clock.now()) }),
       cap: facts.capabilityId,
-      etag: `"${sha256hex(text).slice(0, 32)}"`,
       madeAt: this.deps.clock.monotonic(),
     };
     this.#cache.set(key, made);
     return made;
   }
+
+  #bytesOf(answer: object): Pick<CachedAnswer, "bytes" | "etag"> {
+    const text = signedText(this.deps.signer, answer);
+    return { bytes: Buffer.from(text), etag: `"${sha256hex(text).slice(0, 32)}"` };
+  }
 }
 
 const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
+
+/** What is to be done next, behind what the facts say already. */
+const withNext = (facts: CheckFacts, { queued, next }: Place): CheckFacts => ({
+  ...facts,
+  queued,
+  next: [...(facts.next === undefined ? [] : [facts.next]), next].join(" "),
+});
 
 const NEVER_KNOCKED = "No free handshake of it is in the record yet.";
 const WANTING = "It asked for no payment a day ago.";

@@ -6,6 +6,7 @@ import {
   checkPayee,
   disputeBody,
   disputeId,
+  payeeForm,
   readDispute,
   type SignedDispute,
 } from "../../pipelines/corrections/dispute.ts";
@@ -115,15 +116,16 @@ function read(value: unknown, cap: string, service: string, now: Date): SignedDi
 
 /** Serving has no lake: of the payTos that were ever seen it knows the one that the newest 402 named. */
 async function believed(signed: SignedDispute, view: View): Promise<void> {
-  const payTo = view.row(signed.capability_id)?.pay_to?.toLowerCase();
+  const known = view.row(signed.capability_id)?.pay_to ?? null;
+  const payTo = known === null ? null : payeeForm(known);
   try {
-    await checkPayee(signed, new Set(payTo === undefined ? [] : [payTo]));
+    await checkPayee(signed, new Set(payTo === null ? [] : [payTo]));
   } catch (error) {
     if (!(error instanceof NotThePayee)) throw error;
-    const pointer = signed.pay_to.toLowerCase() === payTo ? "/signature" : "/pay_to";
+    const pointer = payeeForm(signed.pay_to) === payTo ? "/signature" : "/pay_to";
     throw new Problem("not_the_payee", error.message, {
       errors: [{ pointer, detail: error.message }],
-      headers: { "www-authenticate": "EIP-191" },
+      headers: { "www-authenticate": signed.pay_to.startsWith("0x") ? "EIP-191" : "Ed25519" },
     });
   }
 }

@@ -3,7 +3,7 @@ import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/recor
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
-import type { Match } from "../tables/match.ts";
+import type { Match, ToolsMeant } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { NO_CARD } from "./market.ts";
@@ -94,8 +94,24 @@ const withdrawnWhy = (gone: number, count: number): string =>
 export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
+const moreCorrections = (cap: string, all: number): string =>
+  `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
+
+/** Tools that are named in one answer. */
+const MAX_TOOLS = 20;
+
+function whichTool(url: string, { about, others, missing }: ToolsMeant): string {
+  const named = others.slice(0, MAX_TOOLS).join(", ");
+  const more = others.length > MAX_TOOLS ? ` and ${others.length - MAX_TOOLS} more` : "";
+  return [
+    ...(missing === null ? [] : [`The record has no tool ${missing} of this server.`]),
+    `This is about the tool ${about}.`,
+    ...(others.length > 0 ? [`Ask for another one as ${url}#NAME: ${named}${more}.`] : []),
+  ].join(" ");
+}
+
 /** The answer about an endpoint in the record. `matched.cap` is one that the view holds. */
-export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Match, now: Date): CheckFacts {
+export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools }: Match, now: Date): CheckFacts {
   const entry = view.entry(cap);
   const row = view.row(cap);
   const url = entry?.url ?? row?.url ?? null;
@@ -103,6 +119,11 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
   const corrected = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
   const paid = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
+  const all = corrected.corrections.length;
+  const next = [
+    ...(tools && url !== null ? [whichTool(url, tools)] : []),
+    ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
+  ];
   return {
     band,
     tier,
@@ -124,6 +145,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
     corrections: corrected.corrections.slice(-MAX_CORRECTIONS),
+    ...(next.length > 0 ? { next: next.join(" ") } : {}),
     payee: payeeOf(view, query),
   };
 }

@@ -2,6 +2,7 @@ import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import type { CheckFacts } from "../schemas/check.ts";
+import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { assetWords, count, flagWords, moment, NONE, price } from "./words.ts";
 
@@ -34,20 +35,28 @@ ask for a <a href="/docs/check-before-you-pay">check</a> first.</p>`;
   return html`<section aria-labelledby="buy" class="rule"><h2 id="buy">Buy</h2>${terms}</section>`;
 }
 
-const LEVELS: Record<string, string> = {
+const LEVELS = {
   truth: "truth: answers are held against known answers",
   schema: "schema: answers are held against the advertised schema",
-  parse: "parse: answers must parse as what they claim to be",
+  parse: "parse: no schema is advertised, so answers must parse as what they claim to be",
+  none: "none: no answer was bought yet, and no schema is known",
 };
+
+/** The deepest thing that answers are held against. A schema counts where an answer that was bought was held against one. */
+function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
+  if (checkerOf(entry?.class ?? "any").level === "truth") return "truth";
+  const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];
+  const held = (part: "schema_conformance" | "correctness") => cards.some((one) => one && one[part].lower !== null);
+  return held("schema_conformance") ? "schema" : held("correctness") ? "parse" : "none";
+}
 
 export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown {
   const entry = view.entry(cap);
   const kind = entry?.class ?? "any";
-  const { level } = checkerOf(kind);
   return html`<section aria-labelledby="about" class="rule"><h2 id="about">About</h2><dl>
 <dt>Description</dt><dd>${entry?.description ?? NONE}</dd><dt>Url</dt><dd>${code(url)}</dd>
 <dt>Method</dt><dd>${entry?.method ?? view.row(cap)?.method ?? NONE}</dd>${entry?.tool ? html`<dt>MCP tool</dt><dd>${code(entry.tool)}</dd>` : ""}
-<dt>Class</dt><dd>${kind}</dd><dt>Checkable level</dt><dd>${LEVELS[level] ?? level}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
+<dt>Class</dt><dd>${kind}</dd><dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 
 /** Conditions on the grade, each with its sentence. */

@@ -4,7 +4,7 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 import { shellWord } from "../answers/reproduce.ts";
 import type { CheckFacts } from "../schemas/check.ts";
-import { type Entry, headlineOf, progressOf } from "../tables/entry.ts";
+import { type Entry, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { badgePart } from "./badge.ts";
 import { daysTable, historyCharts, lettersChart, lettersTable } from "./charts.ts";
@@ -96,7 +96,7 @@ export function endpointPage(made: EndpointPage): string {
   const name = entry?.description ? shorten(entry.description, 120) : (facts.url ?? cap);
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
-${gradePart(facts, progressOf(entry ? headlineOf(entry) : null))}
+${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
 <div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;

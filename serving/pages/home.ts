@@ -1,7 +1,7 @@
 import { html, raw } from "hono/html";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { NO_CARD } from "../answers/market.ts";
-import { headlineOf, type ListedEntry, leafOf, progressOf } from "../tables/entry.ts";
+import { headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
 import { ALL_BANDS, type Asked, classesOf, type Found, findIn, lettersOf, SORTS } from "./market.ts";
@@ -40,7 +40,7 @@ function drawRow(entry: ListedEntry): Drawn {
     ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
-    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${escapeHtml(shorten(entry.url, 120))}</code></th><td role="cell" class="why">${escapeHtml(leaf?.why ?? NO_CARD)}</td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${progressOf(card)} of 30</td>`,
+    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${escapeHtml(shorten(entry.url, 120))}</code></th><td role="cell" class="why">${escapeHtml(leaf?.why ?? NO_CARD)}</td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
     figures: measured
       ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(measured[part])}</td>`).join("")}</tr>`
       : "",

@@ -1,5 +1,5 @@
 import { html } from "hono/html";
-import { headlineOf, type ListedEntry, progressOf } from "../tables/entry.ts";
+import { headlineOf, type ListedEntry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { hrefOf, simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
@@ -16,7 +16,7 @@ function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
 <th scope="row"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${shorten(entry.url, 90)}</code></th>
 <td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
-<td class="n">${progressOf(card)} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
+<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
 }
 
 function classPart(

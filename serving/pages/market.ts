@@ -1,5 +1,5 @@
 import { BANDS, type Band } from "../../pipelines/record/vocabulary.ts";
-import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry, progressOf } from "../tables/entry.ts";
+import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { Layered } from "../tables/layered.ts";
 import type { View } from "../tables/view.ts";
 
@@ -85,7 +85,7 @@ const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.ca
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
 /** Paid calls that are still owed; who has them all waits for no letter and stands last. */
-const toGo = ({ card }: Row): number => 30 - progressOf(card) || 31;
+const toGo = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
   best: (a, b) => a.rank - b.rank || byComposite(a, b) || byUrl(a, b),

@@ -17,8 +17,10 @@ export interface CardEntry {
   measured: boolean;
   composite: number;
   computedAt: string;
-  /** Effective paid samples: `n_eff` of correctness, 0 where nothing was paid. */
+  /** Paid samples: W of correctness, 0 where nothing was paid. */
   paidSamples: number;
+  /** Paid calls toward a letter, 0 to 30, as its `why` counts them. */
+  progress: number;
 }
 
 /** One published headline letter, for the chart of letters. */
@@ -69,6 +71,3 @@ export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((
 export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(unpackLeaf(card.packed)) as GradeLeaf;
 
 export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;
-
-/** Paid calls toward a letter, 0 to 30: at most one in six hours counts (verification-method.md section 4). */
-export const progressOf = (card: CardEntry | null): number => Math.min(30, Math.floor(card?.paidSamples ?? 0));

@@ -1,3 +1,4 @@
+import { progressOfCard, weightIn } from "../../pipelines/3-grade/letter.ts";
 import type { GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
 import type { CorrectionRecord } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
@@ -57,7 +58,8 @@ function graded(old: Entry, leaf: GradeLeaf, bytes: Buffer): Entry {
     measured: card.components !== null,
     composite: card.composite,
     computedAt: card.computed_at,
-    paidSamples: card.components?.correctness.n_eff ?? 0,
+    paidSamples: card.components ? weightIn(card.components.correctness) : 0,
+    progress: progressOfCard(card),
   };
   const last = old.cards.at(-1);
   const sameRun = last?.leaf === made.leaf - 1 && last.computedAt === made.computedAt;

@@ -7,6 +7,41 @@ import type { View } from "./view.ts";
 export interface Match {
   cap: string;
   matched: Exclude<Matched, "none">;
+  /** Only where the url is that of an MCP server, and more could be meant by it. */
+  tools?: ToolsMeant;
+}
+
+/** Which tool of a server an answer is about, where the question did not name it. */
+export interface ToolsMeant {
+  about: string;
+  /** The other tools of this server in the record, in the order of their names. */
+  others: readonly string[];
+  /** The tool that was asked for; the record has none of this name there. */
+  missing: string | null;
+}
+
+/** The tool that a url names in its fragment, or null. Whether the record has it is another question. */
+export function toolAsked(url: string): string | null {
+  const { hash } = new URL(url);
+  try {
+    return hash.length > 1 ? decodeURIComponent(hash.slice(1)) : null;
+  } catch {
+    return null;
+  }
+}
+
+const toolOf = (view: View, { cap }: Name): string | null => view.entry(cap)?.tool ?? null;
+
+/** Is this the url of an MCP server with tools in the record? Only there a fragment means something. */
+export const hasTools = (view: View, normalised: string): boolean =>
+  view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
+
+function toolsMeant(view: View, names: readonly Name[], meant: Name, missing: string | null): ToolsMeant | null {
+  const about = toolOf(view, meant);
+  if (about === null) return null;
+  const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
+  tools.delete(about);
+  return tools.size === 0 && missing === null ? null : { about, others: [...tools].sort(), missing };
 }
 
 /** Without a method asked: the listed one, else GET, else POST, else any other. */
@@ -61,10 +96,18 @@ function underTemplate(view: View, normalised: string, method: string | undefine
 /**
  * Which endpoint a normalised url means: `exact` when method and url are in the record; else `path`, the same origin
  * and path whatever the query; else, also `path`, a listed template, the longest literal prefix first.
+ * @param tool of an MCP server, which may have several at one url
  */
-export function matchUrl(view: View, normalised: string, method?: string): Match | null {
-  const exact = choose(view, view.names.withUrl(normalised), method);
-  if (exact) return { cap: exact.cap, matched: "exact" };
+export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
+  const names = view.names.withUrl(normalised);
+  const ofTool = tool === null ? [] : names.filter((name) => toolOf(view, name) === tool);
+  const named = choose(view, ofTool, method);
+  if (named) return { cap: named.cap, matched: "exact" };
+  const exact = choose(view, names, method);
+  if (exact) {
+    const tools = toolsMeant(view, names, exact, tool);
+    return { cap: exact.cap, matched: "exact", ...(tools ? { tools } : {}) };
+  }
   const path = choose(view, view.names.withPath(normalised), method) ?? underTemplate(view, normalised, method);
   return path ? { cap: path.cap, matched: "path" } : null;
 }

@@ -51,18 +51,18 @@ export function listingDraft(spec: EndpointSpec): Draft {
   };
 }
 
-const component = (point: number, n_eff: number): Component => ({
+const component = (point: number, n_eff: number, w = 43, deff = 1): Component => ({
   point,
   lower: Math.round(point * 930_000) / 1_000_000,
   upper: Math.min(1, Math.round(point * 1_050_000) / 1_000_000),
   n_eff,
-  method: "lines4/1;a=0.05;block=6h;W=43;deff=1;x=outcome",
+  method: `lines4/1;a=0.05;block=6h;W=${w};deff=${deff};x=outcome`,
 });
 
-/** Six components that look like a good seller's; `paid` effective samples of correctness. */
-export function componentsOf(paid: number): Components {
+/** Six components that look like a good seller's; `paid` blocks of correctness, `effective` of them in a streaky spell. */
+export function componentsOf(paid: number, effective = paid): Components {
   const made = Object.fromEntries(COMPONENTS.map((name) => [name, component(0.98, 60)])) as Components;
-  return { ...made, correctness: component(0.97, paid) };
+  return { ...made, correctness: component(0.97, effective, paid, paid === effective ? 1 : paid / effective) };
 }
 
 export const cardOf = (spec: EndpointSpec, card: Partial<UnsignedCard> = {}): UnsignedCard => ({

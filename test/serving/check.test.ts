@@ -248,6 +248,37 @@ describe("the minute", () => {
     );
   });
 
+  test("is shared by all ways to write one url, which differ in `asked` alone", async () => {
+    const serving = await servingOver(record);
+    const ways = [
+      "http://new.example/a?b=1&c=2",
+      "HTTP://New.Example:80/a?c=2&b=1#part",
+      "http://me:pw@new.example/%61?b=1&c=2",
+    ];
+    const asked = async (url: string) => ({ url, text: await (await serving.get(checkPath({ url }))).text() });
+    // The odd ones first, two of them at once; what is put in line is one url, as it was written first.
+    const [odd, other] = await Promise.all([asked(ways[1]!), asked(ways[2]!)]);
+    serving.clock.pass(30_000);
+    const plain = await asked(ways[0]!);
+    expect(serving.log.records).toHaveLength(1);
+    const answers = [odd, other, plain].map(({ url, text }) => {
+      const answer = CheckAnswer.parse(JSON.parse(text));
+      expect(verifyObject(record.jwks, answer, { purpose: "answers", at: answer.answered_at })).toEqual({ ok: true });
+      const { asked: said, signature: _, ...same } = answer;
+      expect(said).toBe(url);
+      return same;
+    });
+    expect(answers[1]).toEqual(answers[0]);
+    expect(answers[2]).toEqual(answers[0]);
+    expect((await asked(ways[1]!)).text).toBe(odd!.text);
+    serving.clock.pass(30_000);
+    expect((await asked(ways[1]!)).text).not.toBe(odd!.text);
+    // Of the record too, and a method is another question.
+    const known = await asked(SUM.url.replace("https", "HTTPS"));
+    expect(JSON.parse(known.text)).toMatchObject({ matched: "exact", capabilityId: capOf(SUM) });
+    expect(serving.log.records).toHaveLength(1);
+  });
+
   test("ends for those who asked at once with one answer and one ask", async () => {
     const serving = await servingOver(record);
     const path = checkPath({ url: "https://race.example/x" });
@@ -266,6 +297,80 @@ describe("the minute", () => {
     await serving.get(c!);
     expect(await (await serving.get(a!)).text()).not.toBe(first);
   });
+});
+
+describe("a server with several tools", () => {
+  const SERVER = "https://tools.example/mcp";
+  const tool = (name: string) => ({ url: SERVER, method: "POST" as const, tool: name });
+  const ONE = { url: "https://one.example/mcp", method: "POST" as const, tool: "only" };
+  const paid = { probes: 9, paid_calls: 7 };
+  const asking = async (url: string) => answerOf(await servingOver(own), { url });
+  let own: PublicRecord;
+  beforeAll(async () => {
+    own = await PublicRecord.open();
+    const all = [...["search", "two words", "add"].map(tool), ONE];
+    await own.publish(all.map((spec) => listingDraft(spec)));
+    await own.live(all.map((spec) => rowOf(spec, spec.tool === "add" ? paid : { probes: 9, paid_calls: 0 })));
+  });
+  afterAll(() => own.close());
+
+  test("a fragment names the tool that is meant, exactly", async () => {
+    for (const name of ["search", "two words", "add"]) {
+      const url = `${SERVER}#${encodeURIComponent(name)}`;
+      const answer = await asking(url);
+      expect(answer).toMatchObject({ asked: url, matched: "exact", capabilityId: capOf(tool(name)), url: SERVER });
+      expect(answer).not.toHaveProperty("next");
+    }
+  });
+
+  test("the url alone is about the one that was paid most, and says so", async () => {
+    const answer = await asking(SERVER);
+    expect(answer).toMatchObject({
+      ...{ asked: SERVER, matched: "exact", capabilityId: capOf(tool("add")) },
+      next: `This is about the tool add. Ask for another one as ${SERVER}#NAME: search, two words.`,
+    });
+  });
+
+  test("a tool that it does not have is told; one tool alone needs no word", async () => {
+    expect((await asking(`${SERVER}#gone`)).next).toMatch(
+      /^The record has no tool gone of this server\. This is about/,
+    );
+    expect(await asking(ONE.url)).not.toHaveProperty("next");
+    expect((await asking(`${ONE.url}#other`)).next).toBe(
+      "The record has no tool other of this server. This is about the tool only.",
+    );
+    expect((await asking(`${SERVER}#%E0%A4%A`)).capabilityId).toBe(capOf(tool("add")));
+  });
+
+  test("each tool has a minute of its own, and a fragment means nothing elsewhere", async () => {
+    const serving = await servingOver(own);
+    const ids = [];
+    for (const hash of ["", "#search", "#add", "#two%20words", "#search"]) {
+      ids.push((await answerOf(serving, { url: `${SERVER}${hash}` })).capabilityId);
+    }
+    expect(new Set(ids).size).toBe(3);
+    await answerOf(serving, { url: "https://plain.example/x#a" });
+    await answerOf(serving, { url: "https://plain.example/x#b" });
+    expect(serving.log.records).toHaveLength(1);
+  });
+});
+
+test("more than a hundred corrections are not cut silently", async () => {
+  const own = await PublicRecord.open();
+  const correction = (n: number) => ({
+    kind: "correction" as const,
+    capability_id: capOf(SUM),
+    body: { id: `c${n}`, record_id: null, fault: "ours", says: `no ${n}`, issued_at: "2026-11-19T00:00:00.000Z" },
+  });
+  const some = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => correction(from + i));
+  await own.publish([listingDraft(SUM)], some(0, 100));
+  await own.live([rowOf(SUM)]);
+  expect(await answerOf(await servingOver(own), { url: SUM.url })).not.toHaveProperty("next");
+  await own.publish(some(100, 103));
+  const answer = await answerOf(await servingOver(own), { url: SUM.url });
+  expect(answer.corrections!.map(({ id }) => id)).toEqual(some(3, 103).map(({ body }) => body.id));
+  expect(answer.next).toBe(`The newest 100 of 103 corrections are shown; /v1/trust/${capOf(SUM)} has all of them.`);
+  await own.close();
 });
 
 describe("an unknown url", () => {

@@ -1,9 +1,11 @@
 import { execFileSync } from "node:child_process";
+import { generateKeyPairSync, sign } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { fromBase58, toBase58 } from "../../infra/keys/base58.ts";
 import { checkPayee, readDispute, type SignedDispute, statementOf } from "../../pipelines/corrections/dispute.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
@@ -17,6 +19,7 @@ const STRANGER = privateKeyToAccount(`0x${"43".repeat(32)}`);
 const SUM = { url: "https://seller.example/sum" };
 const CAP = capOf(SUM);
 const UNPAID = { url: "https://seller.example/free" };
+const SOL = { url: "https://sol.example/x" };
 const SERVICE = "https://touchstone.test";
 const RECORD = `rec_${"0".repeat(26)}`;
 
@@ -24,13 +27,34 @@ let record: PublicRecord;
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
-  await record.publish([listingDraft(SUM), listingDraft(UNPAID)], record.grades([cardOf(SUM)], "B."));
-  await record.live([rowOf(SUM, { pay_to: PAYEE.address.toLowerCase() }), rowOf(UNPAID, { pay_to: null })]);
+  await record.publish(
+    [SUM, UNPAID, SOL].map((spec) => listingDraft(spec)),
+    record.grades([cardOf(SUM)], "B."),
+  );
+  await record.live([
+    rowOf(SUM, { pay_to: PAYEE.address.toLowerCase() }),
+    rowOf(UNPAID, { pay_to: null }),
+    rowOf(SOL, { pay_to: SOLANA.address }),
+  ]);
 });
 afterAll(() => record.close());
 beforeEach(async () => {
   serving = await servingOver(record, { limits: { disputesPerHour: 60 } });
 });
+
+const pair = generateKeyPairSync("ed25519");
+const rawKey = ({ publicKey }: typeof pair) => publicKey.export({ format: "der", type: "spki" }).subarray(-32);
+const SOLANA = { address: toBase58(rawKey(pair)) };
+function solanaDispute(over: Partial<Statement> = {}, by = pair): SignedDispute {
+  const statement = { capability_id: capOf(SOL), record_id: null, says: "not so", at: NOW, service: SERVICE, ...over };
+  const signature = toBase58(sign(null, Buffer.from(statementOf(statement)), by.privateKey));
+  return { ...statement, pay_to: toBase58(rawKey(by)), signature };
+}
+async function postSolana(dispute: SignedDispute): Promise<[number, string | null, string | null]> {
+  const response = await post(dispute, capOf(SOL));
+  const { errors } = (await response.json()) as { errors?: { pointer: string }[] };
+  return [response.status, errors?.[0]?.pointer ?? null, response.headers.get("www-authenticate")];
+}
 
 type Statement = Omit<SignedDispute, "pay_to" | "signature">;
 async function signed(over: Partial<Statement> = {}, by = PAYEE): Promise<SignedDispute> {
@@ -111,6 +135,33 @@ describe("POST /v1/trust/{id}/disputes", () => {
     expect([response.status, problem.status, problem.errors?.[0]?.pointer ?? null]).toEqual([status, status, pointer]);
     if (status === 401) expect(response.headers.get("www-authenticate")).toBe("EIP-191");
     expect(serving.log.records).toHaveLength(0);
+  });
+
+  test("a Solana payee signs with its own key, and nobody else does in its name", async () => {
+    const address = await postSolana(solanaDispute({ says: "not so on Solana" }));
+    expect(address).toEqual([201, null, null]);
+    const [appended] = serving.log.records;
+    const { body } = JSON.parse(Buffer.from(appended!.value).toString()) as { body: SignedDispute };
+    await expect(checkPayee(body, new Set([SOLANA.address]))).resolves.toBeUndefined();
+    const good = solanaDispute();
+    // The case of base58 is part of the address.
+    const swapped = SOLANA.address.replace(/[a-km-z]/, (letter) => letter.toUpperCase());
+    const other = solanaDispute({}, generateKeyPairSync("ed25519"));
+    const evm = await signed({ capability_id: capOf(SOL) });
+    expect(await postSolana({ ...good, says: "more" })).toEqual([401, "/signature", "Ed25519"]);
+    expect(await postSolana(other)).toEqual([401, "/pay_to", "Ed25519"]);
+    expect(await postSolana({ ...other, pay_to: SOLANA.address })).toEqual([401, "/signature", "Ed25519"]);
+    expect(await postSolana({ ...good, signature: evm.signature })).toEqual([401, "/signature", "Ed25519"]);
+    expect(await postSolana(evm)).toEqual([401, "/pay_to", "EIP-191"]);
+    expect((await postSolana({ ...good, pay_to: swapped }))[0]).toBeGreaterThanOrEqual(400);
+    expect(await postSolana({ ...good, pay_to: "1".repeat(31) })).toEqual([400, "/pay_to", null]);
+    expect(await postSolana({ ...good, signature: "z".repeat(88) })).toEqual([400, "/signature", null]);
+    // The system program: a key of small order would verify what nobody signed.
+    expect((await postSolana({ ...good, pay_to: "1".repeat(32) }))[0]).toBe(401);
+    await expect(checkPayee({ ...good, pay_to: "1".repeat(32) }, new Set(["1".repeat(32)]))).rejects.toThrow(
+      "not 1111",
+    );
+    expect(serving.log.records).toHaveLength(1);
   });
 
   test("an unknown endpoint is a 404, a malformed id a 400, one whose 402 named nobody a 401", async () => {
@@ -236,10 +287,33 @@ describe("the script for sellers", () => {
       });
       const dispute = readDispute(JSON.parse(out.toString()), SERVICE, new Date(NOW));
       await checkPayee(dispute, new Set([PAYEE.address.toLowerCase()]));
+      // A Solana wallet: as wallets export it, and as its keygen writes it.
+      const secret = Buffer.concat([
+        pair.privateKey.export({ format: "der", type: "pkcs8" }).subarray(-32),
+        rawKey(pair),
+      ]);
+      for (const key of [toBase58(secret), JSON.stringify([...secret])]) {
+        const said = execFileSync(process.execPath, [script, join(dir, "statement.json")], {
+          env: { PATH: process.env.PATH, PAYEE_KEY: key },
+        });
+        await checkPayee(readDispute(JSON.parse(said.toString()), SERVICE, new Date(NOW)), new Set([SOLANA.address]));
+      }
       expect((await serving.get("/docs/corrections")).status).toBe(200);
       expect(await (await serving.get("/docs/sign-a-dispute.mjs")).text()).toContain("signMessage");
     } finally {
       rmSync(dir, { recursive: true, force: true });
     }
   });
+});
+
+test("base58: what goes in comes out, and what is none of so many bytes is none", () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 64 }), fc.nat(8), (bytes, zeros) => {
+      const padded = Buffer.concat([Buffer.alloc(zeros), bytes]);
+      expect(fromBase58(toBase58(padded), padded.length)).toEqual(padded);
+      expect(fromBase58(toBase58(padded), padded.length + 1)).toBeNull();
+    }),
+  );
+  expect(toBase58(Buffer.from("Hello World!"))).toBe("2NEpo7TZRRrLZSi2U");
+  for (const text of ["0", "O", "I", "l", "é", "1".repeat(1_000_000)]) expect(fromBase58(text, 1)).toBeNull();
 });

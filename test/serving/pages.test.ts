@@ -203,6 +203,24 @@ describe("an endpoint's page", () => {
     }
   });
 
+  test("the checkable level is a schema only where an answer was held against one", async () => {
+    const own = await PublicRecord.open();
+    const [schema, parse, free] = ["schema", "parse", "free"].map((name) => ({ url: `https://${name}.example/` }));
+    await own.publish([schema!, parse!, free!].map((spec) => listingDraft(spec)));
+    const none = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
+    const tier = "DELIVERY_VERIFIED" as const;
+    const bare = { ...componentsOf(12), schema_conformance: none };
+    await own.publish(
+      own.grades([cardOf(schema!, { tier })], "B."),
+      own.grades([cardOf(parse!, { tier, components: bare, flags: ["no_schema_advertised"] })], "C."),
+    );
+    const there = await servingOver(own);
+    const level = async (spec: { url: string }) =>
+      /Checkable level<\/dt><dd>(\w+):/.exec(await (await there.get(`/endpoint/${capOf(spec)}`)).text())![1];
+    expect([await level(schema!), await level(parse!), await level(free!)]).toEqual(["schema", "parse", "none"]);
+    await own.close();
+  });
+
   test("the picture has a name, a description and the same figures as text", async () => {
     const html = await textOf(`/endpoint/${capOf(FAIL)}`);
     const svg = /<svg role="img" aria-labelledby="picture[\s\S]*?<\/svg>/.exec(html)![0];
