@@ -1,6 +1,7 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -41,6 +42,7 @@ export const OPERATIONS: readonly Operation[] = [
   disputes,
   KEYS,
   ...DISCOVERY,
+  MCP,
   ...PAGES,
   ...OBJECTS,
   livez,
