@@ -18,6 +18,8 @@ export const PAGE_CSP = policy("'none'");
 export const PAGE_HEADERS: Record<string, string> = {
   "content-security-policy": PAGE_CSP,
   "referrer-policy": "no-referrer",
+  // RFC 8631: where a program finds what a person reads here.
+  link: '</openapi.json>; rel="service-desc"; type="application/json", </docs/api>; rel="service-doc"; type="text/html", </llms.txt>; rel="alternate"; type="text/plain"',
 };
 
 /** The same for a page whose form asks this host. */
@@ -39,6 +41,11 @@ const NAV: readonly (readonly [string, string])[] = [
 
 /** The other pages of the documentation, at the foot of every page. */
 const MORE: readonly (readonly [string, string])[] = [
+  ["/docs/integrations", "Asking from your code"],
+  ["/docs/facilitator", "Showing grades"],
+  ["/docs/skill", "Skill for agents"],
+  ["/docs/cursor-rule", "Rule for Cursor"],
+  ["/docs/reports", "Regular reports"],
   ["/docs/listings", "Listings"],
   ["/docs/schedule", "Who is called and paid"],
   ["/docs/corrections", "Corrections and disputes"],
