@@ -6,6 +6,8 @@ import { escapeHtml, page } from "./layout.ts";
 export interface Doc {
   type: "html" | "text";
   text: string;
+  /** First heading of a page. */
+  title?: string;
 }
 
 /**
@@ -22,6 +24,7 @@ export function readDocs(dir: string): ReadonlyMap<string, Doc> {
     else
       docs.set(file.slice(0, -3), {
         type: "html",
+        title: titleOf(text),
         text: page({ title: titleOf(text), body: raw(renderMarkdown(text)), kind: "doc" }),
       });
   }
