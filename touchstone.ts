@@ -297,6 +297,14 @@ program
   .addHelpText("after", "\n<endpoint> is a capability id (cap_…), a url, or all.")
   .action(async (endpoint, options) => (await import("./commands/recompute.ts")).recomputeCommand(endpoint, options));
 
+program
+  .command("exposure <file>")
+  .description("what a service's record holds about dependencies (JSON, or one url a line), by payee; docs/exposure.md")
+  .option("--base <url>", "address of the service (default: base_url of the settings)")
+  .option("--keys <file>", "its keys document, saved before; without it the one that it shows is believed")
+  .addOption(json)
+  .action(async (file, options) => (await import("./commands/exposure.ts")).exposureCommand(settings(), file, options));
+
 const gap = program.command("gap").description("holes in the record");
 gap
   .command("accept")

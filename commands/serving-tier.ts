@@ -158,6 +158,8 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     baseUrl: config.base_url,
     limits: {
       checksPerMinute: config.limits.checks_per_minute,
+      exposuresPerMinute: config.limits.exposures_per_minute,
+      dependenciesPerMinute: config.limits.dependencies_per_minute,
       asks: askLimits,
       streams,
       trustedProxies: config.limits.trusted_proxies,

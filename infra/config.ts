@@ -137,6 +137,9 @@ const Settings = z.strictObject({
   limits: z
     .strictObject({
       checks_per_minute: z.int().min(1).default(600),
+      /** Exposure reports of one client, and the dependencies in them. */
+      exposures_per_minute: z.int().min(1).default(10),
+      dependencies_per_minute: z.int().min(1).default(600),
       /** Unknown urls that one client, and that all of them, may put in line in an hour. */
       asks_per_hour: z.int().min(1).default(20),
       asks_per_hour_total: z.int().min(1).default(50_000),

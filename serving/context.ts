@@ -10,6 +10,7 @@ import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
+import { Exposures } from "./answers/exposure.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
@@ -24,6 +25,9 @@ export interface ServingLimits {
   checksPerMinute: number;
   /** Every other request of one client in a minute: pages, cards, objects of the log. */
   readsPerMinute: number;
+  /** Exposure reports of one client in a minute, and the dependencies in them. */
+  exposuresPerMinute: number;
+  dependenciesPerMinute: number;
   /** Disputes that one client may send in an hour. */
   disputesPerHour: number;
   asks: Partial<AskLimits>;
@@ -35,6 +39,8 @@ export interface ServingLimits {
 export const SERVING_LIMITS: ServingLimits = {
   checksPerMinute: 600,
   readsPerMinute: 6000,
+  exposuresPerMinute: 10,
+  dependenciesPerMinute: 600,
   disputesPerHour: 20,
   asks: {},
   streams: {},
@@ -69,12 +75,14 @@ export interface ServingDeps {
 /** What the operations share. */
 export interface Service extends ServingDeps {
   checks: Checks;
+  exposures: Exposures;
   objects: PublicObjects;
   streams: Streams;
   history: HistoryTables;
   docs: ReadonlyMap<string, Doc>;
   checkLimiter: Limiter;
   readLimiter: Limiter;
+  exposureLimiter: Limiter;
   disputes: Disputes;
   disputeLimiter: Limiter;
   /** Key of the client behind a socket address and an X-Forwarded-For header. */
@@ -96,23 +104,33 @@ export function serviceOf(deps: ServingDeps): Service {
     limits: limits.asks,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
+  const checks = new Checks({
+    view: () => deps.follower.view,
+    asks,
+    demand: deps.demand,
+    judge: deps.judge,
+    signer: deps.answers,
+    clock: deps.clock,
+    ...(deps.cache ? { bounds: deps.cache } : {}),
+  });
   return {
     ...deps,
     baseUrl: deps.baseUrl.replace(/\/+$/, ""),
-    checks: new Checks({
+    checks,
+    exposures: new Exposures({
       view: () => deps.follower.view,
-      asks,
+      checks,
       demand: deps.demand,
-      judge: deps.judge,
+      limiter: new Limiter({ name: "dependencies", quota: limits.dependenciesPerMinute, windowS: 60 }, steady),
       signer: deps.answers,
       clock: deps.clock,
-      ...(deps.cache ? { bounds: deps.cache } : {}),
     }),
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),
     docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
+    exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposuresPerMinute, windowS: 60 }, steady),
     readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),
     disputes: new Disputes({
       log: deps.log,

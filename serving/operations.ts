@@ -2,6 +2,7 @@ import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
 import { MCP } from "./operations/mcp.ts";
+import { exposure } from "./operations/exposure.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -39,6 +40,7 @@ export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,
   ...ARCHIVE,
+  exposure,
   disputes,
   KEYS,
   ...DISCOVERY,

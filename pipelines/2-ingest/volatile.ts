@@ -1,13 +1,25 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { formatMoney } from "../record/money.ts";
+import { sameAsset } from "../1-observe/terms/networks.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
-import type { CorrectionRecord, VolatileRow } from "../record/volatile.ts";
+import { addressKey, type CorrectionRecord, MAX_PAY_TOS, type VolatileRow } from "../record/volatile.ts";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "price" | "defects" | "said"> {
+/** An offer of the newest 402, as the lake keeps it. */
+interface Offered {
+  network: string | null;
+  asset: string | null;
+  payable: boolean | null;
+  pay_to: string | null;
+  price: string | null;
+}
+
+type Said = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
+
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | Said> {
   asked: number;
-  price_micro: bigint | null;
+  offers: Offered[];
+  paid_to: string[];
   listing_defects: string | null;
   listing_t: number | null;
   terms_defects: string | null;
@@ -66,7 +78,7 @@ export async function takeStale(lake: Lake): Promise<string[]> {
 }
 
 function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): VolatileRow {
-  const { asked, price_micro, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
+  const { asked, offers, paid_to, listing_defects, listing_t, terms_defects, differs, terms_t, ...same } = row;
   const defects = new Map<string, Defect>();
   // The 402 is newer than any listing that spoke of it, so of two with one name its words stay.
   for (const defect of [
@@ -79,7 +91,7 @@ function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): Volatil
   return {
     ...same,
     asked_for_payment: asked,
-    price: price_micro === null ? null : formatMoney(price_micro),
+    ...askedOf(offers, paid_to),
     defects: JSON.stringify([...defects.values()]),
     said: JSON.stringify(corrections),
   };
@@ -89,4 +101,39 @@ function seenAt(defects: string | null, at: number | null): Defect[] {
   if (defects === null || at === null) return [];
   const seen = rfc3339(new Date(at));
   return (JSON.parse(defects) as Defect[]).map(({ defect, says }) => ({ defect, says, seenAt: seen }));
+}
+
+/** CAIP-2: namespace and reference, in the grammar's own lengths. */
+const CAIP2 = /^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$/;
+
+/** Once each, in order, as written where it stood first. */
+function distinct(texts: readonly (string | null)[], key = (text: string) => text): string[] {
+  const first = new Map<string, string>();
+  for (const text of texts) if (text && !first.has(key(text))) first.set(key(text), text);
+  return [...first.values()];
+}
+
+/** A unit of it is a dollar: our rail's own asset, USDC by contract or symbol, or the currency code itself. */
+const isDollar = ({ network, asset, payable }: Offered): boolean =>
+  payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
+
+/** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
+function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, Said> {
+  const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
+  const named = readable ?? offers.find(({ asset }) => asset !== null);
+  const payTos = distinct(
+    offers.map(({ pay_to }) => pay_to),
+    addressKey,
+  );
+  const now = new Set(payTos.map(addressKey));
+  const before = paidTo.filter((address) => !now.has(addressKey(address)));
+  return {
+    price: readable?.price ?? null,
+    asset: named?.asset ?? null,
+    unit: named && isDollar(named) ? "USD" : null,
+    asked_pay_to: (readable ?? offers.find(({ pay_to }) => pay_to))?.pay_to ?? null,
+    networks: distinct(offers.map(({ network }) => network)).filter((id) => CAIP2.test(id)),
+    pay_tos: payTos,
+    pay_tos_before: before.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),
+  };
 }

@@ -23,6 +23,19 @@ export function formatMoney(micro: bigint): string {
   return `${text.slice(0, -6)}.${text.slice(-6)}`;
 }
 
+/** A sum, which may pass twelve digits before the dot: "0.020000". @throws BadMoney below zero */
+export function formatSum(micro: bigint): string {
+  if (micro < 0n) throw new BadMoney(micro);
+  const text = micro.toString().padStart(7, "0");
+  return `${text.slice(0, -6)}.${text.slice(-6)}`;
+}
+
+/** What {@link formatSum} printed. @throws BadMoney */
+export function parseSum(text: string): bigint {
+  if (!/^\d{1,40}\.\d{6}$/.test(text)) throw new BadMoney(text);
+  return BigInt(text.replace(".", ""));
+}
+
 /** Longest amount we keep as data: 18-decimal tokens need up to 78 digits (uint256). */
 const ATOMIC = /^\d{1,78}$/;
 

@@ -31,6 +31,9 @@ export type Method = (typeof METHODS)[number];
 
 /** Conditions on a grade (verification-method.md section 7), in the order they are published. */
 export const FLAGS = [
+  // Only of an answer to whom a payTo was shown, and first in it; no card has them.
+  "pay_to_unknown",
+  "pay_to_differs",
   "took_the_money",
   "money_pending",
   "refunded",

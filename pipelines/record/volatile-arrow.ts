@@ -29,19 +29,37 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   price: text,
   asset: text,
   networks: texts,
+  unit: text,
   pay_to: text,
+  asked_pay_to: text,
+  pay_tos: texts,
+  pay_tos_before: texts,
+  pay_tos_listed: texts,
   protocols: texts,
   networks_listed: texts,
   distinct_prices: number,
   paid_calls: number,
+  unserved: number,
+  unserved_since: number,
   observations_since: number,
   withdrawn_since: number,
   defects: text,
   said: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
-/** Columns that came later: a table without one was written before, and says nothing there. */
-const LATER: ReadonlySet<keyof VolatileRow> = new Set(["networks_listed"] as const);
+/** Columns that came later, and what a table without one says there: it was written before. */
+const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => VolatileRow[name] } = {
+  networks_listed: () => NONE,
+  unit: () => null,
+  asked_pay_to: ({ pay_to }) => pay_to ?? null,
+  pay_tos: ({ pay_to }) => (pay_to == null ? NONE : [pay_to]),
+  pay_tos_before: () => NONE,
+  pay_tos_listed: () => NONE,
+  unserved: () => 0,
+  unserved_since: () => null,
+};
+/** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
+const NONE: string[] = Object.freeze([]) as unknown as string[];
 
 /** Bytes that are no volatile table, or one without a column that we need. */
 export class BadVolatile extends Error {
@@ -73,7 +91,7 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
   }
   const columns = NAMES.map((name) => {
     const column = table.getChild(name);
-    if (!column && LATER.has(name)) return null;
+    if (!column && LATER[name]) return null;
     if (!column) throw new BadVolatile(`no column ${name}`);
     return column;
   });
@@ -81,10 +99,16 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
   for (let i = 0; i < table.numRows; i++) {
     const row: Record<string, unknown> = {};
     for (const [at, name] of NAMES.entries()) {
-      const value: unknown = columns[at]?.get(i);
-      row[name] = COLUMNS[name] === texts ? [...((value ?? []) as Iterable<string>)] : value;
+      const column = columns[at];
+      if (column) row[name] = COLUMNS[name] === texts ? listOf(column.get(i)) : column.get(i);
+      else row[name] = LATER[name]?.(row);
     }
     rows.push(row as unknown as VolatileRow);
   }
   return rows;
+}
+
+function listOf(value: unknown): string[] {
+  const list = [...((value ?? []) as Iterable<string>)];
+  return list.length > 0 ? list : NONE;
 }

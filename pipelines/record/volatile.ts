@@ -15,17 +15,34 @@ export interface VolatileRow {
   /** Unix ms, or null. */
   first_seen: number | null;
   last_seen: number | null;
-  /** Newest 402: money, asset, CAIP-2 networks, payTo, protocols. */
+  /**
+   * What the newest 402 asked, whoever could pay it: money and asset of its first offer that can be read, else its first
+   * asset without an amount; every CAIP-2 network in the order of the offers.
+   */
   price: string | null;
   asset: string | null;
   networks: string[];
+  /** `USD` where a unit of that asset is a dollar; null in tables from before it was said. */
+  unit: string | null;
+  /** Who that first offer pays. */
+  asked_pay_to: string | null;
+  /** Who our own rail would pay. */
   pay_to: string | null;
+  /** Every payTo of the newest 402 in the order of its offers. */
+  pay_tos: string[];
+  /** Those of earlier 402s that it does not name, seen last first; with `pay_tos` at most {@link MAX_PAY_TOS}. */
+  pay_tos_before: string[];
+  /** Those that the seller's own listing names. */
+  pay_tos_listed: string[];
   protocols: string[];
   /** CAIP-2 networks of the newest listing that names any; none in tables from before they were kept. */
   networks_listed: string[];
   distinct_prices: number;
   /** Paid calls of ours (kind 1 rows), counted or not. */
   paid_calls: number;
+  /** Of those: settled, nothing came, not paid back, not withdrawn; and Unix ms of the first one. */
+  unserved: number;
+  unserved_since: number | null;
   /** Observations newer than `computed_at` of the published headline card. */
   observations_since: number;
   /** Records of that card that a later correction withdrew. */
@@ -35,6 +52,12 @@ export interface VolatileRow {
   /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
   said: string;
 }
+
+/** Payout addresses that are kept of one endpoint, those seen last (sql/samples/seen). */
+export const MAX_PAY_TOS = 64;
+
+/** Hex addresses differ by case only in their checksum; base58 is told apart by case. */
+export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
 
 /** A record of the topic `corrections`: what was withdrawn, disputed or taken back. */
 export interface CorrectionRecord {

@@ -52,7 +52,7 @@ export class Checks {
     if (kept?.cap !== undefined) this.deps.demand?.count(kept.cap, client);
     const cached = kept ?? this.#underway.get(key);
     if (cached) return cached;
-    const facts = this.#facts(query, client);
+    const facts = this.facts(query, client);
     if (!(facts instanceof Promise)) {
       if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
       return this.#sign(key, facts);
@@ -67,7 +67,11 @@ export class Checks {
     return this.deps.clock.monotonic() - answer.madeAt;
   }
 
-  #facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
+  /**
+   * What the record holds about a valid query, neither dated nor signed, and not kept. Synchronous where the url is known.
+   * @throws Problem (or rejects with one), as {@link answer} does
+   */
+  facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
     const now = this.deps.clock.now();
     if (isId("cap", query.url)) {

@@ -2,12 +2,14 @@ import type { SignedCard } from "../../pipelines/record/card.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
+import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { NO_CARD } from "./market.ts";
-import { defectsOf, handshakeCommand, observedOf } from "./observed.ts";
+import { handshakeCommand, observedOf } from "./observed.ts";
+import { payToVerdict } from "./pay-to.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
 export const WITHDRAWN_SHARE = 0.2;
@@ -100,11 +102,13 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
   const method = entry?.method ?? row?.method ?? null;
   const corrected = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
+  const paid = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
   return {
     band,
     tier,
     composite,
-    why,
+    // Who is paid goes before how good the seller is: of another payee the letter says nothing.
+    why: paid?.says ? `${paid.says} ${why}` : why,
     asked: query.url,
     matched,
     defects: defectsOf(row, entry?.defects ?? []),
@@ -115,7 +119,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched }: Matc
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
-    flags: grade.flags,
+    flags: inOrder([...grade.flags, ...(paid?.flags ?? [])]),
     observed: observedOf(row, now),
     reproduce: url === null || method === null || isTemplate(url) ? null : handshakeCommand(method, url),
     scorecard: grade.scorecard,

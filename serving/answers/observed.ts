@@ -1,7 +1,6 @@
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Observed } from "../schemas/check.ts";
-import { Defect } from "../schemas/common.ts";
 
 const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
 
@@ -22,24 +21,6 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
     distinctPrices: row?.distinct_prices ?? 0,
     protocols: row ? [...row.protocols] : [],
   };
-}
-
-/** What RFC 8785 cannot print, so what cannot be signed. */
-const LONE_SURROGATE = /\p{Surrogate}/u;
-
-/**
- * Defects of the newest listing and 402. The volatile row is newer than the listing's leaf, so it goes first; text in
- * it that is no list of defects is as good as none, and the published ones stand.
- */
-export function defectsOf(row: VolatileRow | undefined, published: readonly Defect[]): Defect[] {
-  if (!row) return [...published];
-  try {
-    if (row.defects === "[]") return [];
-    const defects = Defect.array().parse(JSON.parse(row.defects));
-    return defects.some(({ defect, says }) => LONE_SURROGATE.test(`${defect} ${says}`)) ? [...published] : defects;
-  } catch {
-    return [...published];
-  }
 }
 
 /** A word of a POSIX shell command line, in single quotes. */

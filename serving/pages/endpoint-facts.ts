@@ -20,7 +20,7 @@ export function seenPart(view: View, cap: string): unknown {
 <dt>Protocol</dt><dd>${row?.protocols.join(", ") || NONE}</dd>
 <dt>Networks offered</dt><dd>${row?.networks.join(", ") || NONE}</dd>
 <dt>Networks listed</dt><dd>${row?.networks_listed.join(", ") || NONE}</dd>
-<dt>Pays to</dt><dd>${code(row?.pay_to)}</dd></dl></section>`;
+<dt>Pays to</dt><dd>${row?.pay_tos.length ? list(row.pay_tos.map(code)) : NONE}</dd></dl></section>`;
 }
 
 /** The terms of a purchase through the service, or that there are none. */

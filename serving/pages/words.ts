@@ -70,6 +70,10 @@ export const duration = (ms: number | null | undefined): string => {
 
 /** Each flag of verification-method.md section 7 in one sentence for people. */
 export const FLAG_WORDS: Record<Flag, string> = {
+  pay_to_unknown:
+    "No 402 of this endpoint and no listing of its seller's own ever named the address that was asked about.",
+  pay_to_differs:
+    "Its newest 402, or its seller's own listing, names another address than the one that was asked about.",
   took_the_money:
     "A paid call of ours settled on the chain and nothing came back, also not when the proof was shown again.",
   money_pending: "A paid call settled and nothing came yet; it counts as taken money once a day has passed.",

@@ -1,11 +1,11 @@
 import { type ArchiveManifest, archiveFileKey, dayOfManifest } from "../../pipelines/record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../../pipelines/record/leaf.ts";
-import { type ArchiveSubject, BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
+import type { ArchiveSubject } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import type { Payee } from "../schemas/check.ts";
-import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
+import type { Entry } from "./entry.ts";
 import { Layered } from "./layered.ts";
 import { Names } from "./names.ts";
+import { PayeeTable } from "./payees.ts";
 
 /** {topic: {partition: next offset}} behind the volatile rows. */
 export type Positions = Record<string, Record<string, number>>;
@@ -185,53 +185,3 @@ export class EvidenceFiles {
     return this.#newest.get(bucket) ?? [];
   }
 }
-
-/** Origins named in one answer; an address can stand behind thousands. */
-export const MAX_ORIGINS = 100;
-
-/** Hex addresses differ by case only in their checksum; base58 is told apart by case. */
-export const payeeKey = (address: string): string => (address.startsWith("0x") ? address.toLowerCase() : address);
-
-/** Addresses that are paid, of one view: which listed endpoints stand behind each. */
-export class PayeeTable {
-  readonly #byAddress = new Map<string, ListedEntry[]>();
-  readonly #made = new Map<string, Omit<Payee, "address">>();
-
-  constructor(view: View) {
-    for (const row of view.volatile.rows.values()) {
-      if (row.pay_to === null) continue;
-      const entry = view.entry(row.capability_id);
-      if (!isListed(entry)) continue;
-      const key = payeeKey(row.pay_to);
-      const held = this.#byAddress.get(key);
-      if (held) held.push(entry);
-      else this.#byAddress.set(key, [entry]);
-    }
-  }
-
-  /** What the record knows about an address; zeros for one that nobody in the record is paid at. */
-  get(address: string): Payee {
-    const key = payeeKey(address);
-    let figures = this.#made.get(key);
-    if (!figures) {
-      figures = total(this.#byAddress.get(key) ?? []);
-      // Only known addresses are kept, so strangers' questions cannot fill the table.
-      if (this.#byAddress.has(key)) this.#made.set(key, figures);
-    }
-    return { address, ...figures };
-  }
-}
-
-function total(entries: readonly ListedEntry[]): Omit<Payee, "address"> {
-  const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
-  const origins = [...new Set(entries.map((entry) => new URL(entry.url).origin))].sort();
-  return {
-    origins: origins.slice(0, MAX_ORIGINS),
-    listed: entries.length,
-    graded: letters.length,
-    bestBand: BANDS.find((band) => letters.includes(band)) ?? null,
-    withDefects: entries.filter((entry) => entry.defects.length > 0).length,
-  };
-}
-
-const isLetter = (band: string | undefined): band is Letter => BANDS.includes(band as Letter);

@@ -1,5 +1,5 @@
 -- name: days
--- Price, latency and counts of each endpoint day by day, for the charts of its page. Our own faults and withdrawn rows
+-- Price asked, latency and counts of each endpoint day by day, for the charts of its page. Our own faults and withdrawn rows
 -- are left out; money is micro-units. `$buckets` is a JSON array of bucket numbers, `$since` unix ms.
 -- grain: one capability and UTC day with a row; ascending by bucket, capability, day
 -- reads: $since, $buckets, endpoint, every_sample, withdrawn
@@ -8,7 +8,7 @@ WITH home AS (SELECT cap, bucket_of(cap) AS bucket FROM endpoint),
  wanted AS (SELECT cap, bucket FROM home SEMI JOIN (SELECT unnest(from_json($buckets, '["INTEGER"]')) AS bucket) USING (bucket)),
  used AS (
   SELECT bucket, cap, t, obs_id, kind, fault IS NOT DISTINCT FROM 'blocked' AS wall, coalesce(delivered, FALSE) AS delivered,
-    latency_ms, round(price * 1e6)::BIGINT AS micro
+    latency_ms, asked_micro AS micro
   FROM every_sample JOIN wanted USING (cap) ANTI JOIN withdrawn USING (obs_id)
   WHERE t >= epoch_ms($since) AND kind < 2 AND fault IS DISTINCT FROM 'ours')
 SELECT bucket, cap AS capability_id, (t::DATE - DATE '1970-01-01')::INTEGER AS day,

@@ -2,7 +2,8 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, listing, event, every_sample, paid_result, withdrawal, correction, reinstated, correction_in_force, correction_record
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_result, withdrawal, correction, reinstated,
+--   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
   SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
@@ -36,11 +37,23 @@ WITH wanted AS MATERIALIZED (
       FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
   FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
+ paid_to AS (SELECT cap, list(pay_to ORDER BY t DESC, pay_to) AS addresses FROM payee SEMI JOIN wanted USING (cap) GROUP BY cap),
+ own AS (             -- the newest of the seller's own listings that names an address, and stands
+  SELECT cap, arg_max(addresses, {t: t, o: log_offset, id: event_id}) AS addresses
+  FROM (SELECT cap, t, log_offset, event_id, gone, seller_controlled,
+      list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
+    FROM listing SEMI JOIN wanted USING (cap)
+    QUALIFY row_number() OVER (PARTITION BY cap, source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1)
+  WHERE NOT gone AND seller_controlled AND len(addresses) > 0 GROUP BY cap),
+ unserved AS (
+  SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)
+  ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)
+  WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded) GROUP BY cap),
  known AS (FROM seen SEMI JOIN wanted USING (cap))
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
-  s.price_micro, asset_of(s.offers) AS asset,
-  coalesce(list_distinct(list_transform(s.offers, lambda o: o.network)), []) AS networks, s.pay_to,
+  coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
+  coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
@@ -48,6 +61,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
   LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN prices p USING (cap)
+  LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -25,6 +25,7 @@ DELETE FROM dirty WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM stale WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM seen WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM quoted WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM payee WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM thefts WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM event WHERE part IN (FROM evicted);
 DELETE FROM left_id WHERE part IN (FROM evicted);

@@ -1,17 +1,19 @@
 -- New records of paid calls with their columns, and the intents that they speak of.
--- grain: one record; touched_intent = one intent, also one that is not here yet; seen_new = one capability
+-- grain: one record; touched_intent = one intent, also one that is not here yet; seen_new = one capability; payee_new = one address
+--   of one capability
 -- reads: temp stage
--- writes: paid_intent, paid_result, settlement, paid_followup, commitment_open, temp touched_intent, temp seen_new, temp quoted_new
+-- writes: paid_intent, paid_result, settlement, paid_followup, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
-  micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg
+  micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
+  micro_of(first_readable(b.first_leg.terms.offers).price) AS asked_micro
 FROM (SELECT *, from_json(body, '{"slot": {"block": "INTEGER"}, "w": "DOUBLE", "input": "VARCHAR", "url": "VARCHAR",
   "quote": {"price": "VARCHAR", "pay_to": "VARCHAR"}, "valid_before": "BIGINT",
   "first_leg": {"honest": "BOOLEAN", "differs": "JSON", "terms": {"protocols": ["VARCHAR"],
-    "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN"}], "defects": "JSON"}}}') AS b
+    "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN", "pay_to": "VARCHAR", "price": "VARCHAR"}], "defects": "JSON"}}}') AS b
   FROM stage WHERE type = 'paid.intent');
 INSERT INTO paid_intent
-SELECT event_id, cap, t, slot_block, w, input, url, price_micro, pay_to, valid_before, first_leg.honest FROM intent_new;
+SELECT event_id, cap, t, slot_block, w, input, url, price_micro, pay_to, valid_before, first_leg.honest, asked_micro FROM intent_new;
 
 INSERT INTO paid_result
 SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "watched": "BOOLEAN", "fault": "VARCHAR",
@@ -38,7 +40,11 @@ SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' EL
 FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup');
 
 -- The first leg of a paid call is a 402 like any other; it is no free handshake.
-CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM intent_new;
+CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM intent_new WHERE asked_micro IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE payee_new AS
+SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
+FROM (SELECT cap, t, unnest(list_append(list_transform(first_leg.terms.offers, lambda o: o.pay_to), pay_to)) AS pay_to FROM intent_new)
+WHERE pay_to IS NOT NULL GROUP BY ALL;
 CREATE OR REPLACE TEMP TABLE seen_new AS
 SELECT cap, 0 AS probes, 0 AS answered, 0 AS asked, NULL::TIMESTAMP AS first_seen, NULL::TIMESTAMP AS last_seen,
   (count(*) OVER (PARTITION BY cap))::BIGINT AS paid_calls, t AS terms_t, event_id AS terms_id, price_micro, pay_to,

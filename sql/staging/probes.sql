@@ -1,9 +1,13 @@
 -- What new probes add to what is known of an endpoint.
--- grain: seen_new = one capability; quoted_new = one price of one capability; sampled = one new sample of
---   an endpoint with a correction
+-- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability; sampled = one
+--   new sample of an endpoint with a correction
 -- reads: temp probe, correction
--- writes: temp seen_new, temp quoted_new, temp sampled
-CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, price_micro FROM probe WHERE price_micro IS NOT NULL;
+-- writes: temp seen_new, temp quoted_new, temp payee_new, temp sampled
+CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM probe WHERE asked_micro IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE payee_new AS
+SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
+FROM (SELECT cap, observed_at AS t, unnest(list_transform(terms.offers, lambda o: o.pay_to)) AS pay_to FROM probe)
+WHERE pay_to IS NOT NULL GROUP BY ALL;
 -- The newest 402 by time, then by id.
 CREATE OR REPLACE TEMP TABLE seen_new AS
 WITH per_cap AS (

@@ -45,11 +45,11 @@ CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE top
 CREATE OR REPLACE TEMP TABLE probe AS
 SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
   says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.planned, says.url, says.method,
-  says.terms, says.differs
+  says.terms, says.differs, micro_of(first_readable(says.terms.offers).price) AS asked_micro
 FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
     "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
     "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],
-      "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN"}], "defects": "JSON"}, "differs": "JSON"}') AS says
+      "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN", "pay_to": "VARCHAR", "price": "VARCHAR"}], "defects": "JSON"}, "differs": "JSON"}') AS says
   FROM stage WHERE is_probe(type)) p
 LEFT JOIN filed f ON f.type = p.type AND f.part = p.part AND f.day = p.observed_at::DATE;
 

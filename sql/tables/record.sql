@@ -20,11 +20,11 @@ CREATE TABLE IF NOT EXISTS event (
   topic VARCHAR, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking,
   observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking, body VARCHAR,
   block INTEGER USING COMPRESSION bitpacking, fault VARCHAR, live BOOLEAN, honest BOOLEAN, latency_ms DOUBLE,
-  price_micro BIGINT USING COMPRESSION bitpacking, pay_to VARCHAR);
+  price_micro BIGINT USING COMPRESSION bitpacking, pay_to VARCHAR, asked_micro BIGINT USING COMPRESSION bitpacking);
 
 CREATE TABLE IF NOT EXISTS paid_intent (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,
-  pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN);
+  pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN, asked_micro BIGINT);
 CREATE TABLE IF NOT EXISTS paid_result (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, watched BOOLEAN, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);

@@ -13,6 +13,10 @@ CREATE OR REPLACE MACRO is_probe(type) AS type IN ('handshake', 'mcp.probe');
 CREATE OR REPLACE MACRO fault_of(fault, wall) AS coalesce(fault, CASE WHEN wall THEN 'blocked' END);
 -- Money has six decimals, always: without the dot it is micro-units.
 CREATE OR REPLACE MACRO micro_of(money) AS replace(money, '.', '')::BIGINT;
+-- What a 402 asks, whoever could pay it: its first offer with an asset and an amount that is money.
+CREATE OR REPLACE MACRO first_readable(offers) AS list_filter(offers, lambda o: o.asset IS NOT NULL AND o.price IS NOT NULL)[1];
+-- Hex addresses differ by case only in their checksum; base58 is told apart by case.
+CREATE OR REPLACE MACRO address_of(pay_to) AS CASE WHEN starts_with(lower(pay_to), '0x') THEN lower(pay_to) ELSE pay_to END;
 CREATE OR REPLACE MACRO asset_of(offers) AS coalesce(list_filter(offers, lambda o: o.payable)[1].asset, offers[1].asset);
 
 -- A sample counts: no fault of ours, no synthetic input that moved no money, no published call that was not reproduced.

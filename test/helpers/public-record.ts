@@ -85,8 +85,14 @@ export const cardOf = (spec: EndpointSpec, card: Partial<UnsignedCard> = {}): Un
   ...card,
 });
 
+export const PAYEE = "0x1111111111111111111111111111111111111111";
+
 /** Rows as the lake's owner writes them, from what a test cares about. */
-export const rowOf = (spec: EndpointSpec, row: Partial<VolatileRow> = {}): VolatileRow => ({
+export const rowOf = (
+  spec: EndpointSpec,
+  row: Partial<VolatileRow> = {},
+  pay_to: string | null = row.pay_to === undefined ? PAYEE : row.pay_to,
+): VolatileRow => ({
   capability_id: capOf(spec),
   url: normaliseUrl(spec.url),
   method: spec.method ?? "GET",
@@ -98,11 +104,18 @@ export const rowOf = (spec: EndpointSpec, row: Partial<VolatileRow> = {}): Volat
   price: "0.020000",
   asset: "USDC",
   networks: ["eip155:84532"],
-  pay_to: "0x1111111111111111111111111111111111111111",
+  unit: "USD",
+  asked_pay_to: pay_to,
+  pay_to,
+  pay_tos: pay_to === null ? [] : [pay_to],
+  pay_tos_before: [],
+  pay_tos_listed: [],
   protocols: ["x402"],
   networks_listed: ["eip155:84532"],
   distinct_prices: 1,
   paid_calls: 43,
+  unserved: 0,
+  unserved_since: null,
   observations_since: 3,
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),

@@ -50,7 +50,7 @@ afterAll(async () => {
 async function says(lake: Lake): Promise<Record<string, string[]>> {
   const said: Record<string, string[]> = {};
   const samples = "(SELECT * EXCLUDE (row) FROM every_sample)";
-  for (const table of ["event", samples, "seen", "quoted", "endpoint", "listing", "paid_intent"]) {
+  for (const table of ["event", samples, "seen", "quoted", "payee", "endpoint", "listing", "paid_intent"]) {
     const rows = await lake.all<{ row: string }>(`SELECT to_json(t)::VARCHAR AS row FROM ${table} t`);
     said[table] = rows.map(({ row }) => row).sort();
   }

@@ -142,7 +142,8 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "dispute", "home", "endpointPage"],
+    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "exposure", "dispute", "home"],
+    "endpointPage",
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [
     addressOf(one),

@@ -63,7 +63,8 @@ export async function tablesOf(lake: Lake): Promise<Record<string, unknown[]>> {
     ["withdrawn", "obs_id"],
     ["site", "cap"],
     ["seen", "cap"],
-    ["quoted", "cap, price_micro"],
+    ["quoted", "cap, asked_micro"],
+    ["payee", "cap, pay_to"],
     ["endpoint", "cap"],
     ["listing", "event_id"],
   ] as const) {

@@ -32,7 +32,7 @@ function seal<T extends RecordType>(
   );
 }
 
-const OFFER = {
+export const OFFER = {
   scheme: "exact",
   network: "eip155:8453",
   network_raw: "base",
@@ -56,6 +56,7 @@ export const TERMS = {
 export function handshake(name: string, time: string, over: Partial<BodyOf<"handshake">> = {}, slot = ""): Sealed {
   const cap = capOf(name);
   const minute = Math.floor((Date.parse(time) % 21_600_000) / 60_000);
+  const offer = { ...OFFER, ...(over.price && { price: over.price }) };
   const body: BodyOf<"handshake"> = {
     slot: { block: blockOf(time), minute },
     planned: "free",
@@ -68,7 +69,7 @@ export function handshake(name: string, time: string, over: Partial<BodyOf<"hand
     latency_ms: 120.5,
     price: "0.020000",
     pay_to: PAY_TO,
-    terms: TERMS,
+    terms: { ...TERMS, offers: [offer] },
     differs: [],
     ...over,
   };

@@ -1,3 +1,4 @@
+import { tableFromIPC, tableToIPC } from "apache-arrow";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
@@ -5,6 +6,7 @@ import { TOPICS } from "../../../pipelines/record/topics.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
 import { BadVolatile, decodeVolatile, encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
 import { fc } from "../../helpers/histories.ts";
+import { rowOf as publicRow } from "../../helpers/public-record.ts";
 import {
   ask,
   at,
@@ -72,12 +74,19 @@ describe("volatile rows", () => {
       ...{
         asset: "0xasset",
         networks: ["eip155:8453"],
-        pay_to: PAY_TO,
+        ...{
+          unit: "USD",
+          asked_pay_to: PAY_TO,
+          pay_to: PAY_TO,
+          pay_tos: [PAY_TO],
+          pay_tos_before: [],
+          pay_tos_listed: [],
+        },
         protocols: ["x402"],
         networks_listed: [],
         distinct_prices: 2,
       },
-      ...{ paid_calls: 0, observations_since: 0, withdrawn_since: 0 },
+      ...{ paid_calls: 0, unserved: 0, unserved_since: null, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
         { ...TERMS.defects[0], seenAt: at("08:00:00") },
@@ -190,6 +199,14 @@ describe("Arrow", () => {
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text) },
     ...{ networks: fc.array(text), protocols: fc.array(text), networks_listed: fc.array(text) },
+    ...{
+      unit: fc.option(text),
+      asked_pay_to: fc.option(text),
+      pay_tos: fc.array(text),
+      pay_tos_before: fc.array(text),
+      pay_tos_listed: fc.array(text),
+    },
+    ...{ unserved: count, unserved_since: fc.option(count) },
   });
 
   test("what goes in comes out", () => {
@@ -199,6 +216,24 @@ describe("Arrow", () => {
       }),
       { numRuns: 50 },
     );
+  });
+
+  test("a table from before the later columns is read, and says nothing there", () => {
+    const row = publicRow({ url: "https://a.example/x" }, { unserved: 7, pay_tos_before: ["0x2"], unserved_since: 1 });
+    const table = tableFromIPC(encodeVolatile([row]));
+    const later = ["unit", "asked_pay_to", "pay_tos", "pay_tos_before", "pay_tos_listed", "unserved", "unserved_since"];
+    const before = table.schema.names.filter((name) => !later.includes(String(name)));
+    expect(before).toHaveLength(table.schema.names.length - later.length);
+    const old = tableToIPC(table.select(before), "file");
+    expect(decodeVolatile(old)).toEqual([
+      {
+        ...row,
+        ...{ unit: null, asked_pay_to: row.pay_to, pay_tos: [row.pay_to], pay_tos_before: [], pay_tos_listed: [] },
+        ...{ unserved: 0, unserved_since: null },
+      },
+    ]);
+    const torn = tableToIPC(table.select(before.filter((name) => name !== "said")), "file");
+    expect(() => decodeVolatile(torn)).toThrow(BadVolatile);
   });
 
   test.each([

@@ -42,7 +42,9 @@ export class TestLake {
 
   async add(cap: string, rows: readonly Sample[]): Promise<void> {
     const json = JSON.stringify(rows.map((row) => ({ ...row, cap, t: row.t.toISOString().slice(0, -1) })));
-    await this.conn.run(`INSERT INTO samples SELECT unnest(from_json($json, '${ROW}'), recursive := true)`, { json });
+    await this.conn.run(`INSERT INTO samples BY NAME SELECT unnest(from_json($json, '${ROW}'), recursive := true)`, {
+      json,
+    });
   }
 
   async withdraw(ids: readonly string[]): Promise<void> {

@@ -43,7 +43,7 @@ function records() {
 
 const totals = (world: ArchiveWorld) =>
   world.ingest.lake.all(
-    "SELECT * FROM seen JOIN (SELECT cap, list_sort(list(price_micro)) FROM quoted GROUP BY cap) USING (cap) ORDER BY cap",
+    "SELECT * FROM seen JOIN (SELECT cap, list_sort(list(asked_micro)) FROM quoted GROUP BY cap) USING (cap) ORDER BY cap",
   );
 const idsInLake = async (world: ArchiveWorld): Promise<string[]> =>
   (await world.ingest.lake.all<{ event_id: string }>("SELECT event_id FROM event ORDER BY event_id")).map(

@@ -1,0 +1,208 @@
+import { readFile } from "node:fs/promises";
+import type { Config } from "../infra/config.ts";
+import type { Jwks } from "../infra/keys/jwk.ts";
+import { verifyObject } from "../infra/keys/verify.ts";
+import { ProblemDocument } from "../serving/schemas/common.ts";
+import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
+
+export interface ExposureOptions {
+  /** Address of the service (default: `base_url` of the settings). */
+  base?: string;
+  /** A keys document that was saved before; without it the service's own is believed. */
+  keys?: string;
+  json?: boolean;
+}
+
+/** The file, or what the service says of it, cannot be taken. */
+export class ExposureUnreadable extends Error {
+  override name = "ExposureUnreadable";
+}
+/** The service does not answer, or not now. */
+export class ServiceUnreachable extends Error {
+  override name = "ServiceUnreachable";
+}
+/** A report whose signature does not hold, or that is not of what was asked. */
+export class ReportUnproven extends Error {
+  override name = "ReportUnproven";
+}
+
+/** Longest file and longest answer, bytes, and longest wait for an answer, ms. */
+const MAX_FILE = 1024 * 1024;
+const MAX_ANSWER = 8 * 1024 * 1024;
+const WAIT_MS = 30_000;
+
+/** `touchstone exposure`: what a service's record holds about the dependencies of a file, proven before it is printed. */
+export async function exposureCommand(config: Config, file: string, options: ExposureOptions): Promise<void> {
+  const base = (options.base ?? config.base_url).replace(/\/+$/, "");
+  const dependencies = dependenciesOf(file, await textOf(file));
+  const jwks = options.keys === undefined ? null : jsonOf<Jwks>(options.keys, await textOf(options.keys));
+  const body = JSON.stringify({ dependencies });
+  const answer = await ask(base, "/v1/exposure", { method: "POST", body });
+  const keys = jwks ?? (JSON.parse(await ask(base, "/.well-known/svc-keys.json", {})) as Jwks);
+  const report = proven(answer, keys, dependencies);
+  process.stdout.write(options.json ? `${answer}\n` : tableOf(report));
+}
+
+async function textOf(file: string): Promise<string> {
+  const bytes = await readFile(file).catch((error: Error) => {
+    throw new ExposureUnreadable(`${file} cannot be read: ${error.message}`);
+  });
+  if (bytes.length > MAX_FILE) throw new ExposureUnreadable(`${file} is larger than ${MAX_FILE} bytes`);
+  return bytes.toString("utf8");
+}
+
+function jsonOf<T>(file: string, text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    throw new ExposureUnreadable(`${file} is no JSON`);
+  }
+}
+
+/** A JSON array, `{"dependencies": [..]}`, or one url a line; empty lines and those that begin with `#` are left out. */
+export function dependenciesOf(file: string, text: string): unknown[] {
+  const isJson = /^\s*[[{]/.test(text);
+  const value = isJson ? jsonOf<unknown>(file, text) : null;
+  const list = Array.isArray(value) ? value : (value as { dependencies?: unknown } | null)?.dependencies;
+  if (isJson && !Array.isArray(list))
+    throw new ExposureUnreadable(`${file}: neither a list nor {"dependencies": [..]}`);
+  const lines = text.split("\n").map((line) => line.trim());
+  const dependencies = isJson ? (list as unknown[]) : lines.filter((line) => line !== "" && !line.startsWith("#"));
+  if (dependencies.length === 0) throw new ExposureUnreadable(`${file} names no dependency`);
+  if (dependencies.length > MAX_DEPENDENCIES) {
+    throw new ExposureUnreadable(
+      `${file} names ${dependencies.length} dependencies: at most ${MAX_DEPENDENCIES} at once`,
+    );
+  }
+  return dependencies;
+}
+
+/** One answer of the service, as text. @throws ServiceUnreachable; ExposureUnreadable where it refuses what was asked */
+async function ask(base: string, path: string, init: RequestInit): Promise<string> {
+  let status: number;
+  let text: string;
+  try {
+    const response = await fetch(base + path, { ...init, redirect: "error", signal: AbortSignal.timeout(WAIT_MS) });
+    status = response.status;
+    text = await boundedText(response);
+  } catch (error) {
+    const { message, cause } = error as Error & { cause?: Error };
+    throw new ServiceUnreachable(`${base}${path}: ${cause?.message ?? message}`);
+  }
+  if (status === 200) return text;
+  const says = `${base}${path} answered ${status}${problemIn(text)}`;
+  throw status === 400 || status === 413 ? new ExposureUnreadable(says) : new ServiceUnreachable(says);
+}
+
+async function boundedText(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.byteLength;
+    if (bytes > MAX_ANSWER) throw new Error(`an answer of more than ${MAX_ANSWER} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** What a problem document says, with the pointers of what is wrong. */
+function problemIn(text: string): string {
+  try {
+    const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
+    const faults = errors.map((error) => `${error.pointer} ${error.detail}`);
+    return printable(`: ${faults.length > 0 ? faults.join("; ") : detail}`);
+  } catch {
+    return "";
+  }
+}
+
+/** @throws ReportUnproven */
+function proven(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new ReportUnproven("the answer is no JSON");
+  }
+  const read = ExposureReport.safeParse(value);
+  if (!read.success) throw new ReportUnproven("the answer is no exposure report");
+  const verdict = verifyObject(keys, value, { purpose: "answers", at: read.data.answered_at });
+  if (!verdict.ok) throw new ReportUnproven(`the report's signature does not hold (${verdict.reason})`);
+  const asked = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
+  if (read.data.lines.length !== asked.length || read.data.lines.some((line, i) => line.asked !== asked[i])) {
+    throw new ReportUnproven("the report is signed, and of other dependencies than were asked about");
+  }
+  return read.data;
+}
+
+/** What strangers wrote, without what a terminal would obey. */
+const printable = (text: string): string => text.replace(/[\p{Cc}\p{Cf}]/gu, "?");
+
+const shortAddress = (address: string | null): string =>
+  address === null ? "-" : address.length > 13 ? `${address.slice(0, 6)}..${address.slice(-4)}` : address;
+
+const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string =>
+  pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_")) ? " (!)" : "";
+
+/** Columns as wide as their widest cell, apart by two blanks. */
+function columns(rows: readonly string[][]): string[] {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i]!))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+/** The report for people: a line a dependency, a line a payee, and the sums. */
+export function tableOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string {
+  const spend = (line: ExposureLine): string =>
+    line.monthly_spend === null ? "-" : `${line.monthly_spend}${line.unit === "USD" ? "" : ` ${line.asset}`}`;
+  const dependencies = columns([
+    ["letter", "standing", "price", "a month", "pays to", "dependency"],
+    ...lines.map((line) =>
+      [
+        line.band,
+        line.standing,
+        line.price ?? "-",
+        spend(line),
+        shortAddress(line.pay_to) + flagged(line),
+        line.asked,
+      ].map(printable),
+    ),
+  ]);
+  const addresses = columns([
+    ["pays to", "endpoints", "a month", "of it failing", "not yet measured"],
+    ...payees.map((one) =>
+      [
+        one.address ?? "not known",
+        String(one.dependencies),
+        one.monthly_spend,
+        one.monthly_spend_where_the_record_shows_a_failure,
+        one.monthly_spend_not_yet_measured,
+      ].map(printable),
+    ),
+  ]);
+  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${printable(asset)} (${n})`);
+  const marked = lines.some((line) => flagged(line) !== "");
+  return `${[
+    ...dependencies,
+    ...(marked
+      ? ["(!) this address was never seen to be paid here, or is not the one named now: check it before you pay"]
+      : []),
+    "",
+    ...addresses,
+    "",
+    `a month, in dollars: ${totals.monthly_spend}`,
+    `  where the record shows a failure: ${totals.monthly_spend_where_the_record_shows_a_failure}`,
+    `  not yet measured: ${totals.monthly_spend_not_yet_measured}`,
+    `  lettered A to D: ${totals.monthly_spend_lettered}`,
+    ...(totals.without_spend > 0
+      ? [`without a spend (no price known, or no calls said): ${totals.without_spend}`]
+      : []),
+    ...(others.length > 0 ? [`in other assets, added to nothing: ${others.join(", ")}`] : []),
+    `signed by ${signing_key_id} at ${answered_at}`,
+    "next: why, flags and defects of each line are in --json; docs/exposure.md",
+  ].join("\n")}\n`;
+}

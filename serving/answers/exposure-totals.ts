@@ -1,0 +1,89 @@
+import { formatSum, parseSum } from "../../pipelines/record/money.ts";
+import { addressKey } from "../../pipelines/record/volatile.ts";
+import {
+  type ExposureFacts,
+  type ExposureLine,
+  type ExposurePayee,
+  STANDINGS,
+  type Standing,
+} from "../schemas/exposure.ts";
+
+/** Where the spend of a line is counted. An F is a failure that the record shows, whatever else stands beside it. */
+function partOf({ standing, band }: ExposureLine): "failing" | "unmeasured" | "lettered" {
+  if (standing === "took_the_money" || standing === "listing_mismatch") return "failing";
+  if (standing === "lettered") return band === "F" ? "failing" : "lettered";
+  return "unmeasured";
+}
+
+/** Sums over some lines. */
+class Sum {
+  readonly #spend = { failing: 0n, unmeasured: 0n, lettered: 0n };
+  readonly #standings = Object.fromEntries(STANDINGS.map((name) => [name, 0])) as Record<Standing, number>;
+  readonly #origins = new Set<string>();
+  lines = 0;
+
+  add(line: ExposureLine): void {
+    this.lines++;
+    this.#standings[line.standing]++;
+    if (line.url !== undefined) this.#origins.add(new URL(line.url).origin);
+    if (line.unit === "USD" && line.monthly_spend !== null) this.#spend[partOf(line)] += parseSum(line.monthly_spend);
+  }
+
+  get total(): bigint {
+    return this.#spend.failing + this.#spend.unmeasured + this.#spend.lettered;
+  }
+
+  get origins(): number {
+    return this.#origins.size;
+  }
+
+  get facts() {
+    return {
+      monthly_spend: formatSum(this.total),
+      monthly_spend_where_the_record_shows_a_failure: formatSum(this.#spend.failing),
+      monthly_spend_not_yet_measured: formatSum(this.#spend.unmeasured),
+      monthly_spend_lettered: formatSum(this.#spend.lettered),
+      standings: { ...this.#standings },
+    };
+  }
+}
+
+/** Lines added up by the address that each pays, dearest first, and over all of them. */
+export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "payees" | "totals"> {
+  const all = new Sum();
+  const byAddress = new Map<string | null, { address: string | null; sum: Sum }>();
+  const others = new Map<string, number>();
+  for (const line of lines) {
+    const key = line.pay_to === null ? null : addressKey(line.pay_to);
+    const held = byAddress.get(key) ?? { address: line.pay_to, sum: new Sum() };
+    byAddress.set(key, held);
+    held.sum.add(line);
+    all.add(line);
+    if (line.asset !== null && line.unit !== "USD") others.set(line.asset, (others.get(line.asset) ?? 0) + 1);
+  }
+  const sums = [...byAddress.values()].sort(dearestFirst);
+  return {
+    payees: sums.map(
+      ({ address, sum }): ExposurePayee => ({
+        ...{ address, dependencies: sum.lines, origins: sum.origins },
+        ...sum.facts,
+      }),
+    ),
+    totals: {
+      dependencies: lines.length,
+      payees: sums.filter(({ address }) => address !== null).length,
+      unit: "USD",
+      ...all.facts,
+      without_spend: lines.filter((line) => line.monthly_spend === null).length,
+      pay_to_not_seen_before: lines.filter((line) => line.pay_to_seen_before === false).length,
+      other_assets: [...others].sort().map(([asset, dependencies]) => ({ asset, dependencies })),
+    },
+  };
+}
+
+/** Dearest first, then more dependencies, then by address; those without an address last of equals. */
+function dearestFirst(a: { address: string | null; sum: Sum }, b: { address: string | null; sum: Sum }): number {
+  if (a.sum.total !== b.sum.total) return a.sum.total > b.sum.total ? -1 : 1;
+  if (a.sum.lines !== b.sum.lines) return b.sum.lines - a.sum.lines;
+  return (a.address ?? "~") < (b.address ?? "~") ? -1 : 1;
+}

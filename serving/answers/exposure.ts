@@ -1,0 +1,133 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import { formatSum, parseMoney } from "../../pipelines/record/money.ts";
+import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Limiter } from "../http/limits.ts";
+import { Problem, validated } from "../http/problem.ts";
+import type { CheckFacts } from "../schemas/check.ts";
+import {
+  type Dependency,
+  type ExposureFacts,
+  type ExposureLine,
+  ReadExposure,
+  type Standing,
+} from "../schemas/exposure.ts";
+import type { View } from "../tables/view.ts";
+import { type Checks, signedText } from "./check.ts";
+import type { Demand } from "./demand.ts";
+import { totalsOf } from "./exposure-totals.ts";
+import { unknownFacts } from "./facts.ts";
+import { payToVerdict } from "./pay-to.ts";
+
+export interface ExposureDeps {
+  view: () => View;
+  /** Looks a url or id up as a check does, and puts what nobody knows in line. */
+  checks: Pick<Checks, "facts">;
+  demand?: Pick<Demand, "count"> | undefined;
+  /** Dependencies of one client, each a token. */
+  limiter: Limiter;
+  /** The answers key. */
+  signer: Signer;
+  clock: Clock;
+}
+
+/** POST /v1/exposure: what the record holds about many dependencies at once, added up by whom each one pays. */
+export class Exposures {
+  constructor(private readonly deps: ExposureDeps) {}
+
+  /**
+   * A signed report, as JSON text, and the headers of the limit of dependencies.
+   * @param request the body as it came, of any shape
+   * @throws Problem bad_request with a pointer to the bad item; too_many_requests
+   */
+  async report(request: unknown, client: string): Promise<{ text: string; headers: Record<string, string> }> {
+    const dependencies = validated(ReadExposure, request).dependencies.map(
+      (one): Dependency => (typeof one === "string" ? { url: one } : one),
+    );
+    const headers = this.#take(client, dependencies.length);
+    const view = this.deps.view();
+    // All are looked up in one turn, so in one view; what is waited for is only that unknown ones are in line.
+    const facts = await Promise.all(dependencies.map((one) => this.#look(view, one, client)));
+    const now = this.deps.clock.now();
+    const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
+    const report: ExposureFacts = { schema: "svc.exposure.v1", lines, ...totalsOf(lines) };
+    return { text: signedText(this.deps.signer, { ...report, answered_at: rfc3339(now) }), headers };
+  }
+
+  #take(client: string, dependencies: number): Record<string, string> {
+    const { limiter } = this.deps;
+    const taken = limiter.take(client, Math.max(1, dependencies));
+    const headers = limiter.headers(taken);
+    if (taken.ok) return headers;
+    const { quota, windowS } = limiter.limit;
+    throw new Problem("too_many_requests", `at most ${quota} dependencies in ${windowS} s`, { headers });
+  }
+
+  async #look(view: View, { url, pay_to }: Dependency, client: string): Promise<CheckFacts> {
+    const query = { url, method: undefined, pay_to };
+    try {
+      const facts = await this.deps.checks.facts(query, client);
+      if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
+      return facts;
+    } catch (error) {
+      // The line is full, or nothing is taken in now: of this one alone nothing is known, and the others are answered.
+      if (!(error instanceof Problem) || error.code === "bad_request") throw error;
+      return unknownFacts(view, query, { queued: false, next: `Not put in line: ${error.message}. Check it later.` });
+    }
+  }
+}
+
+/** A payment that settled and brought nothing counts once a day has passed, in which it may be paid back (verification-method.md section 5). */
+const PENDING_MS = DAY_MS;
+
+/** The first that holds, in the order of the vocabulary. */
+function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
+  const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
+  const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - PENDING_MS;
+  // A card's flag may stand on records that were withdrawn since; the row does not count those.
+  if (late || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
+  if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
+  if (facts.band !== "UNRATED") return "lettered";
+  const paid = (row?.paid_calls ?? 0) > 0 || (facts.tier !== null && facts.tier !== "LIVENESS_VERIFIED");
+  if (paid) return "paid_no_letter";
+  return facts.matched === "none" ? "not_in_record" : "handshake_only";
+}
+
+function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date): ExposureLine {
+  const row = facts.capabilityId === undefined ? undefined : view.row(facts.capabilityId);
+  const { asked, matched, capabilityId, url, band, tier, composite, why, queued, next } = facts;
+  const { calls_per_month: calls, pay_to } = dependency;
+  const price = row?.price ?? null;
+  return {
+    ...{ asked, matched, band, tier, composite, why },
+    ...(capabilityId === undefined ? {} : { capabilityId }),
+    ...(url === undefined ? {} : { url }),
+    ...(queued === undefined ? {} : { queued }),
+    ...(next === undefined ? {} : { next }),
+    standing: standingOf(facts, row, now),
+    flags: facts.flags ?? [],
+    defects: facts.defects.map(({ defect }) => defect),
+    calls_unserved: row?.unserved ?? 0,
+    ...{ price, asset: row?.asset ?? null, unit: row?.unit ?? null, networks: row?.networks ?? [] },
+    pay_to: pay_to ?? row?.asked_pay_to ?? null,
+    ...(pay_to === undefined ? {} : { pay_to_seen_before: payToVerdict(row, pay_to).seenBefore === true }),
+    calls_per_month: calls ?? null,
+    monthly_spend: price === null || calls === undefined ? null : formatSum(timesCalls(parseMoney(price), calls)),
+  };
+}
+
+/** Digits, fraction and exponent of the shortest decimal that is this number, as JSON prints it. */
+const DECIMAL = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
+
+/**
+ * Micro-units of so many calls: the exact product with the decimal that was sent, rounded up to the next micro-unit, so that
+ * what is said is never less than what it costs. @param calls finite, from 0 to {@link MAX_CALLS}
+ */
+export function timesCalls(micro: bigint, calls: number): bigint {
+  const [, whole, fraction = "", exponent = "0"] = DECIMAL.exec(String(calls))!;
+  const scale = fraction.length - Number(exponent);
+  const digits = BigInt(whole + fraction) * (scale < 0 ? 10n ** BigInt(-scale) : 1n);
+  const unit = scale > 0 ? 10n ** BigInt(scale) : 1n;
+  return (micro * digits + unit - 1n) / unit;
+}

@@ -1,0 +1,20 @@
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import { Defect } from "../schemas/common.ts";
+
+/** What RFC 8785 cannot print, so what cannot be signed. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/**
+ * Defects of the newest listing and 402. The volatile row is newer than the listing's leaf, so it goes first; text in
+ * it that is no list of defects is as good as none, and the published ones stand.
+ */
+export function defectsOf(row: VolatileRow | undefined, published: readonly Defect[]): Defect[] {
+  if (!row) return [...published];
+  try {
+    if (row.defects === "[]") return [];
+    const defects = Defect.array().parse(JSON.parse(row.defects));
+    return defects.some(({ defect, says }) => LONE_SURROGATE.test(`${defect} ${says}`)) ? [...published] : defects;
+  } catch {
+    return [...published];
+  }
+}

@@ -1,0 +1,69 @@
+import { BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
+import { addressKey, type VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Payee } from "../schemas/check.ts";
+import { defectsOf } from "./defects.ts";
+import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
+
+/** Origins named in one answer; an address can stand behind thousands. */
+export const MAX_ORIGINS = 100;
+
+/** The part of a view that says who is paid. */
+interface Paid {
+  volatile: { rows: { values(): Iterable<VolatileRow> } };
+  entry(cap: string): Entry | undefined;
+  row(cap: string): VolatileRow | undefined;
+}
+
+/**
+ * Addresses that are paid, of one view: which listed endpoints stand behind each. An endpoint stands behind every address
+ * that an offer of its newest 402 names, and behind those of its earlier ones: who was paid is not forgotten when a seller
+ * names another address.
+ */
+export class PayeeTable {
+  readonly #byAddress = new Map<string, ListedEntry[]>();
+  readonly #made = new Map<string, Omit<Payee, "address">>();
+
+  constructor(private readonly view: Paid) {
+    for (const row of view.volatile.rows.values()) {
+      const entry = view.entry(row.capability_id);
+      if (!isListed(entry)) continue;
+      for (const key of addressesOf(row)) {
+        const held = this.#byAddress.get(key);
+        if (held) held.push(entry);
+        else this.#byAddress.set(key, [entry]);
+      }
+    }
+  }
+
+  /** What the record knows about an address; zeros for one that nobody in the record is paid at. */
+  get(address: string): Payee {
+    const key = addressKey(address);
+    let figures = this.#made.get(key);
+    if (!figures) {
+      figures = this.#total(this.#byAddress.get(key) ?? []);
+      // Only known addresses are kept, so strangers' questions cannot fill the table.
+      if (this.#byAddress.has(key)) this.#made.set(key, figures);
+    }
+    return { address, ...figures };
+  }
+
+  #total(entries: readonly ListedEntry[]): Omit<Payee, "address"> {
+    const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
+    const origins = [...new Set(entries.map((entry) => new URL(entry.url).origin))].sort();
+    return {
+      origins: origins.slice(0, MAX_ORIGINS),
+      listed: entries.length,
+      graded: letters.length,
+      bestBand: BANDS.find((band) => letters.includes(band)) ?? null,
+      withDefects: entries.filter(({ cap, defects }) => defectsOf(this.view.row(cap), defects).length > 0).length,
+    };
+  }
+}
+
+/** Keys of the addresses that a row names, each once. Nearly all rows name one, and there are millions of rows. */
+function addressesOf({ pay_tos, pay_tos_before }: VolatileRow): Iterable<string> {
+  if (pay_tos.length === 1 && pay_tos_before.length === 0) return [addressKey(pay_tos[0]!)];
+  return new Set([...pay_tos, ...pay_tos_before].map(addressKey));
+}
+
+const isLetter = (band: string | undefined): band is Letter => BANDS.includes(band as Letter);
