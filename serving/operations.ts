@@ -1,8 +1,8 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
-import { MCP } from "./operations/mcp.ts";
 import { exposure } from "./operations/exposure.ts";
+import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";

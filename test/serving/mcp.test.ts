@@ -11,6 +11,7 @@ import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { ExposureReport } from "../../serving/schemas/exposure.ts";
 import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -77,7 +78,7 @@ describe.each([
 
   test("finds tools that change nothing, each with the schema of what it takes and gives", async () => {
     const { tools } = await client.listTools();
-    expect(tools.map(({ name }) => name)).toEqual(expect.arrayContaining(["check_grade", "search_capabilities"]));
+    expect(tools.map(({ name }) => name)).toEqual(["check_grade", "check_exposure", "search_capabilities"]);
     for (const { annotations, inputSchema, outputSchema, description } of tools) {
       expect(annotations).toMatchObject({ readOnlyHint: true, destructiveHint: false });
       expect([inputSchema.type, outputSchema?.type, description!.length > 40]).toEqual(["object", "object", true]);
@@ -94,6 +95,16 @@ describe.each([
     expect(answer).toMatchObject({ band: "B", capabilityId: capOf(SUM), matched: "exact" });
     expect(verifyObject(record.jwks, answer, { purpose: "answers", at: answer.answered_at }).ok).toBe(true);
     expect(JSON.parse(textOf(result))).toEqual(answer);
+  });
+
+  test("check_exposure gives the signed report of /v1/exposure", async () => {
+    const dependencies = [SUM.url, { url: FAIL.url, calls_per_month: 10 }];
+    const result = await client.callTool({ name: "check_exposure", arguments: { dependencies } });
+    const report = ExposureReport.parse(result.structuredContent);
+    expect(report.lines.map(({ band }) => band)).toEqual(["B", "F"]);
+    expect(verifyObject(record.jwks, report, { purpose: "answers", at: report.answered_at }).ok).toBe(true);
+    const bad = await client.callTool({ name: "check_exposure", arguments: { dependencies: [{ url: "x", c: 1 }] } });
+    expect([bad.isError, textOf(bad)]).toEqual([true, expect.stringContaining("url")]);
   });
 
   test("a bad question is a result that says what is wrong, in the problem's words and with no stack", async () => {
@@ -245,6 +256,13 @@ describe("what is refused before it is looked at", () => {
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "10"]);
     clock.pass(10_000);
     expect((await post(app, check(8))).status).toBe(200);
+  });
+
+  test("reports are limited as the operation is, whoever asks by a tool", async () => {
+    const { app } = await servingOver(record, { logger, limits: { exposuresPerMinute: 1 } });
+    const report = { ...check(1), params: { name: "check_exposure", arguments: { dependencies: [SUM.url] } } };
+    const said = async () => (await (await post(app, report)).text()).includes("too-many-requests");
+    expect([await said(), await said()]).toEqual([false, true]);
   });
 
   test("before the record was read a tool says so and no more", async () => {
