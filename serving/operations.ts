@@ -5,6 +5,7 @@ import { DISCOVERY } from "./operations/discovery.ts";
 import { exposure } from "./operations/exposure.ts";
 import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
 import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
+import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
@@ -50,6 +51,7 @@ export const OPERATIONS: readonly Operation[] = [
   KEYS,
   ...DISCOVERY,
   badge,
+  MCP,
   ...PAGES,
   ...LISTING_PAGES,
   ...EXPOSURE_PAGES,

@@ -8,6 +8,7 @@ export const PROBLEMS = {
   bad_cursor: { status: 400, title: "The cursor is not one of this log", retriable: false },
   bad_token: { status: 401, title: "The token opens no watcher", retriable: false },
   not_the_payee: { status: 401, title: "The signature is not the payee's", retriable: false },
+  forbidden: { status: 403, title: "The request is not meant for this service", retriable: false },
   unknown_capability: { status: 404, title: "No endpoint with this id is in the record", retriable: true },
   not_found: { status: 404, title: "There is nothing at this address", retriable: false },
   method_not_allowed: { status: 405, title: "This address takes other methods", retriable: false },
@@ -43,10 +44,10 @@ export class Problem extends Error {
   }
 }
 
-/** The response of a problem. `instance` is the path that was asked. Errors are never cached. */
-export function problemResponse(problem: Problem, instance: string): Response {
+/** A problem as a document. `instance` is the path that was asked. */
+export function problemOf(problem: Problem, instance: string): ProblemDocument {
   const { status, title } = PROBLEMS[problem.code];
-  const body: ProblemDocument = {
+  return {
     type: `/docs/api#${problem.code.replaceAll("_", "-")}`,
     title,
     status,
@@ -54,8 +55,12 @@ export function problemResponse(problem: Problem, instance: string): Response {
     instance: instance.slice(0, 200),
     ...(problem.extra.errors ? { errors: problem.extra.errors } : {}),
   };
-  return new FastResponse(JSON.stringify(body), {
-    status,
+}
+
+/** The response of a problem. Errors are never cached. */
+export function problemResponse(problem: Problem, instance: string): Response {
+  return new FastResponse(JSON.stringify(problemOf(problem, instance)), {
+    status: PROBLEMS[problem.code].status,
     headers: {
       "content-type": "application/problem+json",
       "cache-control": "no-store",

@@ -1,7 +1,10 @@
 import { z } from "zod";
 import type { Service } from "../context.ts";
+import { agentCard, agentRegistration, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
+import { llmsText } from "../discovery/llms.ts";
 import { openapiOf } from "../discovery/openapi.ts";
-import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
+import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manifest } from "../schemas/discovery.ts";
 import type { Operation } from "./operation.ts";
 
 const FIVE_MINUTES = "public, max-age=300";
@@ -31,15 +34,70 @@ function description(
   };
 }
 
-const openapi = description(
-  {
-    id: "openapi",
-    path: "/openapi.json",
-    summary: "This description: OpenAPI 3.1",
-    answer: z.looseObject({ openapi: z.string() }),
-  },
-  (operations, service) => JSON.stringify(openapiOf(operations, service)),
-);
+/** The same of a JSON document. */
+const json = (
+  row: Pick<Operation, "id" | "path" | "summary" | "answer">,
+  make: (operations: readonly Operation[], service: Service) => object,
+): Operation => description(row, (operations, service) => JSON.stringify(make(operations, service)));
+
+/** A stone with the streak of gold that was rubbed on it. */
+const ICON =
+  '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64" role="img"><title>Touchstone</title><path d="M8 40 18 14 46 8 58 30 48 54 20 56z" fill="#33373d"/><path d="M20 42 44 22" stroke="#d9a521" stroke-width="7" stroke-linecap="round"/></svg>';
 
 /** Descriptions of the service for programs. */
-export const DISCOVERY: readonly Operation[] = [openapi];
+export const DISCOVERY: readonly Operation[] = [
+  json(
+    {
+      id: "agentCard",
+      path: "/.well-known/agent-card.json",
+      summary: "A2A agent card, signed by the answers key",
+      answer: AgentCard,
+    },
+    agentCard,
+  ),
+  json(
+    {
+      id: "agentRegistration",
+      path: "/.well-known/agent-registration.json",
+      summary: "ERC-8004 registration file",
+      answer: AgentRegistration,
+    },
+    agentRegistration,
+  ),
+  json(
+    {
+      id: "x402Manifest",
+      path: "/.well-known/x402",
+      summary: "Operations that cost something, with their payment terms",
+      answer: X402Manifest,
+    },
+    x402Manifest,
+  ),
+  json(
+    {
+      id: "mcpServerFile",
+      path: "/.well-known/mcp/server.json",
+      summary: "Where the MCP server is: a server.json of the MCP registry",
+      answer: McpServerFile,
+    },
+    mcpServerFile,
+  ),
+  json(
+    { id: "openapi", path: "/openapi.json", summary: "This description: OpenAPI 3.1", answer: OpenApiDocument },
+    openapiOf,
+  ),
+  description(
+    {
+      id: "llms",
+      path: "/llms.txt",
+      summary: "What is here, for a model that reads before it asks",
+      answer: z.string(),
+      type: TEXT_TYPE,
+    },
+    llmsText,
+  ),
+  description(
+    { id: "icon", path: "/icon.svg", summary: "The icon", answer: z.string(), type: "image/svg+xml" },
+    () => ICON,
+  ),
+];

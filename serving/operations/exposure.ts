@@ -1,3 +1,4 @@
+import { Problem } from "../http/problem.ts";
 import { JSON_TYPE, reply } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
@@ -16,7 +17,22 @@ export const exposure: Operation = {
   body: ExposureRequest,
   answer: ExposureReport,
   type: JSON_TYPE,
+  tag: "check",
   limiter: (service) => service.exposureLimiter,
+  tool: {
+    name: "check_exposure",
+    title: "Check everything that you pay",
+    description:
+      "Up to 200 paid endpoints (urls, or objects with url, calls_per_month and pay_to) looked up at once and added up by the address that each one pays: what took the money, what is unknown, and what a month of it costs. Signed.",
+    async run({ exposures, exposureLimiter }, input, client) {
+      const taken = exposureLimiter.take(client);
+      if (!taken.ok) {
+        const { quota, windowS } = exposureLimiter.limit;
+        throw new Problem("too_many_requests", `at most ${quota} reports in ${windowS} s; again in ${taken.resetS} s`);
+      }
+      return JSON.parse((await exposures.report(input, client)).text) as object;
+    },
+  },
   async run({ service, request, client, limitHeaders }) {
     const body = await jsonBody(request.body, MAX_BODY);
     const { text, headers } = await service.exposures.report(body, client);

@@ -70,6 +70,15 @@ export interface Operation {
   bearer?: true;
   /** Says what the record holds: not answered before the record was read, since nothing of it would be said as if it were so. */
   ofRecord?: true;
+  /** It is a tool of /mcp too, which takes `query` or `body` and gives `answer`. */
+  tool?: {
+    name: string;
+    title: string;
+    /** For a model that chooses among tools (default: the summary). */
+    description?: string;
+    /** `input` was not looked at yet. @throws Problem, also by rejecting */
+    run(service: Service, input: unknown, client: string): object | Promise<object>;
+  };
   /** Errors are shown as a page. */
   page?: boolean;
   limiter: (service: Service) => Limiter | null;

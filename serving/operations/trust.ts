@@ -30,6 +30,15 @@ export const check: Operation = {
   type: JSON_TYPE,
   tag: "check",
   cache: `public, max-age=${MAX_AGE_S}`,
+  tool: {
+    name: "check_grade",
+    title: "Check before you pay",
+    description:
+      "What the record holds about a paid endpoint: its letter and what measured it, what its newest 402 asked, defects of its listing, our corrections, and with pay_to what is known of that address. Signed. A url that nobody asked about is UNRATED (unknown, not bad) and put in line for a free handshake.",
+    async run({ checks }, input, client) {
+      return JSON.parse((await checks.answer(validated(CheckQuery, input), client)).bytes.toString("utf8")) as object;
+    },
+  },
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));

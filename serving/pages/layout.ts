@@ -18,6 +18,8 @@ export const PAGE_CSP = policy("'none'");
 export const PAGE_HEADERS: Record<string, string> = {
   "content-security-policy": PAGE_CSP,
   "referrer-policy": "no-referrer",
+  // RFC 8631: where a program finds what a person reads here.
+  link: '</openapi.json>; rel="service-desc"; type="application/json", </docs/api>; rel="service-doc"; type="text/html", </llms.txt>; rel="alternate"; type="text/plain"',
 };
 
 /** The same for a page whose form asks this host. */
@@ -44,6 +46,7 @@ const MORE: readonly (readonly [string, string])[] = [
   ["/docs/check-before-you-pay", "Check before you pay"],
   ["/docs/verification-method", "How a letter is made"],
   ["/docs/api", "API"],
+  ["/docs/integrations", "Asking from your code"],
   ["/docs/listings", "Listings"],
   ["/docs/schedule", "Who is called and paid"],
   ["/docs/corrections", "Corrections and disputes"],

@@ -4,6 +4,7 @@ import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { ArchiveList, ArchiveManifest } from "./archive.ts";
 import { Advertised, Buy, CheckAnswer, Observed, Payee } from "./check.ts";
 import { Band, Correction, Defect, ProblemDocument, Tier } from "./common.ts";
+import { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest } from "./exposure.ts";
 import { KeysDocument } from "./keys.ts";
 import { DisputeReceipt, TrustResponse } from "./trust.ts";
 
@@ -23,6 +24,10 @@ export const NAMED: Readonly<Record<string, z.ZodType>> = {
   Correction,
   Defect,
   DisputeReceipt,
+  ExposureLine,
+  ExposurePayee,
+  ExposureReport,
+  ExposureRequest,
   Grade: GradeLeaf,
   IndexLine,
   Keys: KeysDocument,

@@ -17,7 +17,7 @@ const { dependencies, devDependencies, engines } = JSON.parse(readFileSync(join(
 /** The loader that the command line names. */
 const LOADER = "tsx";
 /** Development packages that no file imports: run by name, types, and sources of a contract. */
-const TOOLS = ["@biomejs/biome", "@openzeppelin/contracts", /^@types\//];
+const TOOLS = ["@biomejs/biome", "@modelcontextprotocol/conformance", "@openzeppelin/contracts", /^@types\//];
 
 const packageOf = (specifier: string): string => specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
 

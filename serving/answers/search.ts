@@ -1,0 +1,105 @@
+import { setImmediate as turn } from "node:timers/promises";
+import { parseMoney } from "../../pipelines/record/money.ts";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
+import type { Advertised } from "../schemas/check.ts";
+import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
+import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
+import type { Layered } from "../tables/layered.ts";
+import type { View } from "../tables/view.ts";
+import { knownFacts } from "./facts.ts";
+import { observedOf } from "./observed.ts";
+
+/** Best first for somebody who is about to pay: unknown stands behind every letter but the one that says it failed. */
+const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
+
+/** A band asked for takes these. */
+const taken = (band: Band | undefined): ReadonlySet<Band> =>
+  new Set(
+    band === undefined
+      ? RANKED
+      : band === "UNRATED"
+        ? [band]
+        : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
+  );
+
+/** Endpoints that are looked at between two turns of the event loop. */
+const AT_ONCE = 2_000;
+
+/** By the published entries alone, so that a newer volatile table sorts nothing again. */
+const orders = new WeakMap<Layered<Entry>, readonly ListedEntry[]>();
+
+const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
+
+/** All listed endpoints: by letter, then by composite, then by url. */
+function rankedIn(view: View): readonly ListedEntry[] {
+  const known = orders.get(view.entries);
+  if (known) return known;
+  const rows: { entry: ListedEntry; rank: number; composite: number }[] = [];
+  for (const entry of view.entries.values()) {
+    if (!isListed(entry)) continue;
+    rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
+  }
+  rows.sort(
+    (a, b) =>
+      a.rank - b.rank ||
+      b.composite - a.composite ||
+      (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0),
+  );
+  const made = rows.map(({ entry }) => entry);
+  orders.set(view.entries, made);
+  return made;
+}
+
+function holds({ url, description, class: kind, tool }: ListedEntry, words: readonly string[]): boolean {
+  if (words.length === 0) return true;
+  const text = `${url}\n${description ?? ""}\n${kind}\n${tool ?? ""}`.toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+type Asked = typeof Advertised._output | null;
+
+const affordable = (asked: Asked, max: bigint | null): boolean =>
+  max === null || (asked !== null && asked.asset === "USDC" && parseMoney(asked.amount) <= max);
+
+/**
+ * Listed endpoints that hold every word, of a class, from a letter up, and not dearer than a price. In this order: letters
+ * A, B, C, D, then UNRATED, then F; within a letter the higher composite first; then by url. What a check would say of one
+ * (a letter whose records were withdrawn is none) is what is said and filtered here. Reads each endpoint once at most, and
+ * lets others have their turn meanwhile.
+ */
+export async function searchIn(
+  view: View,
+  { q, class: kind, band, max_price, limit }: SearchQuery,
+  now: Date,
+): Promise<SearchAnswer> {
+  const words = q.toLowerCase().split(/\s+/, 20).filter(Boolean);
+  const bands = taken(band);
+  const max = max_price === undefined ? null : parseMoney(max_price);
+  const capabilities: SearchAnswer["capabilities"] = [];
+  let looked = 0;
+  for (const entry of rankedIn(view)) {
+    if (++looked % AT_ONCE === 0) await turn();
+    if ((kind !== undefined && entry.class !== kind) || !holds(entry, words)) continue;
+    const { advertised } = observedOf(view.row(entry.cap), now);
+    if (!affordable(advertised, max)) continue;
+    const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
+    if (!bands.has(facts.band)) continue;
+    if (capabilities.length === limit) return { capabilities, more: true };
+    capabilities.push({
+      capability_id: entry.cap,
+      url: entry.url,
+      method: entry.method,
+      tool: entry.tool,
+      class: entry.class,
+      description: entry.description,
+      band: facts.band,
+      tier: facts.tier,
+      composite: facts.composite,
+      why: facts.why,
+      sample_count: facts.sampleCount ?? 0,
+      defects: facts.defects,
+      advertised,
+    });
+  }
+  return { capabilities, more: false };
+}

@@ -1,0 +1,104 @@
+import { canonicalizeAgentCard, type AgentCard as SdkCard } from "@a2a-js/sdk";
+import type { Service } from "../context.ts";
+import { toolsOf } from "../mcp/tools.ts";
+import { methodOf, tagOf, templateOf } from "../operations/described.ts";
+import type { Operation, Price } from "../operations/operation.ts";
+import type { AgentCard, AgentRegistration, McpServerFile, X402Manifest } from "../schemas/discovery.ts";
+import { ABOUT } from "./about.ts";
+
+/** Newest revision of MCP that /mcp speaks. */
+const MCP_REVISION = "2026-07-28";
+
+type Priced = Operation & { price: Price };
+const isPriced = (operation: Operation): operation is Priced => Boolean(operation.price);
+
+/** What an agent can have done here: the tools, which are operations of the API but for the search. */
+function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
+  const tagFor = new Map(operations.flatMap((row) => (row.tool ? [[row.tool.name, tagOf(row)] as const] : [])));
+  return toolsOf(operations).map(({ name, title, description }) => ({
+    id: name,
+    name: title,
+    description,
+    tags: ["x402", "payments", "trust", tagFor.get(name) ?? "search"],
+  }));
+}
+
+/**
+ * A2A 1.0. No binding of A2A is served, so none is claimed: the skills are reached by MCP and by the HTTP API, which the
+ * documentation names. Signed as A2A has it, by the answers key: the private half never leaves its signer, so the bytes are
+ * A2A's own (its SDK's canonical form) and the JWS around them is put together here (RFC 7515 section 7.2.2). Its algorithm
+ * is called as the keys document calls it (RFC 9864): under the older name EdDSA the SDK refuses the key.
+ */
+export function agentCard(operations: readonly Operation[], { baseUrl, answers }: Service): AgentCard {
+  const card: Omit<AgentCard, "signatures"> = {
+    name: ABOUT.name,
+    description: `${ABOUT.description} Reached over MCP at ${baseUrl}/mcp and over HTTP as ${baseUrl}/openapi.json says.`,
+    version: ABOUT.version,
+    supportedInterfaces: [],
+    provider: { organization: ABOUT.name, url: baseUrl },
+    documentationUrl: `${baseUrl}/docs/integrations`,
+    iconUrl: `${baseUrl}/icon.svg`,
+    capabilities: { streaming: false, pushNotifications: false },
+    defaultInputModes: ["application/json"],
+    defaultOutputModes: ["application/json"],
+    skills: skillsOf(operations),
+  };
+  const base64url = (text: string): string => Buffer.from(text).toString("base64url");
+  const header = { alg: "Ed25519", kid: answers.kid, typ: "JOSE", jku: `${baseUrl}/.well-known/svc-keys.json` };
+  const head = base64url(JSON.stringify(header));
+  const payload = base64url(canonicalizeAgentCard(card as unknown as SdkCard));
+  const signature = Buffer.from(answers.sign(Buffer.from(`${head}.${payload}`))).toString("base64url");
+  return { ...card, signatures: [{ protected: head, signature }] };
+}
+
+/** ERC-8004. Nothing was minted, so there are no registrations. */
+export const agentRegistration = (operations: readonly Operation[], { baseUrl }: Service): AgentRegistration => ({
+  type: "https://eips.ethereum.org/EIPS/eip-8004#registration-v1",
+  name: ABOUT.name,
+  description: ABOUT.description,
+  image: `${baseUrl}/icon.svg`,
+  services: [
+    { name: "web", endpoint: `${baseUrl}/` },
+    { name: "MCP", endpoint: `${baseUrl}/mcp`, version: MCP_REVISION },
+    { name: "OpenAPI", endpoint: `${baseUrl}/openapi.json`, version: ABOUT.version },
+  ],
+  x402Support: operations.some(isPriced),
+  active: true,
+  registrations: [],
+});
+
+/** Every operation that has a price, in the order of the table. */
+export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
+  const priced = operations.filter(isPriced);
+  return {
+    version: 1,
+    resources: priced.map((row) => `${methodOf(row)} ${templateOf(row)}`),
+    x402Version: 2,
+    items: priced.map((row) => ({
+      resource: `${service.baseUrl}${templateOf(row)}`,
+      type: "http",
+      method: methodOf(row),
+      x402Version: 2,
+      accepts: row.price.accepts(service).map((terms) => ({ ...terms })),
+      lastUpdated: `${row.price.since}T00:00:00.000Z`,
+    })),
+  };
+}
+
+/** Name in the MCP registry: the host's labels from the right, as its namespaces are. */
+const registryName = (baseUrl: string): string => {
+  const { hostname } = new URL(baseUrl);
+  const labels = /^[\d.]+$|^\[/.test(hostname) ? [hostname.replaceAll(/[[\]:]+/g, "-")] : hostname.split(".").reverse();
+  return `${labels.join(".")}/touchstone`;
+};
+
+/** server.json of the MCP registry: where the server is, for whoever lists it. */
+export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): McpServerFile => ({
+  $schema: "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+  name: registryName(baseUrl),
+  title: ABOUT.name,
+  description: ABOUT.summary,
+  version: ABOUT.version,
+  websiteUrl: baseUrl,
+  remotes: [{ type: "streamable-http", url: `${baseUrl}/mcp` }],
+});

@@ -1,0 +1,89 @@
+import {
+  type CallToolResult,
+  createMcpHandler,
+  localhostAllowedHostnames,
+  McpServer,
+  validateHostHeader,
+  validateOriginHeader,
+} from "@modelcontextprotocol/server";
+import type { z } from "zod";
+import type { Service } from "../context.ts";
+import { ABOUT } from "../discovery/about.ts";
+import { Problem, problemOf } from "../http/problem.ts";
+import type { Tool } from "./tools.ts";
+
+/** Who asks, and what the tools answer from. */
+export interface McpContext {
+  service: Service;
+  client: string;
+  tools: readonly Tool[];
+}
+
+const INSTRUCTIONS =
+  "Before you pay an HTTP endpoint that answered 402, ask check_grade with its url and the payTo of its 402. UNRATED means unknown, not bad; F means it was paid and failed. Answers of check_grade are signed and can be kept as evidence.";
+
+/** Nothing is changed by asking, and the same question has the same answer until the record moves. */
+const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+
+/** An error as a result that a model can read: the problem document, and of our own faults nothing but that it is one. */
+function failed(error: unknown, tool: Tool, { service }: McpContext): CallToolResult {
+  const problem = error instanceof Problem ? error : new Problem("internal", "the question could not be answered");
+  if (problem.code === "internal") service.logger.error({ err: error, operation: tool.name }, "a tool failed");
+  return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
+}
+
+async function call(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
+  try {
+    const { service, client } = context;
+    if (service.follower.staleMs === null) throw new Problem("not_ready", "the record was not read yet");
+    const answer = await tool.run(service, input, client);
+    return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };
+  } catch (error) {
+    return failed(error, tool, context);
+  }
+}
+
+function serverFor(context: McpContext): McpServer {
+  const server = new McpServer(
+    { name: "touchstone", title: ABOUT.name, version: ABOUT.version },
+    { instructions: INSTRUCTIONS },
+  );
+  for (const tool of context.tools) {
+    const { name, title, description, input, output } = tool;
+    const config = {
+      title,
+      description,
+      inputSchema: input as z.ZodObject,
+      outputSchema: output as z.ZodObject,
+      annotations: { title, ...ANNOTATIONS },
+    };
+    server.registerTool(name, config, (asked) => call(tool, asked, context));
+  }
+  return server;
+}
+
+/**
+ * Is the request meant for this service, and sent by no foreign page? A page whose name leads to this machine (DNS
+ * rebinding) is told by its Host, any other page by its Origin. @throws Problem forbidden
+ */
+export function refuseForeign(headers: Headers, baseUrl: string): void {
+  const ours = [new URL(baseUrl).hostname, ...localhostAllowedHostnames()];
+  const host = validateHostHeader(headers.get("host"), ours);
+  if (!host.ok) throw new Problem("forbidden", host.message);
+  const origin = validateOriginHeader(headers.get("origin"), ours);
+  if (!origin.ok) throw new Problem("forbidden", origin.message);
+}
+
+/**
+ * One exchange, of either protocol era: a server is made for it and forgotten. There is nothing to subscribe to, since the
+ * tools never change while the process runs.
+ */
+export function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
+  const handler = createMcpHandler(() => serverFor(context), {
+    maxSubscriptions: 0,
+    keepAliveMs: 0,
+    onerror: (error) => context.service.logger.debug({ err: error }, "an MCP message was refused"),
+  });
+  const request = new Request(`${context.service.baseUrl}/mcp`, { method: "POST", headers });
+  return handler.fetch(request, { parsedBody: message });
+}
