@@ -88,8 +88,9 @@ export class WatcherTable {
     if (type === "watcher.created") this.#created(body as BodyOf<"watcher.created">, record.partition);
     if (!type.startsWith("watcher.")) return;
     const watcher = this.#watchers.get((body as { id: string }).id);
+    // One that was on its way when its watcher ended came all the same.
+    if (watcher && type === "watcher.delivered") delivered(watcher, body as BodyOf<"watcher.delivered">);
     if (watcher?.state !== "active") return;
-    if (type === "watcher.delivered") delivered(watcher, body as BodyOf<"watcher.delivered">);
     if (type === "watcher.failed") failed(watcher, body as BodyOf<"watcher.failed">);
     if (type === "watcher.stopped") {
       const { why, at } = body as BodyOf<"watcher.stopped">;

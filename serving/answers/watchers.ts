@@ -96,9 +96,9 @@ export class Watchers {
     const view = this.deps.view();
     const watched = watchedOf(view, watch, this.deps.judge);
     const domain = registrableDomain(receiver);
+    const taken = this.#admit(client, domain);
     await this.#inLog(() => this.#tail.catchUp());
     this.#refuseMany(domain);
-    const taken = this.#admit(client, domain);
     const id = `wat_${crockford130(randomBytes(17))}`;
     const { egress, signer, clock } = this.deps;
     await challenge(receiver, id, { egress, signer, clock });

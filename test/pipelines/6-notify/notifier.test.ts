@@ -1,3 +1,4 @@
+import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receiver } from "../../../fixtures/receiver.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
@@ -354,7 +355,8 @@ describe("restart, and another process", () => {
   });
 
   test("a stop that comes while a notice is on its way is before the next one, though no turn was between", async () => {
-    const { token } = await watch(serving, receiver.url, [SUM.url]);
+    const made = await watch(serving, receiver.url, [SUM.url]);
+    const { token } = made;
     for (const band of ["B", "C", "D"] as const) await bed.card(SUM, { band });
     receiver.answer = async (response) => {
       await postJson(serving, "/v1/watchers/stop", undefined, token);
@@ -362,6 +364,25 @@ describe("restart, and another process", () => {
     };
     await deliver(bed.notifier());
     expect(receiver.notices.map(({ body }) => body.to.band)).toEqual(["B"]);
+    const read = (await (await readWatcher(serving, made)).json()) as object;
+    expect(read).toMatchObject({ state: "stopped", pending: 0, endpoints: [{ last_seq: 1 }] });
+  });
+
+  test("a stop that comes while its watcher waits for its neighbours is before its notice", async () => {
+    const three = [];
+    for (let i = 0; i < 3; i++) three.push(await watch(serving, receiver.url, [SUM.url]));
+    await bed.card(SUM, { band: "B" });
+    const held: ServerResponse[] = [];
+    receiver.answer = (response) => void held.push(response);
+    const notifier = bed.notifier();
+    await notifier.turn();
+    await expect.poll(() => held.length, { timeout: 10_000 }).toBe(2);
+    const served = receiver.notices.map(({ body }) => body.watcher_id);
+    const waits = three.find(({ watcher_id }) => !served.includes(watcher_id))!;
+    await postJson(serving, "/v1/watchers/stop", undefined, waits.token);
+    for (const response of held) response.writeHead(204).end();
+    await notifier.idle();
+    expect(receiver.notices).toHaveLength(2);
   });
 
   test("a stop that was answered is before every later notice, whoever answered it", async () => {
