@@ -7,7 +7,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
+import { openLake } from "../../infra/lake/duckdb.ts";
+import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import { addressKey } from "../../pipelines/record/volatile.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -87,6 +92,23 @@ describe("the demo market", () => {
       expect([seller, said.has("took_the_money")]).toEqual([seller, seller === "thief"]);
       if (seller !== "refunder") expect([seller, said.has("money_pending")]).toEqual([seller, seller === "thief"]);
     }
+  });
+
+  test("of the thief alone paid calls brought nothing, and each seller names its own payTo and a price", async () => {
+    const lake = await openLake(folders(dir).lake, { memoryLimit: "1GB", threads: 1, init: INGEST_TABLES });
+    const rows = new Map((await volatileRows(lake, new Map())).map((row) => [row.capability_id, row]));
+    await lake.close();
+    for (const seller of Object.keys(DESERVED)) {
+      const row = rows.get(capOf(seller))!;
+      expect([seller, row.unserved > 0, row.unserved_since !== null]).toEqual([
+        seller,
+        ...[seller === "thief", seller === "thief"],
+      ]);
+    }
+    const { payTo } = record.world.sellers.find((one) => one.name === "thief")!;
+    const { pay_tos, asked_pay_to, price, unit, networks } = rows.get(capOf("thief"))!;
+    expect([pay_tos.map(addressKey), addressKey(asked_pay_to!)]).toEqual([[addressKey(payTo)], addressKey(payTo)]);
+    expect([price !== null, unit, networks]).toEqual([true, "USD", [expect.stringMatching(/^eip155:\d+$/)]]);
   });
 
   test("every refund of the refunder's book is in the record, each once, and nobody else's", () => {
