@@ -289,6 +289,24 @@ describe("intake", () => {
     expect((await take.readSeller(SELLER, clock)).appended).toBe(1);
   });
 
+  test("a host that answers everything with a 402 cannot either, nor over a restart", async () => {
+    const { intake: first, clock, log, egress, recorder, metrics } = intake();
+    const quoted = terms402();
+    if (quoted.outcome !== "answered") throw new Error("not answered");
+    const read = readTerms(quoted, rail);
+    const noteAll = async (take: Intake, from: number) => {
+      for (let i = from; i < from + 150; i++) {
+        const url = `https://h${i % 3}.seller.example/any/${i}`;
+        await take.note402(capId("GET", url), url, "GET", read, clock);
+      }
+    };
+    await noteAll(first, 0);
+    const second = new Intake({ egress, rail, recorder, metrics });
+    second.know(await new LogMemory(log).listed());
+    await noteAll(second, 150);
+    expect(log.bodies("listing")).toHaveLength(MAX_PER_DOMAIN);
+  });
+
   test("sellers without a listing, or with nonsense there, are no error", async () => {
     const { intake: take, egress, clock } = intake();
     for (const result of [answer(404, {}), answer(200, "<html>"), timeout(), answer(200, 7), answer(402, {})]) {
