@@ -1,4 +1,4 @@
-import { type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
+import { METHOD_PAGE, type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
 import { rfc3339 } from "../record/time.ts";
 import { FLAGS, type Flag } from "../record/vocabulary.ts";
 import { componentOf, correctnessOf, type Figures, figuresOf } from "./components.ts";
@@ -87,7 +87,7 @@ function heading(sums: Sums, now: Date) {
     window_start,
     computed_at,
     evidence_sample: sums.evidence,
-    method: params.method,
+    method: METHOD_PAGE,
     verifier_version: VERIFIER_VERSION,
   } as const;
 }

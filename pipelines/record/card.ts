@@ -36,7 +36,7 @@ export const UnsignedCard = z.strictObject({
   computed_at: z.string(),
   flags: z.array(z.enum(FLAGS)),
   evidence_sample: z.array(z.string()),
-  /** Method page it was computed under: `svc-grade-1`. */
+  /** Method page it was computed under: {@link METHOD_PAGE}, or its bare name in cards from before it was an address. */
   method: z.string(),
   verifier_version: z.string(),
 });
@@ -48,6 +48,11 @@ export const SignedCard = UnsignedCard.extend({
   signature: z.string(),
 });
 export type SignedCard = z.infer<typeof SignedCard>;
+
+/** Address of the method page, under the service's own, and the name of the method on it. */
+export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
+/** What `method` of a card may say of this method. */
+export const METHOD_NAMES: readonly string[] = [METHOD_PAGE, "svc-grade-1"];
 
 /** Which version of our checks scored the samples. */
 export const VERIFIER_VERSION = "touchstone-verifier-1";

@@ -363,6 +363,27 @@ describe("asks", () => {
     expect(world.log.bodies("listing")).toHaveLength(listings);
   });
 
+  test("what is listed already is looked at as its listing says, once, and listed no second time", async () => {
+    const world = fakeWorld();
+    const bodies: string[] = [];
+    const answers = {
+      "POST /late": (asked: { body?: Uint8Array }) => {
+        bodies.push(Buffer.from(asked.body ?? []).toString());
+        return terms402();
+      },
+    };
+    world.egress.sellers.set(SELLER, shop([], answers));
+    const url = `${SELLER}/late`;
+    const cap = capId("POST", url);
+    const blank = { description: null, class: "any", offers: [], fixed_price: false, output_mime: null };
+    const claims = { ...blank, url, method: "POST" as const, tool: null, example: { body: { q: "own" } } };
+    const said = { cap, url, method: "POST", tool: null, claims, own: true };
+    const report = await world.observer.ask({ ...ask("/late", "POST"), cap }, said);
+    expect([report.probed, bodies]).toEqual([[{ cap, state: "asked" }], ['{"q":"own"}']]);
+    expect(world.log.bodies("handshake")).toMatchObject([{ planned: "asked", url, method: "POST" }]);
+    expect(world.log.bodies("listing")).toEqual([]);
+  });
+
   test("a concrete url of a listed template is probed where it was found, and known as the template", async () => {
     const world = fakeWorld();
     const paths: string[] = [];

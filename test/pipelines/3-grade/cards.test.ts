@@ -1,5 +1,8 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { params } from "../../../pipelines/3-grade/params.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
+import { METHOD_PAGE } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
 import { NOW } from "./random.ts";
 import { at, before, DAY, flagsOf, good, grade, HOUR, PAID, theft } from "./seller.ts";
@@ -16,7 +19,7 @@ describe("a card", () => {
       window_days: 90,
       window_start: "2026-08-17T00:00:00.000Z",
       computed_at: "2026-11-15T12:00:00.000Z",
-      method: "svc-grade-1",
+      method: "/docs/verification-method#svc-grade-1",
       verifier_version: "touchstone-verifier-1",
     });
     expect(card.components).toMatchObject({
@@ -32,6 +35,13 @@ describe("a card", () => {
       schema_conformance: 0.1,
       price_stability: 0.1,
     });
+  });
+
+  it("names a page that is there, and the method on it", () => {
+    const [, page, name] = /^\/docs\/([\w-]+)#([\w-]+)$/.exec(METHOD_PAGE)!;
+    const text = readFileSync(new URL(`../../../docs/${page}.md`, import.meta.url), "utf8");
+    expect(text.startsWith(`# ${name}: `)).toBe(true);
+    expect(name).toBe(params.method);
   });
 
   it("writes the slower stratum of latency, a deff and a weight with few digits", () => {
