@@ -125,6 +125,8 @@ main.doc>section.rule>h2{margin-top:0}
 .leaders th[scope=row]{overflow-wrap:anywhere}
 .pages{grid-template-columns:minmax(9rem,14rem) minmax(0,1fr);gap:.5rem 1.3rem}
 .offers code{overflow-wrap:normal;white-space:nowrap}
+.offers th[scope=row]{overflow-wrap:anywhere;min-width:9rem;max-width:20rem}
+.offers td:nth-child(3){min-width:9rem}
 .verdict p{margin:.1rem 0 .5rem;overflow-wrap:anywhere}
 .pips{display:block;width:100%;max-width:22rem;height:auto;margin-top:.25rem}
 .charts{display:grid;grid-template-columns:minmax(0,1fr);gap:1.5rem 1.8rem}

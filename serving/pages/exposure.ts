@@ -69,11 +69,10 @@ ${
 const dollars = (money: string | null): string => (money === null ? NONE : price(money));
 
 function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
-  const failing = totals.standings.took_the_money + totals.standings.listing_mismatch;
   return html`<section aria-labelledby="sums" class="verdict one"><div><h2 id="sums">In sum</h2><dl>
 <dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
 <dt>Spend a month</dt><dd>${dollars(totals.monthly_spend)} USD</dd>
-<dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong>, ${count(failing, "dependency", "dependencies")} beside those with an F</dd>
+<dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong> <span class="soft">(${totals.standings.took_the_money} took the money, ${totals.standings.listing_mismatch} with a wrong listing; an F counts too)</span></dd>
 <dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(unknown, not bad)</span></dd>
 <dt>With a letter from A to D</dt><dd>${dollars(totals.monthly_spend_lettered)} USD</dd>
 <dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
