@@ -10,8 +10,8 @@ import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 import { paymentChallenges } from "../../../pipelines/1-observe/terms/mpp.ts";
 import { readOffered } from "../../../pipelines/1-observe/terms/terms.ts";
 import { Terms } from "../../../pipelines/record/bodies.ts";
+import { wildLines, wildText } from "../../helpers/outside.ts";
 import { readTerms } from "./readings.ts";
-import { wildLines, wildText } from "./wild.ts";
 import { DAY, FakeLog, FakeRail } from "./world.ts";
 
 /** The corpus of real listings and 402s through the real intake and the real terms reader. */
