@@ -25,6 +25,7 @@ const ADDRESS: Record<string, string> = {
   trust: `/v1/trust/${capOf(SUM)}`,
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
+  badge: `/badge/${capOf(SUM)}.svg`,
   endpointPage: `/endpoint/${capOf(SUM)}`,
   "object-tile": "/tile/0/000.p/2",
 };
@@ -142,8 +143,16 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "exposure", "dispute", "home"],
-    "endpointPage",
+    ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "exposure", "dispute"],
+    ...[
+      "validateListing",
+      "badge",
+      "home",
+      "leaderboard",
+      "endpointPage",
+      "checkMyListingAnswer",
+      "exposureReportPage",
+    ],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [
     addressOf(one),
