@@ -47,9 +47,14 @@ seen; bounds hold with 95 % confidence at any time you look.</figcaption>
 <details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
     : "";
 
-function overTimePart(entry: Entry | undefined, { days, now }: EndpointPage): unknown {
+/** A file may be older than today, and hold days that are over. */
+const recentDays = ({ days, now }: EndpointPage): HistoryDay[] =>
+  (days ?? []).filter(({ day }) => day > Math.floor(now.getTime() / DAY_MS) - HISTORY_DAYS);
+
+function overTimePart(entry: Entry | undefined, made: EndpointPage): unknown {
+  const { now } = made;
   const today = Math.floor(now.getTime() / DAY_MS);
-  const recent = (days ?? []).filter(({ day }) => day > today - HISTORY_DAYS);
+  const recent = recentDays(made);
   const letters = entry?.letters ?? [];
   const known = recent.length > 0;
   return html`<section aria-labelledby="time" class="rule"><h2 id="time">Over time</h2>
@@ -68,8 +73,10 @@ ${count(recent.length, "day")} that we know of. The proven rows are the evidence
 const FAILED_DAYS = 30;
 
 /** Days on which a handshake was not answered or a paid call delivered nothing, with the file that holds each sample. */
-function failedPart({ view, cap, days }: EndpointPage): unknown {
-  const failed = (days ?? []).filter(({ knocks, answered, paid, delivered }) => answered < knocks || delivered < paid);
+function failedPart(made: EndpointPage): unknown {
+  const { view, cap } = made;
+  const days = recentDays(made);
+  const failed = days.filter(({ knocks, answered, paid, delivered }) => answered < knocks || delivered < paid);
   const files = new Map(view.evidence.of(bucketOf(cap)).map(({ day, key }) => [day, key]));
   const rows = failed
     .toReversed()
@@ -79,10 +86,10 @@ function failedPart({ view, cap, days }: EndpointPage): unknown {
       const file = files.get(date);
       return html`<tr><th scope="row">${date}</th><td class="n">${knocks - answered} of ${knocks}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
     });
-  const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days?.length ?? 0, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
+  const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days.length, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
 <th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
-  const none = days?.length
+  const none = days.length
     ? html`<p>No handshake went unanswered and no paid call delivered nothing in the newest ${count(days.length, "day")} that we know of.</p>`
     : html`<p>Nothing is known yet: the days are put together once an hour.</p>`;
   return html`<section aria-labelledby="failed" class="rule"><h2 id="failed">Failed checks</h2>${rows.length > 0 ? table : none}
