@@ -118,11 +118,11 @@ describe.each([
 });
 
 test.each(["integrations", "facilitator", "skill", "cursor-rule", "reports"])(
-  "/docs/%s is a page, linked from each",
+  "/docs/%s is a page, linked from the list of all",
   async (page) => {
     const response = await fetch(new URL(`/docs/${page}`, live.url));
     expect([response.status, response.headers.get("content-type")]).toEqual([200, "text/html; charset=utf-8"]);
-    const html = await (await fetch(new URL("/docs/api", live.url))).text();
+    const html = await (await fetch(new URL("/docs", live.url))).text();
     expect(html).toContain(`href="/docs/${page}"`);
   },
 );

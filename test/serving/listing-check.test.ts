@@ -136,10 +136,11 @@ describe("a look at a listing", () => {
           entry({
             network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
             payTo: "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin",
+            asset: "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
           }),
         ]),
       { state: "asked" },
-      ["bad_asset"],
+      [],
       "cannot_be_told",
     ],
     ["with a 402 of nothing", () => answer(402, "{}"), { state: "malformed" }, ["no_terms"], "refuses"],

@@ -78,7 +78,7 @@ beforeAll(async () => {
     if (way) return way(new Request(request.url, { method, headers, ...(body === "" ? {} : { body }) }));
     return new Response("{}", { status: 402 });
   };
-  http = createAdaptorServer({ fetch }) as Server;
+  http = createAdaptorServer({ fetch, overrideGlobalObjects: false }) as Server;
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
   origin = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });

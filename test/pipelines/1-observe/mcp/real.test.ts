@@ -70,7 +70,7 @@ beforeAll(async () => {
     const way = WAYS[decodeURIComponent(new URL(request.url).pathname.slice(1))]!;
     return way(new Request(request.url, request));
   };
-  http = createAdaptorServer({ fetch }) as Server;
+  http = createAdaptorServer({ fetch, overrideGlobalObjects: false }) as Server;
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
   origin = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
