@@ -9,6 +9,7 @@ import { generateKeyPairSync, sign } from "node:crypto";
 import { createServer } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { fileURLToPath } from "node:url";
+import { type ServingDeps, serviceOf } from "../../serving/context.ts";
 import { serve } from "../../serving/main.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
@@ -97,6 +98,32 @@ function signingRate(bytes: number, seconds: number): number {
   return made / seconds;
 }
 
+/** Time of a report of 200 dependencies, over that of 200 lookups one by one and one signature of as many bytes. */
+async function exposure(deps: ServingDeps, urls: readonly string[]): Promise<number> {
+  const service = serviceOf({ ...deps, limits: { dependenciesPerMinute: 1e9 } });
+  const asked = urls.slice(0, 200);
+  const dependencies = asked.map((url) => ({ url, calls_per_month: 100 }));
+  const { text } = await service.exposures.report({ dependencies }, "client");
+  const timed = async (run: () => unknown): Promise<number> => {
+    const from = performance.now();
+    for (let i = 0; i < 50; i++) await run();
+    return (performance.now() - from) / 50;
+  };
+  const lookups = () => {
+    for (const url of asked) service.checks.facts({ url, method: undefined, pay_to: undefined }, "client");
+    deps.answers.sign(Buffer.from(text));
+  };
+  await timed(lookups);
+  const [report, parts] = [
+    await timed(() => service.exposures.report({ dependencies }, "client")),
+    await timed(lookups),
+  ];
+  process.stdout.write(
+    `exposure of 200: ${report.toFixed(2)} ms; 200 lookups and a signature: ${parts.toFixed(2)} ms\n`,
+  );
+  return report / parts;
+}
+
 const median = (all: number[]): string => all.sort((a, b) => a - b)[Math.floor(all.length / 2)]!.toFixed(2);
 
 async function main(): Promise<void> {
@@ -122,15 +149,21 @@ async function main(): Promise<void> {
     ["misses", missing.port],
   ] as const)
     await measure(`${name}, warming up`, port, paths, 2);
-  const [ofBare, ofSigning]: [number[], number[]] = [[], []];
+  const [ofBare, ofSigning, ofLookups]: [number[], number[], number[]] = [[], [], []];
   for (let turn = 0; turn < TURNS; turn++) {
     const rate = await measure("bare node:http", bare.port, paths, seconds);
     ofBare.push((await measure("hits", hitting.port, paths, seconds)) / rate);
     const signing = signingRate(bytes, seconds);
     ofSigning.push((await measure("misses", missing.port, paths, seconds)) / signing);
+    ofLookups.push(
+      await exposure(
+        hits.deps,
+        specs.map(({ url }) => url),
+      ),
+    );
   }
   process.stdout.write(
-    `hits / bare node:http: ${median(ofBare)}; misses / signing: ${median(ofSigning)} (medians of ${TURNS})\n`,
+    `hits / bare node:http: ${median(ofBare)}; misses / signing: ${median(ofSigning)}; report / its parts: ${median(ofLookups)} (medians of ${TURNS})\n`,
   );
   await Promise.all([hitting.close(), missing.close(), bare.close()]);
   await record.close();
