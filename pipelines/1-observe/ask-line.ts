@@ -9,7 +9,7 @@ import { recordId } from "../record/ids.ts";
 import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import { BoundedMap } from "./bounded.ts";
 import type { Hosts } from "./hosts.ts";
-import type { AskReport, Observer } from "./observer.ts";
+import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type Said, saidOf } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
@@ -143,6 +143,8 @@ export class AskLine {
       this.#looked.set(cap, now().getTime());
       metrics.count("observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
     } catch (error) {
+      // Whoever follows looks at it: it stays in the line, and nothing failed.
+      if (error instanceof ObserverStopped) return;
       // It stays in the line: the log, the disk or our own code failed, and none of them is the asker's doing.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);
       metrics.count("observe_asks_total", { result: "broken" });

@@ -102,6 +102,14 @@ const SETTLE_POLL_MS = [250, 1_000, 2_000];
 const MAX_QUEUED = 100_000;
 const MAX_PASSED = 100_000;
 
+/** What was under way when the observer was stopped ends with this: no fault of a seller, nor of ours. */
+export class ObserverStopped extends Error {
+  constructor() {
+    super("the observer was stopped");
+    this.name = "ObserverStopped";
+  }
+}
+
 /** Puts the observer together. See {@link Observer} for what it does. */
 export function createObserver(parts: ObserverParts): Observer {
   const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
@@ -157,6 +165,6 @@ export function createObserver(parts: ObserverParts): Observer {
     intakeSeller: (url) => sellers.read(url),
     intakeCatalogue: (url) => sellers.readCatalogue(url),
     refreshSellers: () => sellers.refresh(),
-    stop: () => stop.abort(new Error("the observer was stopped")),
+    stop: () => stop.abort(new ObserverStopped()),
   };
 }

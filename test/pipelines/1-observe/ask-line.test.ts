@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { AskLine, type AskLineParts, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
-import type { AskReport } from "../../../pipelines/1-observe/observer.ts";
+import { type AskReport, ObserverStopped } from "../../../pipelines/1-observe/observer.ts";
 import type { Said } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
@@ -145,6 +145,15 @@ describe("the line of asks", () => {
     await world.append(handshake("known", iso(T0 - 1_000)));
     await world.ingest.pass();
     expect(await turn(line())).toEqual([]);
+  });
+
+  test("a look that a stop calls off stays in the line, and is no fault", async () => {
+    await put(["https://underway.example/1", T0 - 9]);
+    const metrics = createMetrics();
+    answer = () => Promise.reject(new ObserverStopped());
+    expect(await turn(line({ metrics }))).toEqual(["https://underway.example/1"]);
+    expect(await metrics.text()).not.toContain("broken");
+    expect(await turn(line())).toEqual(["https://underway.example/1"]);
   });
 
   test("a look that breaks off stays in the line, is left alone for ten minutes and holds nobody up", async () => {
