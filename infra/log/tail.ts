@@ -11,6 +11,7 @@ const WAIT_MS = 250;
 export class LogTail {
   readonly #next = new Map<number, number>();
   readonly #reading = new Map<number, Promise<unknown>>();
+  #closed = false;
 
   constructor(
     private readonly log: Pick<Log, "read" | "bounds" | "partitions">,
@@ -21,6 +22,11 @@ export class LogTail {
   /** Was everything up to and with this offset applied? */
   has(partition: number, offset: number): boolean {
     return (this.#next.get(partition) ?? 0) > offset;
+  }
+
+  /** Catching up ends with the read under way. */
+  close(): void {
+    this.#closed = true;
   }
 
   /** Apply all that is there, of every partition or of one. @throws what the log's reads throw */
@@ -54,7 +60,7 @@ export class LogTail {
   }
 
   async #drain(partition: number): Promise<void> {
-    while ((await this.#step(partition, 0)) > 0);
+    while (!this.#closed && (await this.#step(partition, 0)) > 0);
   }
 
   /** @returns how many records were applied */

@@ -1,4 +1,5 @@
-import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
+import type { Log, LogRecord } from "../../infra/log/log.ts";
+import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
@@ -209,31 +210,13 @@ export function followAsks(
   logger: Pick<Logger, "warn">,
   everyMs = 2_000,
 ): FollowAsks {
-  const next = new Map<number, number>();
+  const tail = new LogTail(log, "asks", (record) => line.apply(record));
   let timer: NodeJS.Timeout | null = null;
   let stopped = false;
   let reading: Promise<void> = Promise.resolve();
-  const read = async (partition: number): Promise<void> => {
-    for (;;) {
-      const from = next.get(partition) ?? (await log.bounds("asks", partition)).start;
-      try {
-        const records = await log.read("asks", partition, from);
-        for (const record of records) line.apply(record);
-        next.set(partition, (records.at(-1)?.offset ?? from - 1) + 1);
-        if (records.length === 0 || stopped) return;
-      } catch (error) {
-        if (!(error instanceof OffsetGone)) throw error;
-        next.set(partition, error.start);
-      }
-    }
-  };
   const catchUp = (): Promise<void> => {
-    reading = reading.then(async () => {
-      try {
-        for (let partition = 0; partition < log.partitions; partition++) await read(partition);
-      } catch (error) {
-        logger.warn({ err: error }, "the line of asks could not be followed; waits are told from what is known");
-      }
+    reading = tail.catchUp().catch((error: unknown) => {
+      logger.warn({ err: error }, "the line of asks could not be followed; waits are told from what is known");
     });
     return reading;
   };
@@ -246,6 +229,7 @@ export function followAsks(
     catchUp,
     async stop() {
       stopped = true;
+      tail.close();
       if (timer) clearTimeout(timer);
       await reading;
     },
