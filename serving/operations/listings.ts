@@ -1,7 +1,6 @@
-import { FastResponse } from "srvx";
 import { formAnswer, refuseOtherSites } from "../http/forms.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
-import { etagOfText, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
+import { etagOfText, freshJson, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
 import { checkListingPage, type Shown } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
@@ -10,13 +9,6 @@ import type { Call, Operation } from "./operation.ts";
 
 /** A url of the longest form, each character escaped, and the rest beside it. */
 const MAX_BODY = 8_192;
-
-const HEADERS = {
-  "content-type": JSON_TYPE,
-  "cache-control": "no-store",
-  "x-content-type-options": "nosniff",
-  "access-control-allow-origin": "*",
-} as const;
 
 /** POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is kept. */
 export const validateListing: Operation = {
@@ -34,10 +26,7 @@ export const validateListing: Operation = {
   async run({ service, request, limitHeaders }) {
     const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
     const answer = await service.looks.answer(question);
-    return new FastResponse(JSON.stringify(answer), {
-      status: 200,
-      headers: { ...HEADERS, ...limitHeaders },
-    });
+    return freshJson(answer, 200, limitHeaders);
   },
 };
 

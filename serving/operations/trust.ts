@@ -1,4 +1,3 @@
-import { FastResponse } from "srvx";
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
 import type { Snapshot } from "../../pipelines/published/tree-head.ts";
@@ -8,7 +7,7 @@ import { indexLines } from "../answers/market.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
-import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
+import { freshJson, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
@@ -227,16 +226,6 @@ export const disputes: Operation = {
   async run({ service, request, params, limitHeaders }) {
     const { id } = validated(TrustParams, params);
     const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
-    return new FastResponse(JSON.stringify(receipt), {
-      status: 201,
-      headers: {
-        "content-type": JSON_TYPE,
-        "cache-control": "no-store",
-        "x-content-type-options": "nosniff",
-        "access-control-allow-origin": "*",
-        location: `/v1/trust/${id}`,
-        ...limitHeaders,
-      },
-    });
+    return freshJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },
 };

@@ -1,8 +1,7 @@
-import { FastResponse } from "srvx";
 import { bearerOf } from "../answers/watcher-token.ts";
 import { shown } from "../answers/watchers.ts";
 import { Problem, validated } from "../http/problem.ts";
-import { JSON_TYPE } from "../http/reply.ts";
+import { freshJson, JSON_TYPE } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
 import type { Call, Operation } from "./operation.ts";
@@ -24,17 +23,7 @@ function refuseUnknown(value: unknown, known: readonly string[]): void {
 
 /** What only the holder of a token may see: never kept, and no page of another origin gets it by accident. */
 const answered = ({ limitHeaders }: Pick<Call, "limitHeaders">, status: number, value: object, location?: string) =>
-  new FastResponse(JSON.stringify(value), {
-    status,
-    headers: {
-      "content-type": JSON_TYPE,
-      "cache-control": "no-store",
-      "x-content-type-options": "nosniff",
-      "access-control-allow-origin": "*",
-      ...(location === undefined ? {} : { location }),
-      ...limitHeaders,
-    },
-  });
+  freshJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
 
 /** POST /v1/watchers: a receiver that echoes its challenge becomes a watcher (docs/watchers.md). */
 const make: Operation = {
