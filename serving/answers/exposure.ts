@@ -17,7 +17,6 @@ import type { View } from "../tables/view.ts";
 import { type Checks, signedText } from "./check.ts";
 import type { Demand } from "./demand.ts";
 import { totalsOf } from "./exposure-totals.ts";
-import { unknownFacts } from "./facts.ts";
 import { payToVerdict } from "./pay-to.ts";
 
 export interface ExposureDeps {
@@ -48,7 +47,7 @@ export class Exposures {
     const headers = this.#take(client, dependencies.length);
     const view = this.deps.view();
     // All are looked up in one turn, so in one view; what is waited for is only that unknown ones are in line.
-    const facts = await Promise.all(dependencies.map((one) => this.#look(view, one, client)));
+    const facts = await Promise.all(dependencies.map((one) => this.#look(one, client)));
     const now = this.deps.clock.now();
     const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
     const report: ExposureFacts = { schema: "svc.exposure.v1", lines, ...totalsOf(lines) };
@@ -64,17 +63,10 @@ export class Exposures {
     throw new Problem("too_many_requests", `at most ${quota} dependencies in ${windowS} s`, { headers });
   }
 
-  async #look(view: View, { url, pay_to }: Dependency, client: string): Promise<CheckFacts> {
-    const query = { url, method: undefined, pay_to };
-    try {
-      const facts = await this.deps.checks.facts(query, client);
-      if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
-      return facts;
-    } catch (error) {
-      // The line is full, or nothing is taken in now: of this one alone nothing is known, and the others are answered.
-      if (!(error instanceof Problem) || error.code === "bad_request") throw error;
-      return unknownFacts(view, query, { queued: false, next: `Not put in line: ${error.message}. Check it later.` });
-    }
+  async #look({ url, pay_to }: Dependency, client: string): Promise<CheckFacts> {
+    const facts = await this.deps.checks.facts({ url, method: undefined, pay_to }, client);
+    if (facts.capabilityId !== undefined) this.deps.demand?.count(facts.capabilityId, client);
+    return facts;
   }
 }
 
