@@ -10,7 +10,8 @@ import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard } 
 /** Lines that a shard should not exceed on average. */
 export const SHARD_LINES = 256;
 
-const NO_CARD_WHY = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
+/** What an endpoint without a card is told (verification-method.md section 8). */
+export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
 /** Everything but the card. */
 const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
@@ -22,7 +23,7 @@ const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
   tier: headline?.measured ? headline.tier : null,
   sample_count: headline?.sample_count ?? 0,
   defects: listing.defects,
-  why: headline?.why ?? NO_CARD_WHY,
+  why: headline?.why ?? NO_CARD,
   class: listing.class,
   description: listing.description,
   leaf: headline?.leaf ?? null,

@@ -1,3 +1,4 @@
+import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { SignedCard } from "../../pipelines/record/card.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
@@ -6,7 +7,6 @@ import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match, ToolsMeant } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
-import { NO_CARD } from "./market.ts";
 import { observedOf } from "./observed.ts";
 import { payToVerdict } from "./pay-to.ts";
 import { reproduceOf } from "./reproduce.ts";

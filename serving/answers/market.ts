@@ -1,9 +1,7 @@
+import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { IndexLine } from "../../pipelines/record/leaf.ts";
 import { headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-
-/** What an endpoint without a card is told (verification-method.md section 8). */
-export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
 /**
  * One line of the market index: an endpoint and the card that a check shows. Members are in the order of RFC 8785, so

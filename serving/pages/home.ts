@@ -1,6 +1,6 @@
 import { html, raw } from "hono/html";
+import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
-import { NO_CARD } from "../answers/market.ts";
 import { headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
