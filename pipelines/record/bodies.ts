@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { OrderStep } from "./order-step.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, TIERS } from "./vocabulary.ts";
 
@@ -379,6 +380,7 @@ export const BODIES = {
   "watcher.delivered": WatcherDelivered,
   "watcher.failed": WatcherFailed,
   "watcher.disabled": WatcherDisabled,
+  "order.step": OrderStep,
 } as const;
 
 export type RecordType = keyof typeof BODIES;
@@ -407,4 +409,5 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "watcher.delivered": "watchers",
   "watcher.failed": "watchers",
   "watcher.disabled": "watchers",
+  "order.step": "orders",
 };

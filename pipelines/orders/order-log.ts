@@ -1,0 +1,127 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import { LogTail } from "../../infra/log/tail.ts";
+import { ENVELOPE_VERSION, readRecord, sealEnvelope } from "../record/envelope.ts";
+import { partitionOf, recordId } from "../record/ids.ts";
+import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
+import { rfc3339 } from "../record/time.ts";
+import type { At, Order } from "./order.ts";
+import { OrderTable } from "./order-table.ts";
+
+/** Longest wait for a record of our own, real ms. */
+const BARRIER_MS = 5_000;
+const PRODUCER = "orders";
+
+/** The log did not take a step, or it was not read back: whether it stands is not known, and nothing may be done on it. */
+export class StepNotSeen extends Error {
+  override readonly name = "StepNotSeen";
+}
+
+/** Another replica acts on this order, or it went on from where we thought it was: we let go of it. */
+export class OrderLost extends Error {
+  override readonly name = "OrderLost";
+  constructor(readonly order: Order) {
+    super(`order ${order.id} is not ours to act on any more: ${order.state}, epoch ${order.epoch} by ${order.by}`);
+  }
+}
+
+/** A step without what every step wears. */
+export type StepBody<S extends StepState> = Omit<StepOf<S>, "order" | "key" | "epoch" | "by" | "at" | "state">;
+
+/**
+ * Steps into the topic `orders` and back out of it. A step counts once this process has read its own record (the barrier):
+ * by then it is durable, and whatever stands before it in the partition has been read too, so all replicas agree on who
+ * was first. Only then is anything done on it.
+ */
+export class OrderLog {
+  readonly table = new OrderTable();
+  readonly #tail: LogTail;
+
+  constructor(
+    private readonly log: Pick<Log, "append" | "read" | "bounds" | "partitions">,
+    private readonly clock: Pick<Clock, "now">,
+    /** Name of this replica: drawn at its start, so a restart is another one. */
+    readonly replica: string,
+  ) {
+    this.#tail = new LogTail(log, "orders", (record) => this.table.apply(record));
+  }
+
+  /** Fold what is new: of one key's partition, or of all. @throws what the log throws */
+  catchUp(key?: string): Promise<void> {
+    return this.#tail.catchUp(key === undefined ? undefined : partitionOf(key, this.log.partitions));
+  }
+
+  close(): void {
+    this.#tail.close();
+  }
+
+  /**
+   * Claim a payment for a new order.
+   * @returns the order that has it: ours, or whichever stood before it in the log
+   * @throws StepNotSeen
+   */
+  async claim(order: string, key: string, body: StepBody<"claimed">): Promise<Order> {
+    const step = { ...body, ...this.#wear(order, key, 0), state: "claimed" } as unknown as OrderStep;
+    await this.#append([step], 0);
+    const winner = this.table.ofKey(key);
+    if (!winner) throw new StepNotSeen(`no order has ${key} after its claim was read back`);
+    return winner;
+  }
+
+  /**
+   * The order's next step, or several in one append. When this resolves they stand in the log and in the table.
+   * @throws StepNotSeen; OrderLost when they change nothing: another replica was before us
+   */
+  async step<S extends StepState>(order: Order, ...steps: readonly ({ state: S } & StepBody<S>)[]): Promise<void> {
+    const { epoch } = order;
+    const made = steps.map((one) => ({ ...one, ...this.#wear(order.id, order.key, epoch) }) as unknown as OrderStep);
+    const before = order.steps;
+    await this.#append(made, before);
+    if (order.steps < before + steps.length || order.epoch !== epoch || order.by !== this.replica) {
+      throw new OrderLost(order);
+    }
+  }
+
+  /** Take over an order that its replica has left. @returns whether we are the ones who act on it now */
+  async adopt(order: Order): Promise<boolean> {
+    const step = { ...this.#wear(order.id, order.key, order.epoch + 1), state: "adopted" } as OrderStep;
+    await this.#append([step], order.steps);
+    return order.by === this.replica && order.epoch === step.epoch;
+  }
+
+  /** A record of an order as it stands in the log: what the table does not keep. @throws StepNotSeen */
+  async read<S extends StepState>(state: S, { partition, offset }: At): Promise<StepOf<S>> {
+    const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 });
+    const step = record && record.offset === offset ? stepOf(record) : null;
+    if (step?.state !== state) throw new StepNotSeen(`no ${state} stands at ${partition}/${offset} of the orders`);
+    return step as StepOf<S>;
+  }
+
+  #wear(order: string, key: string, epoch: number) {
+    return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
+  }
+
+  async #append(steps: readonly OrderStep[], before: number): Promise<void> {
+    const now = rfc3339(this.clock.now());
+    const records = steps.map((body, i) => {
+      const slot = `${body.order}/${body.state}/${body.epoch}/${body.by}`;
+      const event_id = recordId("order.step", body.key, slot, before + i);
+      const envelope = { v: ENVELOPE_VERSION, type: "order.step" as const, event_id, key: body.key };
+      return sealEnvelope({ ...envelope, observed_at: now, producer: PRODUCER, body }, this.log.partitions);
+    });
+    let appended: Appended[];
+    try {
+      appended = await this.log.append(records);
+      const last = appended.at(-1)!;
+      if ((await this.#tail.reach(last.partition, last.offset, BARRIER_MS)) === "there") return;
+    } catch (error) {
+      throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });
+    }
+    throw new StepNotSeen("an order's step was written and could not be read back in time");
+  }
+}
+
+function stepOf(record: LogRecord): OrderStep | null {
+  const read = readRecord(record);
+  return read.ok && read.envelope.type === "order.step" ? (read.envelope.body as OrderStep) : null;
+}

@@ -1,0 +1,140 @@
+import type { LogRecord } from "../../infra/log/log.ts";
+import { readRecord } from "../record/envelope.ts";
+import { parseMoney } from "../record/money.ts";
+import type { OrderStep } from "../record/order-step.ts";
+import { registrableDomain } from "../record/url.ts";
+import { type At, advance, begun, isClosed, isEnded, type Leg, type Order, unpaidLegs } from "./order.ts";
+
+/** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
+const MAX_CLOSED = 100_000;
+
+/** Money that a seller has, or may have, of a call that nobody paid us for. */
+export interface Loss {
+  order: string;
+  leg: number;
+  /** UTC day of the order. */
+  day: string;
+  payTo: string;
+  domain: string;
+  cap: string;
+  micro: bigint;
+}
+
+const lossKey = (order: Order, { leg }: Leg): string => `${order.id} ${leg}`;
+
+/**
+ * All orders as the topic `orders` tells them: the same fold on every replica. Of two claims to one key the first in the
+ * log stands, whoever wrote it; the other replica's buyer joins it. A record that comes twice changes nothing the second
+ * time.
+ */
+export class OrderTable {
+  readonly #byId = new Map<string, Order>();
+  readonly #byKey = new Map<string, Order>();
+  readonly #byPayer = new Map<string, Set<Order>>();
+  readonly #open = new Set<Order>();
+  readonly #closed = new Set<Order>();
+  readonly #losses = new Map<string, Loss>();
+  readonly #watching = new Set<(order: Order) => void>();
+
+  get(id: string): Order | undefined {
+    return this.#byId.get(id);
+  }
+
+  /** The order that has this payment. */
+  ofKey(key: string): Order | undefined {
+    return this.#byKey.get(key);
+  }
+
+  /** Orders of a wallet, newest first. */
+  ofPayer(address: string): Order[] {
+    return [...(this.#byPayer.get(address.toLowerCase()) ?? [])].reverse();
+  }
+
+  /** Orders of which money may still move, in the order of their claims. */
+  open(): readonly Order[] {
+    return [...this.#open];
+  }
+
+  /** Every order that is known, oldest first. */
+  all(): IterableIterator<Order> {
+    return this.#byId.values();
+  }
+
+  /** What sellers may have of orders under way, micro-units: of all of them, or of one payer. */
+  exposure(payer?: string): bigint {
+    let sum = 0n;
+    for (const order of this.#open) {
+      if (!isEnded(order) && (payer === undefined || order.payer === payer)) sum += parseMoney(order.quote.price);
+    }
+    return sum;
+  }
+
+  /** Losses that nobody has made good. */
+  losses(): IterableIterator<Loss> {
+    return this.#losses.values();
+  }
+
+  /** Called after each change of an order. @returns what ends it */
+  watch(see: (order: Order) => void): () => void {
+    this.#watching.add(see);
+    return () => this.#watching.delete(see);
+  }
+
+  /** One record of the topic; what is none of an order's is passed over. */
+  apply(record: LogRecord): void {
+    const read = readRecord(record);
+    if (!read.ok || read.envelope.type !== "order.step") return;
+    const step = read.envelope.body as OrderStep;
+    // The key decides the partition: a step under another key is none of that order's.
+    if (read.envelope.key !== step.key) return;
+    const order = this.#step(step, record);
+    if (!order) return;
+    this.#book(order);
+    for (const see of this.#watching) see(order);
+  }
+
+  #step(step: OrderStep, at: At): Order | null {
+    if (step.state === "claimed") {
+      if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return null;
+      const order = begun(step, at);
+      this.#byId.set(order.id, order);
+      this.#byKey.set(order.key, order);
+      const ofPayer = this.#byPayer.get(order.payer) ?? new Set();
+      this.#byPayer.set(order.payer, ofPayer.add(order));
+      return order;
+    }
+    const order = this.#byId.get(step.order);
+    return order && order.key === step.key && advance(order, step, at) ? order : null;
+  }
+
+  /** What the order's new state means for what is out, lost and kept. */
+  #book(order: Order): void {
+    for (const leg of order.legs) this.#losses.delete(lossKey(order, leg));
+    if (isEnded(order)) for (const leg of unpaidLegs(order)) this.#losses.set(lossKey(order, leg), lossOf(order, leg));
+    if (isClosed(order)) {
+      this.#open.delete(order);
+      this.#closed.add(order);
+    } else this.#open.add(order);
+    if (this.#closed.size > MAX_CLOSED) this.#forget(this.#closed.values().next().value!);
+  }
+
+  /** Its payment can be used no more, so nobody can claim it anew. */
+  #forget(order: Order): void {
+    this.#closed.delete(order);
+    this.#byId.delete(order.id);
+    this.#byKey.delete(order.key);
+    const ofPayer = this.#byPayer.get(order.payer);
+    ofPayer?.delete(order);
+    if (ofPayer?.size === 0) this.#byPayer.delete(order.payer);
+  }
+}
+
+const lossOf = (order: Order, leg: Leg): Loss => ({
+  order: order.id,
+  leg: leg.leg,
+  day: order.createdAt.slice(0, 10),
+  payTo: leg.payTo,
+  domain: registrableDomain(leg.url),
+  cap: leg.cap,
+  micro: parseMoney(leg.price),
+});

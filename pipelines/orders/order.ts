@@ -1,0 +1,304 @@
+import type { BoughtRequest, OrderStep, Quote, StepOf, StepState } from "../record/order-step.ts";
+
+/** What became of the money that a leg was signed for. `unknown`: it left us, or may have, and the chain was not sure yet. */
+export type LegFate = "unknown" | "paid" | "unpaid";
+
+/** One payment to one seller. */
+export interface Leg {
+  readonly leg: number;
+  readonly cap: string;
+  readonly url: string;
+  readonly method: BoughtRequest["method"];
+  readonly payTo: string;
+  readonly price: string;
+  readonly wallet: string;
+  readonly nonce: string;
+  readonly validBefore: number;
+  readonly sinceBlock: number;
+  fate: LegFate;
+  tx: string | null;
+  /** Sent back by the seller after all. */
+  recovered: boolean;
+  result: Pick<
+    StepOf<"seller_result">,
+    "status" | "content_type" | "sha256" | "size" | "pieces" | "delivered" | "latency_ms" | "checks" | "pass"
+  > | null;
+  checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
+  /** Where its `bytes` records lie in the order's partition, by their number. */
+  bytesAt: number[];
+}
+
+/** An order as its steps tell it. The request and the payment stay in the log: `claimedAt` says where. */
+export interface Order {
+  readonly id: string;
+  readonly key: string;
+  readonly partition: number;
+  /** Offsets of the claim, and of the newest leg's intent: what another replica needs to go on. */
+  readonly claimedAt: number;
+  intentAt: number | null;
+  readonly operation: StepOf<"claimed">["operation"];
+  readonly scheme: StepOf<"claimed">["scheme"];
+  readonly network: string;
+  readonly asset: string;
+  readonly payer: string;
+  readonly nonce: string;
+  readonly validBefore: number;
+  readonly sinceBlock: number;
+  readonly paymentSha256: string;
+  readonly requestSha256: string;
+  readonly quote: Quote;
+  readonly publish: boolean;
+  /** RFC 3339. */
+  readonly createdAt: string;
+  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "lapsed" | "adopted">;
+  epoch: number;
+  /** Replica that acts on it. */
+  by: string;
+  changedAt: string;
+  /** How many steps changed it: tells repeated steps apart. */
+  steps: number;
+  legs: Leg[];
+  says: string | null;
+  /** Transaction that charged the buyer, and its amount. */
+  charged: { tx: string; amount: string } | null;
+  /** Transaction that held the buyer's money in escrow, and the end of the time in which it may be captured. */
+  hold: { tx: string; captureDeadline: number } | null;
+  refund: { nonce: string; validBefore: number; sinceBlock: number; amount: string } | null;
+  refunded: { tx: string; amount: string } | null;
+  /** The buyer's authorization cannot be used any more. */
+  lapsed: boolean;
+}
+
+interface Rule {
+  from: readonly Order["state"][];
+  when?: (order: Order) => boolean;
+}
+
+const exact = ({ scheme }: Order): boolean => scheme === "exact";
+const escrow = ({ scheme }: Order): boolean => scheme === "auth-capture";
+const passed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass === true;
+const failed = (order: Order): boolean => !passed(order);
+
+/** A seller may be paid: out of the hold where there is one; the next one only once the one before can take nothing more. */
+function mayPay(order: Order): boolean {
+  const before = order.legs.at(-1);
+  if (escrow(order) && order.hold === null) return false;
+  return before === undefined || (before.checked?.pass === false && before.fate === "unpaid");
+}
+
+/**
+ * From which states a step may be reached (orders.md, States). A step from anywhere else changes nothing: whoever wrote it
+ * had not read so far.
+ */
+const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
+  rejected: { from: ["claimed"] },
+  verified: { from: ["claimed"] },
+  hold_intent: { from: ["verified"], when: escrow },
+  held: { from: ["hold_intent", "hold_unknown"] },
+  hold_failed: { from: ["hold_intent", "hold_unknown"] },
+  hold_unknown: { from: ["hold_intent"] },
+  seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
+  seller_result: { from: ["seller_intent"] },
+  seller_unknown: { from: ["seller_intent"] },
+  checked: { from: ["seller_result", "seller_unknown"] },
+  settle_intent: { from: ["checked", "settle_unknown"], when: passed },
+  // A settlement that was given up may still be found on the chain: then the buyer has paid for what passed.
+  settled: { from: ["settle_intent", "settle_unknown", "written_off"], when: passed },
+  settle_unknown: { from: ["settle_intent"] },
+  written_off: { from: ["checked", "settle_intent", "settle_unknown"], when: passed },
+  released: { from: ["verified", "checked"], when: (order) => exact(order) && failed(order) },
+  void_intent: { from: ["held", "checked", "void_unknown"], when: (order) => escrow(order) && failed(order) },
+  voided: { from: ["void_intent", "void_unknown"] },
+  void_unknown: { from: ["void_intent"] },
+  reclaimable: {
+    from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
+    when: escrow,
+  },
+  // Somebody else submitted the authorization of a buyer who owes nothing.
+  refund_due: { from: ["rejected", "released"] },
+  refund_intent: { from: ["refund_due", "refund_unknown"] },
+  refunded: { from: ["refund_intent", "refund_unknown"] },
+  refund_unknown: { from: ["refund_intent"] },
+};
+
+/** Where a record stands in the topic. */
+export interface At {
+  partition: number;
+  offset: number;
+}
+
+/** The order that a claim begins. */
+export function begun(claim: StepOf<"claimed">, { partition, offset }: At): Order {
+  return {
+    id: claim.order,
+    key: claim.key,
+    partition,
+    claimedAt: offset,
+    intentAt: null,
+    operation: claim.operation,
+    scheme: claim.scheme,
+    network: claim.network,
+    asset: claim.asset,
+    payer: claim.payer.toLowerCase(),
+    nonce: claim.nonce,
+    validBefore: claim.valid_before,
+    sinceBlock: claim.since_block,
+    paymentSha256: claim.payment_sha256,
+    requestSha256: claim.request_sha256,
+    quote: claim.quote,
+    publish: claim.publish,
+    createdAt: claim.at,
+    state: "claimed",
+    epoch: claim.epoch,
+    by: claim.by,
+    changedAt: claim.at,
+    steps: 1,
+    legs: [],
+    says: null,
+    charged: null,
+    hold: null,
+    refund: null,
+    refunded: null,
+    lapsed: false,
+  };
+}
+
+const legOf = (intent: StepOf<"seller_intent">): Leg => ({
+  leg: intent.leg,
+  cap: intent.cap,
+  url: intent.request.url,
+  method: intent.request.method,
+  payTo: intent.pay_to.toLowerCase(),
+  price: intent.price,
+  wallet: intent.wallet,
+  nonce: intent.nonce,
+  validBefore: intent.valid_before,
+  sinceBlock: intent.since_block,
+  fate: "unknown",
+  tx: null,
+  recovered: false,
+  result: null,
+  checked: null,
+  bytesAt: [],
+});
+
+/** What is said beside the states: of a leg's money, of its bytes, of who acts. @returns whether it changed anything */
+function noted(order: Order, step: OrderStep, { offset }: At): boolean {
+  if (step.state === "adopted") {
+    if (step.epoch !== order.epoch + 1) return false;
+    Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
+    return true;
+  }
+  if (step.state === "lapsed") {
+    if (order.lapsed) return false;
+    order.lapsed = true;
+    return true;
+  }
+  const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
+  if (!leg) return false;
+  if (step.state === "bytes") {
+    if (leg.bytesAt[step.n] !== undefined || leg.bytesAt.length !== step.n) return false;
+    leg.bytesAt.push(offset);
+  } else if (step.state === "leg_recovered") {
+    if (leg.fate !== "paid" || leg.recovered) return false;
+    leg.recovered = true;
+  } else {
+    if (leg.fate !== "unknown") return false;
+    leg.fate = step.state === "leg_paid" ? "paid" : "unpaid";
+    leg.tx = step.state === "leg_paid" ? step.tx : null;
+  }
+  return true;
+}
+
+const BESIDE: ReadonlySet<StepState> = new Set([
+  "adopted",
+  "lapsed",
+  "bytes",
+  "leg_paid",
+  "leg_unpaid",
+  "leg_recovered",
+]);
+
+/** What a step brings besides its state. @returns false where it cannot be */
+function taken(order: Order, step: OrderStep, { offset }: At): boolean {
+  const leg = order.legs.at(-1);
+  switch (step.state) {
+    case "seller_intent":
+      if (step.leg !== order.legs.length) return false;
+      order.legs.push(legOf(step));
+      order.intentAt = offset;
+      return true;
+    case "seller_result":
+      // Bytes that a replica wrote and could not finish are another's to write again: they must be all there.
+      if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
+      leg.result = step;
+      return true;
+    case "seller_unknown":
+      return leg?.leg === step.leg;
+    case "checked":
+      if (leg?.leg !== step.leg || (step.pass && leg.result?.pass !== true)) return false;
+      leg.checked = { pass: step.pass, fault: step.fault };
+      return true;
+    case "held":
+      order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
+      return true;
+    case "settled":
+    case "refund_due":
+      order.charged = { tx: step.tx, amount: step.amount };
+      return true;
+    case "refund_intent":
+      order.refund = {
+        ...{ nonce: step.nonce, validBefore: step.valid_before },
+        ...{ sinceBlock: step.since_block, amount: step.amount },
+      };
+      return true;
+    case "refunded":
+      order.refunded = { tx: step.tx, amount: step.amount };
+      return true;
+    default:
+      return true;
+  }
+}
+
+/**
+ * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
+ * that does not lead there changes nothing. @returns whether it changed anything
+ */
+export function advance(order: Order, step: OrderStep, at: At): boolean {
+  const changed = changes(order, step, at);
+  if (changed) order.steps += 1;
+  return changed;
+}
+
+function changes(order: Order, step: OrderStep, at: At): boolean {
+  if (step.order !== order.id || step.state === "claimed") return false;
+  if (step.state !== "adopted" && step.epoch !== order.epoch) return false;
+  if (BESIDE.has(step.state)) return noted(order, step, at);
+  const state = step.state as keyof typeof RULES;
+  const { from, when } = RULES[state];
+  if (!from.includes(order.state) || (when && !when(order)) || !taken(order, step, at)) return false;
+  order.state = state;
+  order.changedAt = step.at;
+  if ("says" in step && typeof step.says === "string") order.says = step.says;
+  return true;
+}
+
+/** States in which the buyer owes nothing more and nobody acts; the chain may still have something to say of the money. */
+const ENDED: ReadonlySet<Order["state"]> = new Set([
+  ...(["rejected", "hold_failed", "settled", "written_off"] as const),
+  ...(["released", "voided", "reclaimable", "refunded"] as const),
+]);
+
+/** Has the buyer been told how it ended? */
+export const isEnded = ({ state }: Order): boolean => ENDED.has(state);
+
+/** Can nothing of this order move money any more, ours or the buyer's? Only then is it left alone. */
+export function isClosed(order: Order): boolean {
+  if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown")) return false;
+  const charged = order.state === "settled" || order.state === "refunded";
+  return charged || order.scheme === "auth-capture" || order.lapsed;
+}
+
+/** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */
+export const unpaidLegs = (order: Order): Leg[] =>
+  order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && !recovered);

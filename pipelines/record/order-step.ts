@@ -1,0 +1,160 @@
+import { z } from "zod";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { METHODS } from "./vocabulary.ts";
+
+/**
+ * Steps of an order (orders.md): what a replica writes before it acts and after it saw what came of it. Loose: members
+ * that we do not know yet are kept. Money is text with six decimals, moments of the chain are unix seconds.
+ */
+const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
+const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Says = z.string().max(2000);
+const Tx = z.string().max(120);
+const Leg = z.int().min(0).max(63);
+
+/** What every step wears. A step of an epoch that is over changes nothing. */
+const STEP = {
+  order: z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/),
+  /** `chain|asset|from|nonce`, lower-case: key of the record, so a claim and its order share a partition. */
+  key: z.string().max(400),
+  epoch: z.int().min(0),
+  /** Replica that wrote it. */
+  by: z.string().max(60),
+  at: Time,
+};
+
+/** The request that is bought. Its bytes are here and nowhere else: another replica may have to send them. */
+export const BoughtRequest = z.looseObject({
+  url: z.string().max(4096),
+  method: z.enum(METHODS),
+  headers: z.record(z.string().max(60), z.string().max(1000)),
+  /** base64; null without a body. */
+  body: z.string().max(200_000).nullable(),
+  /** sha256 over `METHOD url`, a newline and the body. */
+  sha256: Sha256Hex,
+});
+export type BoughtRequest = z.infer<typeof BoughtRequest>;
+
+/** What the buyer was promised and will be charged. */
+export const Quote = z.looseObject({
+  /** Seller's price as its own 402 asked at this call; with a fallback the most that any candidate may cost. */
+  price: Money,
+  fee: Money,
+  total: Money,
+});
+export type Quote = z.infer<typeof Quote>;
+
+const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
+
+const step = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
+  z.looseObject({ ...STEP, state: z.literal(state), ...shape });
+
+const Claimed = step("claimed", {
+  operation: z.enum(["via", "execute"]),
+  scheme: z.enum(["exact", "auth-capture"]),
+  network: z.string().max(120),
+  asset: z.string().max(120),
+  payer: z.string().max(120),
+  nonce: z.string().max(120),
+  valid_after: z.int().min(0),
+  valid_before: z.int().min(0),
+  /** Block before which nothing of this order can have happened. */
+  since_block: z.int().min(0),
+  /** The buyer's payment as it came, decoded: what is settled, whoever settles it. */
+  payment: z.looseObject({}),
+  payment_sha256: Sha256Hex,
+  /** The offer it answers, as the facilitator takes it. */
+  requirements: z.looseObject({}),
+  /** sha256 of what was asked of us; the same payment for another request is refused. */
+  request_sha256: Sha256Hex,
+  quote: Quote,
+  /** Has the buyer asked for the call to be published? */
+  publish: z.boolean(),
+});
+
+/** Before a byte leaves for the seller: the request, and the only payment that may be sent for this leg. */
+const SellerIntent = step("seller_intent", {
+  leg: Leg,
+  cap: z.string().max(64),
+  request: BoughtRequest,
+  wallet: z.string().max(120),
+  pay_to: z.string().max(200),
+  price: Money,
+  network: z.string().max(120),
+  asset: z.string().max(120),
+  header_name: z.string().max(60),
+  signed_bytes: z.string().max(65_536),
+  nonce: z.string().max(120),
+  valid_before: z.int(),
+  since_block: z.int().min(0),
+  /** What the answer is held against. */
+  want: z.looseObject({ class: z.string().max(60), schema: z.unknown().optional(), mime: z.string().nullable() }),
+  deadline_ms: z.int().min(0),
+});
+
+/** What came back, watched to its end. Its bytes stand in the `bytes` records before it. */
+const SellerResult = step("seller_result", {
+  leg: Leg,
+  status: z.int().nullable(),
+  content_type: z.string().max(300).nullable(),
+  sha256: Sha256Hex.nullable(),
+  size: z.int().min(0),
+  /** How many `bytes` records hold them. */
+  pieces: z.int().min(0),
+  delivered: z.boolean(),
+  latency_ms: z.number().min(0).nullable(),
+  checks: z.array(Check).max(32),
+  pass: z.boolean(),
+  says: Says.optional(),
+});
+
+const Bytes = step("bytes", { leg: Leg, n: z.int().min(0).max(63), base64: z.string().max(700_000) });
+
+/** Our own signed transfer back to the buyer: sent again it is the same one. */
+const RefundIntent = step("refund_intent", {
+  amount: Money,
+  authorization: z.looseObject({}),
+  nonce: z.string().max(120),
+  valid_before: z.int(),
+  since_block: z.int().min(0),
+});
+
+export const OrderStep = z.discriminatedUnion("state", [
+  Claimed,
+  step("rejected", { says: Says }),
+  step("verified", {}),
+  step("hold_intent", {}),
+  step("held", { tx: Tx, capture_deadline: z.int() }),
+  step("hold_failed", { says: Says }),
+  step("hold_unknown", { says: Says }),
+  SellerIntent,
+  Bytes,
+  SellerResult,
+  step("seller_unknown", { leg: Leg, says: Says }),
+  /** `last`: no further candidate is tried. */
+  step("checked", { leg: Leg, pass: z.boolean(), last: z.boolean(), fault: z.enum(["seller", "ours"]).nullable() }),
+  /** What the chain says of a leg's payment, once it is sure. */
+  step("leg_paid", { leg: Leg, tx: Tx, amount: Money }),
+  step("leg_unpaid", { leg: Leg }),
+  /** Money of a failed leg that its seller sent back. */
+  step("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
+  step("settle_intent", {}),
+  step("settled", { tx: Tx, amount: Money }),
+  step("settle_unknown", { says: Says }),
+  step("written_off", { says: Says }),
+  step("released", { says: Says }),
+  step("void_intent", {}),
+  step("voided", { tx: Tx }),
+  step("void_unknown", { says: Says }),
+  step("reclaimable", { says: Says }),
+  step("refund_due", { tx: Tx, amount: Money }),
+  RefundIntent,
+  step("refunded", { tx: Tx, amount: Money }),
+  step("refund_unknown", { says: Says }),
+  /** The buyer's authorization can be used no more, and was not: nothing of this order moves any money any more. */
+  step("lapsed", {}),
+  step("adopted", {}),
+]);
+export type OrderStep = z.infer<typeof OrderStep>;
+export type StepState = OrderStep["state"];
+export type StepOf<S extends StepState> = Extract<OrderStep, { state: S }>;
