@@ -1,6 +1,7 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
+import type { Named } from "../1-observe/json.ts";
 import { ENVELOPE_VERSION, readRecord, sealEnvelope } from "../record/envelope.ts";
 import { partitionOf, recordId } from "../record/ids.ts";
 import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
@@ -25,8 +26,11 @@ export class OrderLost extends Error {
   }
 }
 
+type Worn = "order" | "key" | "epoch" | "by" | "at" | "state";
+
 /** A step without what every step wears. */
-export type StepBody<S extends StepState> = Omit<StepOf<S>, "order" | "key" | "epoch" | "by" | "at" | "state">;
+export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Worn>;
+export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 /**
  * Steps into the topic `orders` and back out of it. A step counts once this process has read its own record (the barrier):
@@ -72,7 +76,7 @@ export class OrderLog {
    * The order's next step, or several in one append. When this resolves they stand in the log and in the table.
    * @throws StepNotSeen; OrderLost when they change nothing: another replica was before us
    */
-  async step<S extends StepState>(order: Order, ...steps: readonly ({ state: S } & StepBody<S>)[]): Promise<void> {
+  async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#wear(order.id, order.key, epoch) }) as unknown as OrderStep);
     const before = order.steps;

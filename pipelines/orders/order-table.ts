@@ -69,6 +69,13 @@ export class OrderTable {
     return sum;
   }
 
+  /** What sellers may have of calls whose end is not known, as it would be lost. */
+  *underWay(): Generator<Loss> {
+    for (const order of this.#open) {
+      if (!isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
+    }
+  }
+
   /** Losses that nobody has made good. */
   losses(): IterableIterator<Loss> {
     return this.#losses.values();

@@ -1,0 +1,230 @@
+import { type Clock, systemClock } from "../../infra/clock.ts";
+import type { Settlement } from "../../infra/rails/rails.ts";
+import { ChainDown } from "../../infra/rails/rpc.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
+import { newOrderId } from "./claim.ts";
+import { isEnded, type Order } from "./order.ts";
+import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
+import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
+
+/** Charges buyers. What it says is never proof: whether money moved is read from the chain. */
+export interface Till {
+  /** Where buyers pay, lower-case 0x address. */
+  readonly payTo: string;
+  /** @throws where nobody could be asked: nothing is known, and nothing was done */
+  verify(payment: object, requirements: object): Promise<{ ok: true; payer: string } | { ok: false; says: string }>;
+  /** Never throws. unknown: it may have been sent. */
+  settle(payment: object, requirements: object): Promise<SettleSaid>;
+}
+export type SettleSaid =
+  | { outcome: "sent"; tx: string }
+  | { outcome: "refused"; says: string }
+  | { outcome: "unknown"; says: string };
+
+export interface BuyingDeps {
+  orders: OrderLog;
+  seller: SellerTools;
+  till: Till;
+  caps: OrderCaps;
+  clock: Clock;
+  logger: Pick<Logger, "error" | "warn">;
+  metrics: Pick<Metrics, "count">;
+  /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
+  settlePollMs?: readonly number[];
+}
+
+/** A verified payment of a buyer and what it buys; the claim's own members are made here. */
+export interface Purchase {
+  claim: Omit<StepBody<"claimed">, "since_block">;
+  key: string;
+  quote: SellerQuote;
+}
+
+/** We do not buy this now, in words for the buyer. Nothing was done. */
+export class NotBought extends Error {
+  override readonly name = "NotBought";
+}
+
+const POLL_MS = [0, 50, 200, 500, 1_000] as const;
+/** Pause between two looks at an order that somebody waits for, real ms. */
+const LOOK_MS = 200;
+/** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
+const PIECE_BYTES = 480_000;
+
+/** An answer's bytes as the steps that go before its result. */
+const piecesOf = (leg: number, bytes: Uint8Array): NewStep<"bytes">[] =>
+  Array.from({ length: Math.ceil(bytes.length / PIECE_BYTES) }, (_, n) => ({
+    state: "bytes",
+    ...{ leg, n },
+    base64: Buffer.from(bytes.subarray(n * PIECE_BYTES, (n + 1) * PIECE_BYTES)).toString("base64"),
+  }));
+
+function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
+  const { evaluation, bytes, contentType, pass, says } = came;
+  return {
+    state: "seller_result",
+    ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
+    ...{ size: bytes.length, pieces: Math.ceil(bytes.length / PIECE_BYTES), delivered: evaluation.delivered },
+    ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
+    ...(says === null ? {} : { says }),
+  };
+}
+
+/**
+ * Acts on orders: pays the seller, holds what came against what was promised, charges the buyer only then (orders.md).
+ * Before each act the step that names it is durable and was read back; whatever stops in between leaves an order that
+ * {@link Recovery} brings to its end.
+ */
+export class Buying {
+  readonly #begun = new Set<Venture>();
+  /** Orders that this process acts on. */
+  readonly #acting = new Set<string>();
+
+  constructor(private readonly deps: BuyingDeps) {}
+
+  get orders(): OrderLog {
+    return this.deps.orders;
+  }
+
+  isActing(order: Order): boolean {
+    return this.#acting.has(order.id);
+  }
+
+  /** Why a call at this price is not bought now, in words, or null. */
+  refusal(venture: Venture): string | null {
+    const { orders, caps, clock } = this.deps;
+    const day = clock.now().toISOString().slice(0, 10);
+    return refusedBy(orders.table, this.#begun, caps, { ...venture, payer: venture.payer.toLowerCase() }, day);
+  }
+
+  /**
+   * Buy with a payment that was verified. Resolves when the order has ended, or its outcome is unknown and another will
+   * find it. A payment that an order has already is that order's: it is given back as it stands.
+   * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same payment)
+   */
+  async buy({ claim, key, quote }: Purchase): Promise<Order> {
+    const venture = { ...quote, payer: claim.payer.toLowerCase(), url: quote.request.url, micro: quote.priceMicro };
+    const refused = this.refusal(venture);
+    if (refused) throw new NotBought(refused);
+    this.#begun.add(venture);
+    const id = newOrderId();
+    this.#acting.add(id);
+    try {
+      const { number } = await this.deps.seller.rail.head();
+      const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number } as StepBody<"claimed">);
+      if (order.id !== id) return order;
+      const intent = await intentOf(this.deps.seller, quote, 0);
+      if (!("state" in intent)) {
+        await this.deps.orders.step(order, { state: "rejected", says: intent.says });
+        return order;
+      }
+      await this.deps.orders.step(order, { state: "verified" }, intent);
+      this.#begun.delete(venture);
+      await this.#leg(order);
+      if (order.state === "settle_intent") await this.settle(order);
+      return order;
+    } catch (error) {
+      if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was bought.");
+      if (!(error instanceof OrderLost)) throw error;
+      this.deps.logger.warn({ err: error }, "another replica went on with an order of ours");
+      return error.order;
+    } finally {
+      this.#begun.delete(venture);
+      this.#acting.delete(id);
+    }
+  }
+
+  /** Send the payment of the newest leg, and write what came, what it is worth, and what follows from that. */
+  async #leg(order: Order): Promise<void> {
+    const { orders, seller } = this.deps;
+    const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
+    const { leg } = intent;
+    const came = await sendLeg(seller, intent);
+    const next = came.pass
+      ? ({ state: "settle_intent" } as const)
+      : ({ state: "released", says: "The answer did not pass." } as const);
+    await orders.step(
+      order,
+      ...piecesOf(leg, came.bytes),
+      resultOf(leg, came),
+      { state: "checked", leg, pass: came.pass, last: true, fault: came.pass ? null : "seller" },
+      next,
+    );
+    this.deps.metrics.count("orders_legs_total", { pass: String(came.pass) });
+  }
+
+  /**
+   * Charge the buyer of an order that passed. What the facilitator says decides nothing: the chain's own Transfer does.
+   * @throws OrderLost, StepNotSeen
+   */
+  async settle(order: Order): Promise<void> {
+    const { orders, till } = this.deps;
+    const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
+    const said = await till.settle(claim.payment, claim.requirements);
+    const seen = await this.charged(order, said.outcome === "sent");
+    if (seen) await orders.step(order, { state: "settled", ...seen });
+    else {
+      const says = said.outcome === "sent" ? `${said.tx} is not on the chain yet` : said.says;
+      await orders.step(order, { state: "settle_unknown", says: `${said.outcome}: ${says}`.slice(0, 2000) });
+    }
+    this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
+  }
+
+  /**
+   * The Transfer of the buyer's authorization, as the chain has it. @param expected it was said to be there: it is looked
+   * for again @returns null where there is none, or the chain cannot be asked: then nothing is known
+   */
+  async charged(order: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+    for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
+      if (pause > 0) await systemClock.sleep(pause);
+      const seen = await this.#lookUp(order);
+      if (seen) return { tx: seen.tx, amount: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n) };
+    }
+    return null;
+  }
+
+  async #lookUp({ payer, nonce, sinceBlock }: Order): Promise<Settlement | null> {
+    try {
+      return await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
+    } catch (error) {
+      this.deps.logger.warn({ err: error }, "the chain could not be asked for a buyer's settlement");
+      return null;
+    }
+  }
+
+  /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
+  async outcome(order: Order, waitMs: number): Promise<Order> {
+    const { table } = this.deps.orders;
+    const told = () => isEnded(order) || order.state === "settle_unknown";
+    const deadline = performance.now() + waitMs;
+    while (!told() && performance.now() < deadline) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(done, LOOK_MS);
+        const end = table.watch((one) => one === order && told() && done());
+        function done() {
+          clearTimeout(timer);
+          end();
+          resolve();
+        }
+      });
+      // Another replica's steps come only when somebody reads them.
+      if (!told()) await this.deps.orders.catchUp(order.key);
+    }
+    return order;
+  }
+}
+
+/** Bytes of a leg's answer, as they stand in the log. @throws StepNotSeen */
+export async function answerOf(orders: OrderLog, order: Order): Promise<Uint8Array> {
+  const leg = order.legs.at(-1);
+  const pieces: Buffer[] = [];
+  for (const offset of leg?.bytesAt ?? []) {
+    const { base64 } = await orders.read("bytes", { partition: order.partition, offset });
+    pieces.push(Buffer.from(base64, "base64"));
+  }
+  const bytes = Buffer.concat(pieces);
+  if (bytes.length !== (leg?.result?.size ?? 0)) throw new StepNotSeen(`the answer of ${order.id} is not whole`);
+  return bytes;
+}

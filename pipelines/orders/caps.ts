@@ -1,0 +1,86 @@
+import { formatMoney } from "../record/money.ts";
+import { registrableDomain } from "../record/url.ts";
+import type { OrderTable } from "./order-table.ts";
+
+/**
+ * How much of our own money stands behind other people's calls, micro-units (orders.md, "Our float is somebody's prize").
+ * Seller and buyer can be one person: a failed answer pays the one and charges the other nothing.
+ */
+export interface OrderCaps {
+  /** Open exposure of one payer, and of all. */
+  perPayer: bigint;
+  open: bigint;
+  /** Realised loss in a UTC day: at one payTo, one registrable domain, one endpoint, and of all. */
+  lossPerPayeeDay: bigint;
+  lossPerDomainDay: bigint;
+  lossPerCapDay: bigint;
+  lossPerDay: bigint;
+}
+
+export const ORDER_CAPS: OrderCaps = {
+  perPayer: 2_000_000n,
+  open: 20_000_000n,
+  lossPerPayeeDay: 1_000_000n,
+  lossPerDomainDay: 1_000_000n,
+  lossPerCapDay: 1_000_000n,
+  lossPerDay: 5_000_000n,
+};
+
+/** Money that would leave us for one seller. */
+export interface Venture {
+  /** Lower case. */
+  payer: string;
+  payTo: string;
+  url: string;
+  cap: string;
+  micro: bigint;
+}
+
+/**
+ * Why this call is not bought, in words, or null. What is out counts before it is lost: a seller that could take ten calls
+ * at once would else have taken them before the first loss was known.
+ * @param begun ventures of this process that the table does not know yet
+ * @param day UTC day, YYYY-MM-DD
+ */
+export function refusedBy(
+  table: OrderTable,
+  begun: Iterable<Venture>,
+  caps: OrderCaps,
+  venture: Venture,
+  day: string,
+): string | null {
+  const to = venture.payTo.toLowerCase();
+  const domain = registrableDomain(venture.url);
+  const sums = { payee: venture.micro, domain: venture.micro, cap: venture.micro, all: venture.micro };
+  const add = (other: { payTo: string; domain: string; cap: string; micro: bigint }) => {
+    if (other.payTo === to) sums.payee += other.micro;
+    if (other.domain === domain) sums.domain += other.micro;
+    if (other.cap === venture.cap) sums.cap += other.micro;
+    sums.all += other.micro;
+  };
+  for (const loss of table.losses()) {
+    if (loss.payTo === to) return UNRECOVERED;
+    if (loss.day === day) add(loss);
+  }
+  for (const out of table.underWay()) add(out);
+  let payers = table.exposure(venture.payer) + venture.micro;
+  let open = table.exposure() + venture.micro;
+  for (const one of begun) {
+    add({ ...one, payTo: one.payTo.toLowerCase(), domain: registrableDomain(one.url) });
+    if (one.payer === venture.payer) payers += one.micro;
+    open += one.micro;
+  }
+  const past = (limit: bigint, sum: bigint, words: string): string | null =>
+    sum > limit ? `At most ${formatMoney(limit)} USDC of ours may stand ${words}; ask again later.` : null;
+  return (
+    past(caps.perPayer, payers, "behind one buyer's calls at once") ??
+    past(caps.open, open, "behind calls at once") ??
+    past(caps.lossPerPayeeDay, sums.payee, "at one seller's address in a day") ??
+    past(caps.lossPerDomainDay, sums.domain, "at one domain in a day") ??
+    past(caps.lossPerCapDay, sums.cap, "at one endpoint in a day") ??
+    past(caps.lossPerDay, sums.all, "at all sellers in a day")
+  );
+}
+
+const UNRECOVERED =
+  "This seller's address took our money for a call that brought nothing; it is bought from again once that is made good.";

@@ -1,0 +1,160 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { EgressResult } from "../../infra/egress/egress.ts";
+import { CannotSign, type PayableEntry, type Rail, type SignContext, type Wallet } from "../../infra/rails/rails.ts";
+import { ChainDown } from "../../infra/rails/rpc.ts";
+import { deadlineOf } from "../1-observe/paid/sign.ts";
+import { passes } from "../1-observe/plan/steps.ts";
+import { exchange } from "../1-observe/probe/exchange.ts";
+import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
+import type { Request } from "../1-observe/probe/request.ts";
+import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
+import { checkerOf, classOf } from "../record/classes.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import type { BoughtRequest, StepOf } from "../record/order-step.ts";
+import type { NewStep } from "./order-log.ts";
+
+/** What a seller's 402 asks for this very request, now. */
+export interface SellerQuote {
+  cap: string;
+  request: BoughtRequest;
+  priceMicro: bigint;
+  payTo: string;
+  entry: PayableEntry;
+  context: SignContext;
+  want: Pick<Expectation, "class" | "schema" | "mime">;
+}
+
+/** Nothing of this seller can be bought with this request, in words for the buyer. */
+export interface NoQuote {
+  says: string;
+}
+
+/** One end of a paid connection. */
+export interface Came {
+  evaluation: Evaluation;
+  /** Did it pass: delivered, of the class's form, and of the schema that the seller itself advertises? */
+  pass: boolean;
+  contentType: string | null;
+  bytes: Uint8Array;
+  says: string | null;
+}
+
+export interface SellerTools extends ProbeTools {
+  rail: Rail;
+  /** The wallet that sellers are paid from. */
+  float(): Promise<Wallet>;
+}
+
+/** Longest schema that is kept with an order, characters: a longer one is not tried on the answer. */
+const MAX_SCHEMA = 100_000;
+/** Longest signed header that servers take. */
+const MAX_HEADER = 32_768;
+/**
+ * Longest validity of our payment to a seller, chain seconds. Until it is over a seller that gave nothing can still take
+ * the money, and the order's loss is not known.
+ */
+export const SELLER_VALIDITY_S = 90;
+
+export const sentAs = ({ body, ...request }: BoughtRequest): Request => ({
+  ...request,
+  ...(body === null ? {} : { body: Buffer.from(body, "base64") }),
+});
+
+function schemaKept(schema: unknown): unknown {
+  if (schema === undefined) return undefined;
+  const text = JSON.stringify(schema);
+  return text !== undefined && text.length <= MAX_SCHEMA ? schema : undefined;
+}
+
+const STATE_WORDS = {
+  asked: "asks for payment in a way that our rail cannot pay",
+  free: "answered without asking for payment",
+  malformed: "answered 402 with terms that cannot be read",
+  wall: "answered with a wall against robots",
+  status: "did not ask for payment",
+  silent: "gave no whole answer",
+  unfetchable: "is never fetched",
+} as const;
+
+/** Asks the seller for its price of this request: one handshake, nothing is kept of it. Never throws for what it does. */
+export async function quoteOf(
+  tools: ProbeTools,
+  cap: string,
+  request: BoughtRequest,
+  clock: Clock,
+): Promise<SellerQuote | NoQuote> {
+  const { read, body } = await probe(tools, sentAs(request), null, clock);
+  if (!read?.payable || body.state !== "asked") {
+    const status = body.state === "status" && body.status !== null ? ` (status ${body.status})` : "";
+    return { says: `The seller ${STATE_WORDS[body.state]}${status}.` };
+  }
+  const priceMicro = atomicToMicro(read.payable.amountAtomic, 6);
+  if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
+  const { declared } = read;
+  return {
+    ...{ cap, request, priceMicro, payTo: read.payable.payTo, entry: read.payable, context: read.context },
+    want: {
+      class: checkerOf(classOf({ named: declared.named, example: null })).name,
+      schema: schemaKept(declared.outputSchema),
+      mime: declared.mime,
+    },
+  };
+}
+
+/**
+ * The intent of one leg, with a payment that is signed and has gone nowhere.
+ * @returns words where the seller's terms cannot be signed, or the chain cannot be asked: nothing was done
+ */
+export async function intentOf(
+  tools: SellerTools,
+  quote: SellerQuote,
+  leg: number,
+): Promise<NewStep<"seller_intent"> | NoQuote> {
+  const { entry, request, cap, want } = quote;
+  try {
+    const wallet = await tools.float();
+    // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
+    const head = await tools.rail.head();
+    const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
+    const signed = await tools.rail.sign(bounded, wallet, quote.context);
+    if (signed.headerValue.length > MAX_HEADER) return { says: "The seller wants more echoed than a header holds." };
+    return {
+      state: "seller_intent",
+      ...{ leg, cap, request, wallet: signed.from, pay_to: entry.payTo, price: formatMoney(quote.priceMicro) },
+      ...{ network: entry.network, asset: entry.asset, header_name: signed.headerName },
+      ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
+      since_block: head.number,
+      want: { class: want.class, mime: want.mime, ...(want.schema === undefined ? {} : { schema: want.schema }) },
+      deadline_ms: Math.min(deadlineOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
+    };
+  } catch (error) {
+    if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
+    if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
+    throw error;
+  }
+}
+
+/** Sends the payment of a durable intent and watches what comes, to its end or to the deadline. */
+export async function sendLeg(tools: ProbeTools, intent: StepOf<"seller_intent">): Promise<Came> {
+  const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs, want } = intent;
+  const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
+  const payment = { header, value };
+  const { result } = await exchange(tools, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
+  return cameOf(tools, result, expected);
+}
+
+/** Evaluates an answer where the reading can be stopped; one that cannot be read within bounds is worth nothing. */
+export async function cameOf(
+  { reader }: Pick<ProbeTools, "reader">,
+  result: EgressResult,
+  want: Expectation,
+): Promise<Came> {
+  const read = await reader.ask("evaluate", { result, want, again: false });
+  const evaluation = read.ok ? read.said : evaluate(result, want, null, false);
+  const pass = passes(evaluation) && evaluation.schema_ok !== false;
+  return {
+    ...{ evaluation, pass, contentType: result.headers?.["content-type"]?.slice(0, 300) ?? null },
+    bytes: result.body ?? new Uint8Array(),
+    says: result.outcome === "answered" ? null : `${result.outcome}: ${result.says}`.slice(0, 2000),
+  };
+}
