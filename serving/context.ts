@@ -15,6 +15,7 @@ import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
+import { PayOnDelivery, type Sales } from "./buy/pay-on-delivery.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
@@ -35,6 +36,9 @@ export interface ServingLimits {
   dependenciesPerMinute: number;
   /** Disputes that one client may send in an hour. */
   disputesPerHour: number;
+  /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
+  buysPerMinute: number;
+  quotesPerDomainMinute: number;
   /** Looks at a listing that one client may ask for in an hour. */
   looksPerHour: number;
   looks: Partial<LookLimits>;
@@ -51,6 +55,8 @@ export const SERVING_LIMITS: ServingLimits = {
   exposuresPerMinute: 10,
   dependenciesPerMinute: 600,
   disputesPerHour: 20,
+  buysPerMinute: 120,
+  quotesPerDomainMinute: 240,
   looksPerHour: 20,
   looks: {},
   asks: {},
@@ -86,12 +92,17 @@ export interface ServingDeps {
   ownAddresses?: readonly string[];
   /** Where receivers of watchers are reached, and the log that watchers are kept in; without it none is taken in. */
   receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
+  /** What calls are bought with; without it nothing is sold here. */
+  sales?: Sales;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }
 
 /** What the operations share. */
 export interface Service extends Omit<ServingDeps, "looks"> {
+  /** null: nothing is sold here. */
+  payOnDelivery: PayOnDelivery | null;
+  buyLimiter: Limiter;
   checks: Checks;
   exposures: Exposures;
   objects: PublicObjects;
@@ -177,6 +188,13 @@ export function serviceOf(deps: ServingDeps): Service {
     }),
     lookLimiter: new Limiter({ name: "looks", quota: limits.looksPerHour, windowS: 3600 }, steady),
     watchers: watchersOf(deps, limits.watchers),
+    payOnDelivery: deps.sales
+      ? new PayOnDelivery(deps.sales, {
+          ...{ view: () => deps.follower.view, clock: deps.clock, baseUrl },
+          quotesPerDomainMinute: limits.quotesPerDomainMinute,
+        })
+      : null,
+    buyLimiter: new Limiter({ name: "buys", quota: limits.buysPerMinute, windowS: 60 }, steady),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }

@@ -10,6 +10,7 @@ import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
+import { BUYING } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
 
 /** A replica whose view is older than this is taken out of the line until it follows again. */
@@ -45,6 +46,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...TRUST,
   ...ARCHIVE,
   ...WATCHERS,
+  ...BUYING,
   exposure,
   disputes,
   validateListing,

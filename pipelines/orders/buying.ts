@@ -1,3 +1,4 @@
+import type { PaymentRequirements } from "@x402/core/types";
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import type { Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
@@ -9,18 +10,19 @@ import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
 
-/** Charges buyers. What it says is never proof: whether money moved is read from the chain. */
+/** Charges buyers (infra/rails/till.ts). What it says is never proof: whether money moved is read from the chain. */
 export interface Till {
-  /** Where buyers pay, lower-case 0x address. */
-  readonly payTo: string;
   /** @throws where nobody could be asked: nothing is known, and nothing was done */
-  verify(payment: object, requirements: object): Promise<{ ok: true; payer: string } | { ok: false; says: string }>;
+  verify(
+    payment: unknown,
+    requirements: PaymentRequirements,
+  ): Promise<{ valid: true; payer: string } | { valid: false; reason: string }>;
   /** Never throws. unknown: it may have been sent. */
-  settle(payment: object, requirements: object): Promise<SettleSaid>;
+  settle(payment: unknown, requirements: PaymentRequirements): Promise<SettleSaid>;
 }
-export type SettleSaid =
+type SettleSaid =
   | { outcome: "sent"; tx: string }
-  | { outcome: "refused"; says: string }
+  | { outcome: "refused"; reason: string }
   | { outcome: "unknown"; says: string };
 
 export interface BuyingDeps {
@@ -52,6 +54,11 @@ const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
 const PIECE_BYTES = 480_000;
+
+function saidOf(said: SettleSaid): string {
+  if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
+  return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
+}
 
 /** An answer's bytes as the steps that go before its result. */
 const piecesOf = (leg: number, bytes: Uint8Array): NewStep<"bytes">[] =>
@@ -162,13 +169,10 @@ export class Buying {
   async settle(order: Order): Promise<void> {
     const { orders, till } = this.deps;
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
-    const said = await till.settle(claim.payment, claim.requirements);
+    const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
     const seen = await this.charged(order, said.outcome === "sent");
     if (seen) await orders.step(order, { state: "settled", ...seen });
-    else {
-      const says = said.outcome === "sent" ? `${said.tx} is not on the chain yet` : said.says;
-      await orders.step(order, { state: "settle_unknown", says: `${said.outcome}: ${says}`.slice(0, 2000) });
-    }
+    else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
     this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
   }
 

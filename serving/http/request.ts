@@ -1,7 +1,7 @@
 import { Problem } from "./problem.ts";
 
 /** A request's body, of at most `maxBytes`. @throws Problem too_large, bad_request */
-async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
+export async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   try {

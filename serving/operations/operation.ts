@@ -34,6 +34,7 @@ export interface Price {
 export const TAGS = {
   check: "What to know before paying an endpoint",
   record: "The public record: cards, grades, corrections, and what old rows were moved to",
+  buy: "Buying a call, charged only if the answer passed",
   watch: "Being told when a card changes",
   service: "The service itself: keys and descriptions for programs",
 } as const;

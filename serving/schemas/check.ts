@@ -61,6 +61,7 @@ export const Buy = z.strictObject({
   guarantee: z.string(),
   publish: z.string(),
 });
+export type Buy = z.infer<typeof Buy>;
 
 const AnswerComponents = z.strictObject(
   Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<

@@ -1,0 +1,89 @@
+import { feeOf, formatMoney, parseMoney } from "../../pipelines/record/money.ts";
+import { isTemplate } from "../../pipelines/record/template.ts";
+import type { Buy } from "../schemas/check.ts";
+import { cardOf, headlineOf } from "../tables/entry.ts";
+import type { View } from "../tables/view.ts";
+
+/** The header that puts a bought call into the public record. */
+export const PUBLISH_HEADER = "Touchstone-Publish";
+
+/** What is bought of whom (orders.md, "Our float is somebody's prize"). */
+export interface SalePolicy {
+  /** Most that is paid to a seller for one call, micro-units. */
+  maxPrice: bigint;
+  /** The same where there is no letter, and the passes of our own that are wanted first. */
+  unratedPrice: bigint;
+  unratedPasses: number;
+}
+
+export const SALE_POLICY: SalePolicy = { maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 };
+
+/** An endpoint that is sold, as the record knows it. */
+export interface Sold {
+  cap: string;
+  url: string;
+  method: "GET" | "POST";
+}
+
+/** Calls of our own that passed, as the newest card counts them. */
+function passesOf(view: View, cap: string): { band: string; passes: number } {
+  const entry = view.entry(cap);
+  const headline = entry ? headlineOf(entry) : null;
+  if (!headline) return { band: "UNRATED", passes: 0 };
+  const { band, components } = cardOf(headline);
+  const { point, n_eff } = components?.correctness ?? { point: null, n_eff: 0 };
+  return { band, passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
+}
+
+/** Where it is called, or words why an endpoint like this is not sold at any price. */
+export function soldAs(view: View, cap: string): Sold | { says: string } {
+  const entry = view.entry(cap);
+  const row = view.row(cap);
+  const url = entry?.url ?? row?.url ?? null;
+  const method = entry?.method ?? row?.method ?? null;
+  if (url === null || method === null) return { says: "The record holds no address of this endpoint." };
+  if (entry?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
+  if (method !== "GET" && method !== "POST")
+    return { says: `Calls with ${method} are not bought through this service.` };
+  if (isTemplate(url)) return { says: "Its address is a template; ask for an endpoint with a whole address." };
+  return { cap, url, method };
+}
+
+/**
+ * Why a call at this price is not sold, in words, or null: a failing seller costs us its price each time, and of one
+ * without a letter nobody knows more than our own few calls.
+ */
+export function unsold(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
+  const { band, passes } = passesOf(view, cap);
+  if (band === "F") return "Its letter is F: calls of it are not bought through this service.";
+  if (view.row(cap)?.unserved) return "It took money for a call of ours and gave nothing: it is not bought from.";
+  if (priceMicro > policy.maxPrice) return `At most ${formatMoney(policy.maxPrice)} USDC are paid for one call.`;
+  if (band !== "UNRATED") return null;
+  if (priceMicro > policy.unratedPrice) {
+    return `It has no letter: at most ${formatMoney(policy.unratedPrice)} USDC are paid for one call of it.`;
+  }
+  return passes < policy.unratedPasses
+    ? `It has no letter, and ${passes} of ${policy.unratedPasses} calls of our own that must have passed first.`
+    : null;
+}
+
+/** How to buy it through the service, as a check answer says it; undefined when via would refuse right now. */
+export function buyOf(view: View, cap: string, baseUrl: string, policy: SalePolicy): Buy | undefined {
+  const sold = soldAs(view, cap);
+  const row = view.row(cap);
+  // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
+  if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
+  const price = parseMoney(row.price);
+  if (unsold(view, cap, price, policy) !== null) return undefined;
+  const fee = feeOf(price);
+  return {
+    url: `${baseUrl}/v1/via/${cap}`,
+    method: sold.method,
+    seller_price: formatMoney(price),
+    fee: formatMoney(fee),
+    total: formatMoney(price + fee),
+    asset: "USDC",
+    guarantee: "You are charged only after the answer passed; if it does not, nothing is taken.",
+    publish: `${PUBLISH_HEADER}: true`,
+  };
+}

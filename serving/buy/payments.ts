@@ -1,0 +1,115 @@
+import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
+import { z } from "zod";
+import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { Problem } from "../http/problem.ts";
+
+/** Longest payment header, characters: what servers in front of us take. */
+const MAX_HEADER = 32_768;
+
+const Uint = z.string().regex(/^\d{1,78}$/);
+const Address = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
+const Seconds = z.string().regex(/^\d{1,15}$/);
+
+/** EIP-3009 authorization as x402's `exact` carries it (specification, exact on EVM). */
+const Exact = z.object({
+  signature: z.string().regex(/^0x(?:[0-9a-fA-F]{2}){1,4096}$/),
+  authorization: z.object({
+    from: Address,
+    to: Address,
+    value: Uint,
+    validAfter: Seconds,
+    validBefore: Seconds,
+    nonce: z.string().regex(/^0x[0-9a-fA-F]{64}$/),
+  }),
+});
+
+const Version1 = z.looseObject({
+  x402Version: z.literal(1),
+  scheme: z.string().max(60),
+  network: z.string().max(60),
+  payload: z.unknown(),
+});
+
+const Version2 = z.looseObject({
+  x402Version: z.literal(2),
+  accepted: z.looseObject({ scheme: z.string().max(60), network: z.string().max(120) }),
+  payload: z.unknown(),
+});
+
+/** A buyer's payment, read and not verified. */
+export interface Payment {
+  version: 1 | 2;
+  scheme: string;
+  /** CAIP-2, and as it was written: version 1 has names. */
+  network: string;
+  networkName: string;
+  from: string;
+  to: string;
+  amountAtomic: bigint;
+  nonce: string;
+  validAfter: number;
+  validBefore: number;
+  /** What was signed, and the signature: nothing else of what came is kept. */
+  payload: z.infer<typeof Exact>;
+  /** Names this payload, whatever way it was written in. */
+  sha256: string;
+}
+
+const refuse = (header: string, detail: string): never => {
+  throw new Problem("bad_payment", `${header}: ${detail}`, { errors: [{ pointer: `/headers/${header}`, detail }] });
+};
+
+/** CAIP-2 of a version 1 name, or what was written. */
+function networkOf(name: string): string {
+  const id = (EVM_NETWORK_CHAIN_ID_MAP as Record<string, number>)[name];
+  return id === undefined ? name : `eip155:${id}`;
+}
+
+function decoded(header: string, text: string): unknown {
+  if (text.length > MAX_HEADER) return refuse(header, `is longer than ${MAX_HEADER} characters`);
+  if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(text)) return refuse(header, "is no base64");
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.from(text, "base64")));
+  } catch {
+    return refuse(header, "is no JSON in base64");
+  }
+}
+
+/**
+ * The payment that a request carries: `PAYMENT-SIGNATURE` (x402 version 2) or `X-PAYMENT` (version 1); null without one.
+ * @throws Problem bad_payment for one that cannot be read, or two
+ */
+export function paymentOf(headers: Headers): Payment | null {
+  const second = headers.get("payment-signature");
+  const first = headers.get("x-payment");
+  if (second === null && first === null) return null;
+  if (second !== null && first !== null) return refuse("PAYMENT-SIGNATURE", "came beside X-PAYMENT: send one payment");
+  const name = second === null ? "X-PAYMENT" : "PAYMENT-SIGNATURE";
+  const raw = decoded(name, (second ?? first)!.trim());
+  const shape = second === null ? Version1.safeParse(raw) : Version2.safeParse(raw);
+  if (!shape.success) return refuse(name, `is no payment of x402 version ${second === null ? 1 : 2}`);
+  const { data } = shape;
+  const offer = data.x402Version === 1 ? data : data.accepted;
+  const exact = Exact.safeParse(data.payload);
+  if (!exact.success) {
+    const issue = exact.error.issues[0]!;
+    return refuse(name, `payload/${issue.path.join("/")} is not as the scheme exact has it`);
+  }
+  const { authorization } = exact.data;
+  return {
+    ...{ version: data.x402Version, scheme: offer.scheme, network: networkOf(offer.network) },
+    networkName: offer.network,
+    ...{ from: authorization.from.toLowerCase(), to: authorization.to.toLowerCase() },
+    ...{ amountAtomic: BigInt(authorization.value), nonce: authorization.nonce.toLowerCase() },
+    ...{ validAfter: Number(authorization.validAfter), validBefore: Number(authorization.validBefore) },
+    payload: exact.data,
+    sha256: sha256hex(canonicalBytes(exact.data)),
+  };
+}
+
+/** The payment as its version has it, with nothing else of what came. @param requirements the offer that it answers */
+export function asSent({ version, scheme, networkName, payload }: Payment, requirements: object): object {
+  return version === 1
+    ? { x402Version: 1, scheme, network: networkName, payload }
+    : { x402Version: 2, accepted: requirements, payload };
+}

@@ -1,0 +1,71 @@
+import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
+import type { OrderShown } from "../schemas/orders.ts";
+
+const WORDS: Readonly<Record<Order["state"], string>> = {
+  claimed: "The payment is being looked at.",
+  rejected: "Nothing was bought and nothing was charged.",
+  verified: "The seller is about to be called.",
+  hold_intent: "The money is being put into escrow.",
+  held: "The money waits in escrow; the seller is about to be called.",
+  hold_failed: "The money could not be put into escrow; nothing was bought and nothing was charged.",
+  hold_unknown: "Whether the money is in escrow is being looked up on the chain.",
+  seller_intent: "The seller is being called.",
+  seller_result: "The answer is being checked.",
+  seller_unknown: "What the seller answered was lost on our side; you are not charged.",
+  checked: "The answer was checked.",
+  settle_intent: "The answer passed; you are being charged.",
+  settled: "The answer passed and you were charged.",
+  settle_unknown: "The answer passed; whether you were charged is being looked up on the chain.",
+  written_off: "The answer passed and your payment could not be collected; the answer is not given out.",
+  released: "The answer did not pass; nothing was charged.",
+  void_intent: "The answer did not pass; the money is being let go.",
+  voided: "The answer did not pass; the money went back to you.",
+  void_unknown: "The answer did not pass; whether the money went back is being looked up on the chain.",
+  reclaimable: "The money was neither taken nor given back in time: you can reclaim it from the escrow.",
+  refund_due: "Your payment was taken although nothing passed; it is being sent back.",
+  refund_intent: "Your payment was taken although nothing passed; it is being sent back.",
+  refunded: "Your payment was taken although nothing passed, and was sent back.",
+  refund_unknown: "Your payment is being sent back; whether it arrived is being looked up on the chain.",
+};
+
+/** How an order stands, in one sentence and its reason. */
+export function wordsOf(order: Order): string {
+  const failed = order.legs.at(-1)?.result?.checks.filter(({ ok }) => !ok) ?? [];
+  const why = failed.map(({ name, says }) => (says ? `${name} (${says})` : name)).join(", ");
+  const reason = why === "" ? (order.says ?? "") : `Failed: ${why}.`;
+  return order.state === "settled" || reason === "" ? WORDS[order.state] : `${WORDS[order.state]} ${reason}`;
+}
+
+const legShown = (leg: Leg): OrderShown["legs"][number] => ({
+  capability_id: leg.cap,
+  ...{ url: leg.url, method: leg.method, pay_to: leg.payTo, price: leg.price, money: leg.fate, tx: leg.tx },
+  status: leg.result?.status ?? null,
+  delivered: leg.result?.delivered ?? null,
+  passed: leg.checked?.pass ?? null,
+  latency_ms: leg.result?.latency_ms ?? null,
+  checks: leg.result?.checks ?? [],
+  content_type: leg.result?.content_type ?? null,
+  sha256: leg.result?.sha256 ?? null,
+  size: leg.result?.size ?? 0,
+});
+
+/** An order for whoever has its id. @param answer its bytes, where the buyer was charged */
+export function orderShown(order: Order, answer: Uint8Array | null): OrderShown {
+  const result = order.legs.at(-1)?.result;
+  return {
+    schema: "svc.order.v1",
+    ...{ order_id: order.id, operation: order.operation, scheme: order.scheme, state: order.state },
+    ...{ ended: isEnded(order), says: wordsOf(order), created_at: order.createdAt, changed_at: order.changedAt },
+    ...{ payer: order.payer, network: order.network, asset: order.asset },
+    ...{ seller_price: order.quote.price, fee: order.quote.fee, total: order.quote.total },
+    ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
+    ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
+    answer:
+      answer && result?.status != null && result.sha256 !== null
+        ? {
+            ...{ status: result.status, content_type: result.content_type, sha256: result.sha256 },
+            base64: Buffer.from(answer).toString("base64"),
+          }
+        : null,
+  };
+}

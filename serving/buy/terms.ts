@@ -1,0 +1,99 @@
+import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
+import type { Network, PaymentRequired, PaymentRequirements } from "@x402/core/types";
+import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
+import { FastResponse } from "srvx";
+import { signingDomain } from "../../infra/rails/charge.ts";
+import type { Payment } from "./payments.ts";
+
+/** What buyers pay us in, and where. */
+export interface Cashier {
+  /** CAIP-2. */
+  network: string;
+  /** Token contract with EIP-3009 and six decimals, lower case. */
+  asset: string;
+  /** Address that buyers pay. */
+  payTo: string;
+}
+
+/** Something that is sold at one price. */
+export interface Sale {
+  url: string;
+  description: string;
+  /** Media type of a good answer. */
+  mime: string;
+  totalMicro: bigint;
+}
+
+/**
+ * Seconds that a buyer's authorization is to hold: it must outlast our call of the seller and the settlement after it
+ * (payments.md).
+ */
+export const VALID_S = 240;
+
+/** The offer in the words of x402 version 2. @throws TypeError when the token's signing domain is not known */
+export function requirementsOf({ network, asset, payTo }: Cashier, totalMicro: bigint): PaymentRequirements {
+  const domain = signingDomain(network, asset);
+  if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
+  return {
+    scheme: "exact",
+    network: network as Network,
+    amount: totalMicro.toString(),
+    asset,
+    payTo,
+    maxTimeoutSeconds: VALID_S,
+    extra: { name: domain.name, version: domain.version },
+  };
+}
+
+/** The same offer in the words of version 1; null where that version has no name for the network. */
+export function requirementsV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
+  const { amount, network, ...same } = requirementsOf(cashier, totalMicro);
+  const chainId = Number(network.slice("eip155:".length));
+  const name = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).find(([, id]) => id === chainId)?.[0];
+  if (!name) return null;
+  return { ...same, network: name, maxAmountRequired: amount, resource: url, description, mimeType: mime };
+}
+
+/**
+ * A 402 with our terms, for buyers of both versions: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
+ * @param error what is wrong with the payment that came, or why none would be taken
+ * @param sold false: nothing is offered, and `error` says why
+ */
+export function paymentRequired(
+  cashier: Cashier,
+  sale: Sale,
+  { error, sold = true, headers = {} }: { error: string; sold?: boolean; headers?: Record<string, string> },
+): Response {
+  const { url, description, mime, totalMicro } = sale;
+  const required: PaymentRequired = {
+    x402Version: 2,
+    error,
+    resource: { url, description, mimeType: mime },
+    accepts: sold ? [requirementsOf(cashier, totalMicro)] : [],
+  };
+  const version1 = sold ? requirementsV1(cashier, sale) : null;
+  const body = { x402Version: 1, error, accepts: version1 ? [version1] : [] };
+  return new FastResponse(JSON.stringify(body), {
+    status: 402,
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      "access-control-allow-origin": "*",
+      "access-control-expose-headers": "PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order",
+      "payment-required": encodePaymentRequiredHeader(required),
+      ...headers,
+    },
+  });
+}
+
+/** The header that tells a buyer of its settlement, in the version it paid in. */
+export function settledHeader(
+  version: Payment["version"],
+  { network, payer, tx }: { network: string; payer: string; tx: string },
+): Record<string, string> {
+  const chainId = Number(network.slice("eip155:".length));
+  const name = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).find(([, id]) => id === chainId)?.[0] ?? network;
+  const said = { success: true, payer, transaction: tx, network: (version === 2 ? network : name) as Network };
+  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(said) };
+}

@@ -1,0 +1,109 @@
+import { z } from "zod";
+import { answerOf } from "../../pipelines/orders/buying.ts";
+import { PUBLISH_HEADER } from "../buy/eligible.ts";
+import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
+import { paymentOf } from "../buy/payments.ts";
+import { orderShown } from "../buy/shown.ts";
+import { requirementsOf } from "../buy/terms.ts";
+import type { Service } from "../context.ts";
+import { Problem, validated } from "../http/problem.ts";
+import { freshJson, JSON_TYPE } from "../http/reply.ts";
+import { bytesOf } from "../http/request.ts";
+import { CapId } from "../schemas/common.ts";
+import { OrderId, OrderShown } from "../schemas/orders.ts";
+import type { Call, Operation, Price } from "./operation.ts";
+
+/** Longest body that is passed on to a seller: it stands in the order's record. */
+const MAX_BODY = 131_072;
+
+/** @throws Problem unavailable where nothing is sold */
+export function sellingOf({ payOnDelivery }: Service): PayOnDelivery {
+  if (payOnDelivery) return payOnDelivery;
+  throw new Problem("unavailable", "this server sells nothing; ask the service itself");
+}
+
+const wantsPublish = (headers: Headers): boolean => {
+  const flag = headers.get(PUBLISH_HEADER);
+  if (flag === null || flag === "false") return false;
+  if (flag === "true") return true;
+  const detail = 'must be "true" or "false"';
+  throw new Problem("bad_request", `${PUBLISH_HEADER} ${detail}`, {
+    errors: [{ pointer: `/headers/${PUBLISH_HEADER}`, detail }],
+  });
+};
+
+async function viaCall(method: "GET" | "POST", { service, request, params, query }: Call): Promise<Response> {
+  const selling = sellingOf(service);
+  const cap = validated(ViaPath, params).capability_id;
+  const { headers } = request;
+  const [payment, publish] = [paymentOf(headers), wantsPublish(headers)];
+  const body = method === "POST" ? await bytesOf(request.body, MAX_BODY) : null;
+  return selling.call({ cap, method, query, body, headers, payment, publish });
+}
+
+const ViaPath = z.object({ capability_id: CapId });
+
+/** Terms as they are described: the least that a call through us costs. */
+const PRICE: Price = {
+  mode: "dynamic",
+  amount: "0.002000",
+  accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
+  since: "2026-11-23",
+};
+
+const via = {
+  path: "/v1/via/:capability_id",
+  params: ViaPath,
+  answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
+  type: JSON_TYPE,
+  tag: "buy",
+  price: PRICE,
+  ofRecord: true,
+  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
+  limiter: (service) => service.buyLimiter,
+} satisfies Partial<Operation>;
+
+const viaGet: Operation = {
+  ...via,
+  id: "viaGet",
+  summary: "Buy a GET call of this endpoint: charged only if the answer passed. Without a payment: the price, as a 402",
+  run: (call) => viaCall("GET", call),
+};
+
+const viaPost: Operation = {
+  ...via,
+  id: "viaPost",
+  method: "POST",
+  summary:
+    "Buy a POST call of this endpoint: charged only if the answer passed. Without a payment: the price, as a 402",
+  run: (call) => viaCall("POST", call),
+};
+
+const OrderPath = z.object({ order_id: OrderId });
+
+const order: Operation = {
+  id: "order",
+  path: "/v1/orders/:order_id",
+  summary: "One order: how it stands, what was paid and charged, and what was bought once it was charged",
+  params: OrderPath,
+  answer: OrderShown,
+  type: JSON_TYPE,
+  tag: "buy",
+  errors: ["not_found", "log_unavailable", "unavailable"],
+  limiter: (service) => service.readLimiter,
+  async run({ service, params, limitHeaders }) {
+    const { orders } = sellingOf(service).sales.buying;
+    const id = validated(OrderPath, params).order_id;
+    try {
+      await orders.catchUp();
+    } catch {
+      throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
+    }
+    const found = orders.table.get(id);
+    if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
+    const answer = found.state === "settled" ? await answerOf(orders, found) : null;
+    return freshJson(orderShown(found, answer), 200, limitHeaders);
+  },
+};
+
+export const BUYING: readonly Operation[] = [viaGet, viaPost, order];

@@ -1,0 +1,56 @@
+import { z } from "zod";
+import { CapId, Money } from "./common.ts";
+
+/** Path of GET /v1/orders/{order_id}. */
+export const OrderId = z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/, "must be an order id");
+
+const Moved = z.strictObject({ tx: z.string(), amount: Money });
+
+const OrderLeg = z.strictObject({
+  capability_id: CapId,
+  url: z.string(),
+  method: z.string(),
+  pay_to: z.string(),
+  price: Money,
+  /** paid, unpaid, or unknown while the chain is not sure. */
+  money: z.enum(["unknown", "paid", "unpaid"]),
+  tx: z.string().nullable(),
+  status: z.int().nullable(),
+  delivered: z.boolean().nullable(),
+  passed: z.boolean().nullable(),
+  latency_ms: z.number().nullable(),
+  checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean(), says: z.string().optional() })),
+  content_type: z.string().nullable(),
+  /** sha256 (hex) and size of the answer. */
+  sha256: z.string().nullable(),
+  size: z.int(),
+});
+
+/** One order as whoever has its id may read it. */
+export const OrderShown = z.strictObject({
+  schema: z.literal("svc.order.v1"),
+  order_id: OrderId,
+  operation: z.enum(["via", "execute"]),
+  scheme: z.string(),
+  state: z.string(),
+  /** Has it ended? */
+  ended: z.boolean(),
+  says: z.string(),
+  created_at: z.string(),
+  changed_at: z.string(),
+  payer: z.string(),
+  network: z.string(),
+  asset: z.string(),
+  seller_price: Money,
+  fee: Money,
+  total: Money,
+  published: z.boolean(),
+  charged: Moved.nullable(),
+  refunded: Moved.nullable(),
+  legs: z.array(OrderLeg),
+  /** What was bought, once the buyer was charged. */
+  answer: z
+    .strictObject({ status: z.int(), content_type: z.string().nullable(), sha256: z.string(), base64: z.string() })
+    .nullable(),
+});
+export type OrderShown = z.infer<typeof OrderShown>;

@@ -1,0 +1,150 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { x402Client } from "@x402/core/client";
+import { ExactEvmScheme } from "@x402/evm/exact/client";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { createTestClient, type Hex, http } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { openSales } from "../../commands/selling.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { loadConfig } from "../../infra/config.ts";
+import { createEgress } from "../../infra/egress/create.ts";
+import { openEmbeddedLog } from "../../infra/log/embedded.ts";
+import type { Log } from "../../infra/log/log.ts";
+import { createFacilitator } from "../../infra/rails/facilitator.ts";
+import { createLocalWallets } from "../../infra/rails/wallets.ts";
+import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
+import type { Till } from "../../pipelines/orders/buying.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import type { Sales } from "../../serving/buy/pay-on-delivery.ts";
+import type { ServingDeps } from "../../serving/context.ts";
+import { type Serving, serve } from "../../serving/main.ts";
+import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";
+import { servingOver } from "./serving.ts";
+
+const MARKET = fileURLToPath(new URL("../../fixtures/market/main.ts", import.meta.url));
+
+/**
+ * The market in a process of its own, as it runs beside a service: its web framework puts a Response of its own in the
+ * place of the global one, which the service's does not know.
+ */
+export async function marketBeside(): Promise<World & { close(): Promise<void> }> {
+  const dir = await mkdtemp(join(tmpdir(), "market-"));
+  const world = await openWorld(dir, MARKET);
+  return {
+    ...world,
+    async close() {
+      await world.stop();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** An endpoint of the record that is sold. */
+export interface SoldSpec extends EndpointSpec {
+  band?: "A" | "B" | "C" | "D" | "F" | "UNRATED";
+  payTo: string;
+  price: string;
+}
+
+export interface Replica {
+  url: string;
+  sales: Sales;
+  log: Log;
+  close(): Promise<void>;
+}
+
+/** A service that sells calls of the market's sellers: real log, real chain, real HTTP; the record is written by a test. */
+export async function sellingOver(
+  info: WorldInfo,
+  specs: readonly SoldSpec[],
+  more: {
+    till?: (till: Till) => Till;
+    deps?: Partial<ServingDeps>;
+    dir?: string;
+    sales?: (sales: Sales) => Sales;
+  } = {},
+): Promise<Replica> {
+  const dir = more.dir ?? (await mkdtemp(join(tmpdir(), "buying-")));
+  const record = await PublicRecord.open();
+  const groups = specs.flatMap((spec) => [
+    [listingDraft(spec)],
+    record.grades([cardOf(spec, { band: spec.band ?? "B" })], "B: it passed."),
+  ]);
+  await record.publish(...groups);
+  await record.live(specs.map((spec) => rowOf(spec, { price: spec.price, pay_to: spec.payTo })));
+  const config = loadConfig(undefined, {
+    TOUCHSTONE_DATA_DIR: dir,
+    TOUCHSTONE_ALLOW_LOOPBACK: "true",
+    TOUCHSTONE_CHAIN_RPC_URL: info.rpcUrl,
+    TOUCHSTONE_LOG_LEVEL: "silent",
+  });
+  const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
+  const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
+  const seed = Buffer.alloc(32, 7);
+  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
+  const gas = privateKeyToAccount(`0x${"5a".repeat(32)}`);
+  await localClient(info.rpcUrl).setBalance({ address: gas.address, value: 10n ** 21n });
+  const facilitator = createFacilitator({
+    ...{ rpcUrl: info.rpcUrl, network: `eip155:${info.chainId}`, privateKey: `0x${"5a".repeat(32)}` },
+  });
+  const own = tillOf(facilitator);
+  const { logger, metrics } = record;
+  const opened = openSales({ config, egress, log, logger, metrics }, systemClock, {
+    ...{ rpcUrl: info.rpcUrl, asset: info.asset, payTo: TILL_ADDRESS, float: () => wallets.known() },
+    till: more.till?.(own) ?? own,
+    settlePollMs: [0, 20, 50, 100],
+  });
+  const sales = more.sales?.(opened) ?? opened;
+  const { app } = await servingOver(record, { egress, log, sales, ...more.deps } as Partial<ServingDeps>);
+  const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
+  return {
+    ...{ url: serving.url, sales, log },
+    async close() {
+      await serving.close();
+      await opened.close();
+      await log.close();
+      await egress.close();
+      await record.close();
+      if (!more.dir) await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+const TILL_KEY: Hex = `0x${"7b".repeat(32)}`;
+export const TILL_ADDRESS = privateKeyToAccount(TILL_KEY).address.toLowerCase();
+
+const localClient = (rpcUrl: string) => createTestClient({ mode: "anvil", transport: http(rpcUrl) });
+
+function tillOf(facilitator: ReturnType<typeof createFacilitator>): Till {
+  return {
+    async verify(payment, requirements) {
+      const said = await facilitator.verify(payment as never, requirements);
+      return said.isValid ? { valid: true, payer: said.payer! } : { valid: false, reason: String(said.invalidReason) };
+    },
+    async settle(payment, requirements) {
+      try {
+        const said = await facilitator.settle(payment as never, requirements);
+        return said.success
+          ? { outcome: "sent", tx: said.transaction }
+          : { outcome: "refused", reason: String(said.errorReason) };
+      } catch (error) {
+        return { outcome: "unknown", says: String(error) };
+      }
+    },
+  };
+}
+
+/** A buyer with the protocol's own client, unmodified, and a wallet with money. */
+export async function officialBuyer(info: WorldInfo): Promise<{ address: string; fetch: typeof fetch }> {
+  const seed = Buffer.from(generatePrivateKey().slice(2), "hex");
+  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
+  const { privateKey, address } = await wallets.known();
+  const client = new x402Client().register(
+    `eip155:${info.chainId}`,
+    new ExactEvmScheme(privateKeyToAccount(privateKey as Hex)),
+  );
+  return { address: address.toLowerCase(), fetch: wrapFetchWithPayment(fetch, client) as typeof fetch };
+}

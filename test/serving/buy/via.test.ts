@@ -1,0 +1,67 @@
+import { decodePaymentResponseHeader } from "@x402/core/http";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createEvmRail } from "../../../infra/rails/evm.ts";
+import type { Rail } from "../../../infra/rails/rails.ts";
+import { marketBeside, officialBuyer, type Replica, sellingOver, TILL_ADDRESS } from "../../helpers/buying.ts";
+import { capOf } from "../../helpers/public-record.ts";
+
+let world: Awaited<ReturnType<typeof marketBeside>>;
+let service: Replica;
+let rail: Rail;
+
+const sellerOf = (name: string) => world.sellers.find((one) => one.name === name)!;
+const specOf = (name: string, price: string) => {
+  const { urls, payTo } = sellerOf(name);
+  return { url: urls[0]!, payTo, price };
+};
+const viaOf = (name: string, query = "a=20&b=22") =>
+  `${service.url}/v1/via/${capOf({ url: sellerOf(name).urls[0]! })}?${query}`;
+
+beforeAll(async () => {
+  world = await marketBeside();
+  service = await sellingOver(world, [specOf("honest-v2", "0.010000"), specOf("thief", "0.010000")]);
+  const { rpcUrl, asset, chainId } = world;
+  rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+});
+afterAll(async () => {
+  await service?.close();
+  await world?.close();
+});
+
+test("a plain request is told the price, for buyers of both versions", async () => {
+  const answer = await fetch(viaOf("honest-v2"));
+  expect(answer.status).toBe(402);
+  const terms = JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString("utf8"));
+  expect(terms).toMatchObject({ x402Version: 2, accepts: [{ scheme: "exact", amount: "12000", payTo: TILL_ADDRESS }] });
+  expect(await answer.json()).toMatchObject({
+    x402Version: 1,
+    accepts: [{ scheme: "exact", network: "base-sepolia", maxAmountRequired: "12000" }],
+  });
+});
+
+test("the official client buys from the honest seller, and is charged on the chain after the answer", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const answer = await buyer.fetch(viaOf("honest-v2"));
+  expect(answer.status).toBe(200);
+  expect(await answer.json()).toMatchObject({ sum: 42 });
+  const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
+  expect(settled).toMatchObject({ success: true, payer: buyer.address, network: "eip155:84532" });
+  expect(before - (await rail.balance(buyer.address))).toBe(12_000n);
+  const [moved] = await rail.transfers({ from: buyer.address, to: TILL_ADDRESS, sinceBlock: 0 });
+  expect(moved).toMatchObject({ tx: settled.transaction, amountAtomic: 12_000n });
+  const order = await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json();
+  expect(order).toMatchObject({ state: "settled", total: "0.012000", seller_price: "0.010000", fee: "0.002000" });
+  expect(JSON.parse(Buffer.from(order.answer.base64, "base64").toString("utf8"))).toMatchObject({ sum: 42 });
+});
+
+test("the thief is paid and its buyer is not charged", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const answer = await buyer.fetch(viaOf("thief"));
+  expect(answer.status).toBe(502);
+  expect(await answer.json()).toMatchObject({ type: "/docs/api#seller-failed" });
+  expect(await rail.balance(buyer.address)).toBe(before);
+  const order = await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json();
+  expect(order).toMatchObject({ state: "released", charged: null, answer: null });
+});
