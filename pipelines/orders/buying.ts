@@ -1,6 +1,5 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { type Clock, systemClock } from "../../infra/clock.ts";
-import type { Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
@@ -170,32 +169,27 @@ export class Buying {
     const { orders, till } = this.deps;
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
-    const seen = await this.charged(order, said.outcome === "sent");
+    const seen = await this.charged(order, said.outcome === "sent").catch((error: unknown) => {
+      this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
+      return null;
+    });
     if (seen) await orders.step(order, { state: "settled", ...seen });
     else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
     this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
   }
 
   /**
-   * The Transfer of the buyer's authorization, as the chain has it. @param expected it was said to be there: it is looked
-   * for again @returns null where there is none, or the chain cannot be asked: then nothing is known
+   * The Transfer of the buyer's authorization as the chain has it, or null where there is none.
+   * @param expected it was said to be there: it is looked for again
+   * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged(order: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+  async charged({ payer, nonce, sinceBlock }: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
     for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
-      const seen = await this.#lookUp(order);
+      const seen = await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
       if (seen) return { tx: seen.tx, amount: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n) };
     }
     return null;
-  }
-
-  async #lookUp({ payer, nonce, sinceBlock }: Order): Promise<Settlement | null> {
-    try {
-      return await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-    } catch (error) {
-      this.deps.logger.warn({ err: error }, "the chain could not be asked for a buyer's settlement");
-      return null;
-    }
   }
 
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */

@@ -3,7 +3,7 @@ import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
 import { registrableDomain } from "../record/url.ts";
-import { type At, advance, begun, isClosed, isEnded, type Leg, type Order, unpaidLegs } from "./order.ts";
+import { advance, begun, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
 
 /** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
 const MAX_CLOSED = 100_000;
@@ -81,6 +81,12 @@ export class OrderTable {
     return this.#losses.values();
   }
 
+  /** Transactions that made a loss good: each of them makes good one. */
+  recoveries(): Set<string> {
+    const legs = [...this.#byId.values()].flatMap((order) => order.legs);
+    return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
+  }
+
   /** Called after each change of an order. @returns what ends it */
   watch(see: (order: Order) => void): () => void {
     this.#watching.add(see);
@@ -100,7 +106,7 @@ export class OrderTable {
     for (const see of this.#watching) see(order);
   }
 
-  #step(step: OrderStep, at: At): Order | null {
+  #step(step: OrderStep, at: ReadAt): Order | null {
     if (step.state === "claimed") {
       if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return null;
       const order = begun(step, at);

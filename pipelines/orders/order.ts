@@ -17,8 +17,8 @@ export interface Leg {
   readonly sinceBlock: number;
   fate: LegFate;
   tx: string | null;
-  /** Sent back by the seller after all. */
-  recovered: boolean;
+  /** Transaction in which the seller sent it back after all. */
+  recovered: string | null;
   result: Pick<
     StepOf<"seller_result">,
     "status" | "content_type" | "sha256" | "size" | "pieces" | "delivered" | "latency_ms" | "checks" | "pass"
@@ -55,6 +55,8 @@ export interface Order {
   /** Replica that acts on it. */
   by: string;
   changedAt: string;
+  /** When its newest step was appended, real unix ms. */
+  movedAt: number;
   /** How many steps changed it: tells repeated steps apart. */
   steps: number;
   legs: Leg[];
@@ -63,7 +65,8 @@ export interface Order {
   charged: { tx: string; amount: string } | null;
   /** Transaction that held the buyer's money in escrow, and the end of the time in which it may be captured. */
   hold: { tx: string; captureDeadline: number } | null;
-  refund: { nonce: string; validBefore: number; sinceBlock: number; amount: string } | null;
+  /** Our transfer back to the buyer, and where its intent stands in the log. */
+  refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
   refunded: { tx: string; amount: string } | null;
   /** The buyer's authorization cannot be used any more. */
   lapsed: boolean;
@@ -127,8 +130,13 @@ export interface At {
   offset: number;
 }
 
+/** The same of a record that was read, and when it was appended: real time, whatever time the record itself is in. */
+export interface ReadAt extends At {
+  appendedAt: Date;
+}
+
 /** The order that a claim begins. */
-export function begun(claim: StepOf<"claimed">, { partition, offset }: At): Order {
+export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt }: ReadAt): Order {
   return {
     id: claim.order,
     key: claim.key,
@@ -152,6 +160,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset }: At): Orde
     epoch: claim.epoch,
     by: claim.by,
     changedAt: claim.at,
+    movedAt: appendedAt.getTime(),
     steps: 1,
     legs: [],
     says: null,
@@ -176,7 +185,7 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   sinceBlock: intent.since_block,
   fate: "unknown",
   tx: null,
-  recovered: false,
+  recovered: null,
   result: null,
   checked: null,
   bytesAt: [],
@@ -200,8 +209,8 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     if (leg.bytesAt[step.n] !== undefined || leg.bytesAt.length !== step.n) return false;
     leg.bytesAt.push(offset);
   } else if (step.state === "leg_recovered") {
-    if (leg.fate !== "paid" || leg.recovered) return false;
-    leg.recovered = true;
+    if (leg.fate !== "paid" || leg.recovered !== null) return false;
+    leg.recovered = step.tx;
   } else {
     if (leg.fate !== "unknown") return false;
     leg.fate = step.state === "leg_paid" ? "paid" : "unpaid";
@@ -248,8 +257,8 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       return true;
     case "refund_intent":
       order.refund = {
-        ...{ nonce: step.nonce, validBefore: step.valid_before },
-        ...{ sinceBlock: step.since_block, amount: step.amount },
+        ...{ at: offset, from: step.from, nonce: step.nonce },
+        ...{ validBefore: step.valid_before, sinceBlock: step.since_block },
       };
       return true;
     case "refunded":
@@ -264,10 +273,11 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
  * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
  * that does not lead there changes nothing. @returns whether it changed anything
  */
-export function advance(order: Order, step: OrderStep, at: At): boolean {
-  const changed = changes(order, step, at);
-  if (changed) order.steps += 1;
-  return changed;
+export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
+  if (!changes(order, step, at)) return false;
+  order.steps += 1;
+  order.movedAt = at.appendedAt.getTime();
+  return true;
 }
 
 function changes(order: Order, step: OrderStep, at: At): boolean {
@@ -301,4 +311,4 @@ export function isClosed(order: Order): boolean {
 
 /** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */
 export const unpaidLegs = (order: Order): Leg[] =>
-  order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && !recovered);
+  order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);

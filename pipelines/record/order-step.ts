@@ -113,6 +113,7 @@ const Bytes = step("bytes", { leg: Leg, n: z.int().min(0).max(63), base64: z.str
 /** Our own signed transfer back to the buyer: sent again it is the same one. */
 const RefundIntent = step("refund_intent", {
   amount: Money,
+  from: z.string().max(120),
   authorization: z.looseObject({}),
   nonce: z.string().max(120),
   valid_before: z.int(),

@@ -2,6 +2,7 @@ import { decodePaymentResponseHeader } from "@x402/core/http";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
+import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver, TILL_ADDRESS } from "../../helpers/buying.ts";
 import { capOf } from "../../helpers/public-record.ts";
 
@@ -14,6 +15,8 @@ const specOf = (name: string, price: string) => {
   const { urls, payTo } = sellerOf(name);
   return { url: urls[0]!, payTo, price };
 };
+const orderOf = async (answer: Response): Promise<OrderShown> =>
+  (await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json()) as OrderShown;
 const viaOf = (name: string, query = "a=20&b=22") =>
   `${service.url}/v1/via/${capOf({ url: sellerOf(name).urls[0]! })}?${query}`;
 
@@ -50,9 +53,9 @@ test("the official client buys from the honest seller, and is charged on the cha
   expect(before - (await rail.balance(buyer.address))).toBe(12_000n);
   const [moved] = await rail.transfers({ from: buyer.address, to: TILL_ADDRESS, sinceBlock: 0 });
   expect(moved).toMatchObject({ tx: settled.transaction, amountAtomic: 12_000n });
-  const order = await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json();
+  const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "settled", total: "0.012000", seller_price: "0.010000", fee: "0.002000" });
-  expect(JSON.parse(Buffer.from(order.answer.base64, "base64").toString("utf8"))).toMatchObject({ sum: 42 });
+  expect(JSON.parse(Buffer.from(order.answer!.base64, "base64").toString("utf8"))).toMatchObject({ sum: 42 });
 });
 
 test("the thief is paid and its buyer is not charged", async () => {
@@ -62,6 +65,6 @@ test("the thief is paid and its buyer is not charged", async () => {
   expect(answer.status).toBe(502);
   expect(await answer.json()).toMatchObject({ type: "/docs/api#seller-failed" });
   expect(await rail.balance(buyer.address)).toBe(before);
-  const order = await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json();
+  const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "released", charged: null, answer: null });
 });

@@ -1,0 +1,256 @@
+import { systemClock } from "../../infra/clock.ts";
+import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
+import type { Buying } from "./buying.ts";
+import type { Order } from "./order.ts";
+import { OrderLost } from "./order-log.ts";
+
+/** Sends money back to a buyer. What is signed is durable before it is sent, so that sending it again is the same transfer. */
+export interface Refunds {
+  sign(to: string, amountMicro: bigint): Promise<SignedRefund>;
+  /** Never throws: whether it arrived is read from the chain. */
+  submit(authorization: object): Promise<void>;
+}
+export interface SignedRefund {
+  /** Wallet that it leaves from. */
+  from: string;
+  authorization: object;
+  nonce: string;
+  validBefore: number;
+}
+
+export interface RecoveryDeps {
+  buying: Buying;
+  rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
+  refunds: Refunds;
+  logger: Pick<Logger, "warn" | "error">;
+  metrics: Pick<Metrics, "count">;
+  /**
+   * How long an order may go without a step before its replica is taken for dead, real ms. Longer than any step takes: a
+   * seller's deadline, and a settlement after it.
+   */
+  staleMs: number;
+}
+
+/** A seller may take 90 s, a settlement half a minute; beyond both a replica that still lives has written something. */
+export const STALE_MS = 180_000;
+/** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
+export const MARGIN_S = 60;
+
+/** Ended without a charge of ours, while the buyer's authorization may still be in somebody's hands. */
+const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
+
+const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
+
+/**
+ * Brings every order to its end, whoever began it (orders.md, Recovery): at a start and then again and again. It asks the
+ * chain before it acts, never signs a second payment, and never says of a seller what only our own crash did.
+ */
+export class Recovery {
+  constructor(private readonly deps: RecoveryDeps) {}
+
+  /** One look at every order that is not closed. One that cannot be brought on now keeps its place for the next look. */
+  async look(): Promise<void> {
+    const { buying, rail, logger } = this.deps;
+    await buying.orders.catchUp();
+    const open = buying.orders.table.open().filter((order) => !buying.isActing(order));
+    if (open.length === 0) return;
+    const { time } = await rail.head();
+    for (const order of open) {
+      if (buying.isActing(order)) continue;
+      try {
+        await this.#bring(order, time);
+      } catch (error) {
+        if (error instanceof OrderLost) continue;
+        logger.warn({ err: error, order: order.id }, "an order could not be brought on; it is looked at again");
+        this.deps.metrics.count("orders_recovery_failures_total");
+      }
+    }
+  }
+
+  async #bring(order: Order, chainTime: number): Promise<void> {
+    if (!(await this.#isOurs(order))) return;
+    await this.#fates(order, chainTime);
+    if (order.scheme === "exact") await this.#exact(order, chainTime);
+  }
+
+  /** Ours from its beginning, or left by a replica that has not moved it for long. */
+  async #isOurs(order: Order): Promise<boolean> {
+    const { buying, staleMs } = this.deps;
+    if (order.by === buying.orders.replica) return true;
+    if (systemClock.now().getTime() - order.movedAt < staleMs) return false;
+    this.deps.metrics.count("orders_adopted_total");
+    return buying.orders.adopt(order);
+  }
+
+  async #exact(order: Order, chainTime: number): Promise<void> {
+    const { orders } = this.deps.buying;
+    const gone = chainTime > order.validBefore + MARGIN_S;
+    switch (order.state) {
+      case "claimed":
+        return orders.step(order, { state: "rejected", says: "We stopped before anything was bought." });
+      case "verified":
+        return orders.step(order, { state: "released", says: "We stopped before the seller was paid." });
+      case "seller_intent":
+        // What came back was lost with whoever sent it: our fault, and nothing that is said of the seller.
+        return this.#unwatched(order);
+      case "seller_result":
+      case "seller_unknown":
+      case "checked":
+        return this.#checked(order);
+      case "settle_intent":
+      case "settle_unknown":
+        return this.#collect(order, gone);
+      case "refund_due":
+      case "refund_intent":
+      case "refund_unknown":
+        return this.#refund(order, chainTime);
+      default:
+        return this.#watched(order, gone);
+    }
+  }
+
+  async #unwatched(order: Order): Promise<void> {
+    const { leg } = order.legs.at(-1)!;
+    await this.deps.buying.orders.step(
+      order,
+      { state: "seller_unknown", leg, says: "We stopped before the answer was seen to its end." },
+      { state: "checked", leg, pass: false, last: true, fault: "ours" },
+      { state: "released", says: "We stopped before the answer was seen to its end." },
+    );
+  }
+
+  async #checked(order: Order): Promise<void> {
+    const { orders } = this.deps.buying;
+    const leg = order.legs.at(-1)!;
+    if (order.state !== "checked") {
+      const pass = leg.result?.pass === true;
+      const fault = pass ? null : leg.result ? ("seller" as const) : ("ours" as const);
+      await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
+    }
+    if (failed(order)) await orders.step(order, { state: "released", says: "The answer did not pass." });
+    else await orders.step(order, { state: "settle_intent" });
+  }
+
+  /** The chain first; then the same payment again; once it can be used no more, it is given up. */
+  async #collect(order: Order, gone: boolean): Promise<void> {
+    const { orders } = this.deps.buying;
+    const seen = await this.deps.buying.charged(order);
+    if (seen) return orders.step(order, { state: "settled", ...seen });
+    if (gone) return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
+    if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
+    await this.deps.buying.settle(order);
+  }
+
+  /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
+  async #watched(order: Order, gone: boolean): Promise<void> {
+    if (!gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
+    const { orders } = this.deps.buying;
+    const seen = await this.deps.buying.charged(order);
+    if (seen && order.state === "written_off") return orders.step(order, { state: "settled", ...seen });
+    if (seen) return orders.step(order, { state: "refund_due", ...seen });
+    await orders.step(order, { state: "lapsed" });
+  }
+
+  /** One transfer back, however often it is sent: another is signed only once the one before can arrive no more. */
+  async #refund(order: Order, chainTime: number): Promise<void> {
+    const { refunds, rail, buying } = this.deps;
+    const { orders } = buying;
+    const { refund: held } = order;
+    if (held && order.state !== "refund_due") {
+      const arrived = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
+      if (arrived) return orders.step(order, { state: "refunded", tx: arrived.tx, amount: moneyOf(arrived) });
+    }
+    if (held && order.state === "refund_intent") {
+      if (chainTime > held.validBefore + MARGIN_S) {
+        return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
+      }
+      const intent = await orders.read("refund_intent", { partition: order.partition, offset: held.at });
+      return refunds.submit(intent.authorization);
+    }
+    const { number } = await rail.head();
+    const { amount } = order.charged!;
+    const signed = await refunds.sign(order.payer, parseMoney(amount));
+    await orders.step(order, {
+      state: "refund_intent",
+      ...{ amount, from: signed.from, authorization: { ...signed.authorization }, nonce: signed.nonce },
+      ...{ valid_before: signed.validBefore, since_block: number },
+    });
+    await refunds.submit(signed.authorization);
+  }
+
+  /** What became of the money that sellers were signed. */
+  async #fates(order: Order, chainTime: number): Promise<void> {
+    const { rail, buying } = this.deps;
+    for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
+      // A call under way: its seller may take the money at any moment, and nothing follows from that yet.
+      if (order.state === "seller_intent" && chainTime <= leg.validBefore) continue;
+      const seen = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
+      if (seen)
+        await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
+      else if (chainTime > leg.validBefore + MARGIN_S) {
+        await buying.orders.step(order, { state: "leg_unpaid", leg: leg.leg });
+      }
+    }
+  }
+
+  /**
+   * Losses that their seller sent back: a Transfer of at least the price from its address to the wallet that paid it, which
+   * makes good one loss.
+   */
+  async recoverLosses(): Promise<void> {
+    const { buying, rail } = this.deps;
+    const { table } = buying.orders;
+    for (const loss of [...table.losses()]) {
+      const order = table.get(loss.order);
+      const leg = order?.legs[loss.leg];
+      if (!order || leg?.fate !== "paid" || buying.isActing(order) || !(await this.#isOurs(order))) continue;
+      const back = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock: leg.sinceBlock });
+      const taken = table.recoveries();
+      const found = back.find((one) => !taken.has(one.tx) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= loss.micro);
+      if (!found) continue;
+      const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
+      await buying.orders.step(order, step);
+    }
+  }
+}
+
+const moneyOf = ({ amountAtomic }: Settlement): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
+
+export interface Recovering {
+  /** A look now, after the one under way. */
+  look(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** Pauses between two looks, and how many of them one look at losses takes. */
+const LOOK_MS = 5_000;
+const LOSSES_EVERY = 60;
+
+/** Looks again and again, in real time, until stopped. A look that fails is made again. */
+export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = LOOK_MS): Recovering {
+  const stop = new AbortController();
+  let turn: Promise<void> = Promise.resolve();
+  const look = (): Promise<void> => {
+    turn = turn
+      .then(() => recovery.look())
+      .catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
+    return turn;
+  };
+  const run = async () => {
+    for (let n = 0; !stop.signal.aborted; n++) {
+      await look();
+      if (n % LOSSES_EVERY === 0) await recovery.recoverLosses().catch(() => {});
+      await systemClock.sleep(everyMs, stop.signal).catch(() => {});
+    }
+  };
+  const running = run();
+  return {
+    look,
+    async stop() {
+      stop.abort(new Error("stopped"));
+      await running;
+    },
+  };
+}
