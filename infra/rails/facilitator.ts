@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { x402Facilitator } from "@x402/core/facilitator";
 import type { FacilitatorClient } from "@x402/core/server";
 import type { Network } from "@x402/core/types";
@@ -5,8 +6,8 @@ import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { type Hex, verifyTypedData } from "viem";
-import { createReader } from "./rpc.ts";
-import { createSender } from "./sender.ts";
+import { ChainDown, createReader, isPassing } from "./rpc.ts";
+import { createSender, inWords, type Sender } from "./sender.ts";
 
 export interface FacilitatorOptions {
   rpcUrl: string;
@@ -14,6 +15,8 @@ export interface FacilitatorOptions {
   network: string;
   /** Key that pays the gas of settlements, 0x + 64 hex. It needs the chain's own coin, never the token. */
   privateKey: string;
+  /** Sender of that key, where others of this process send from it too: one line of nonces is enough for all. */
+  sender?: Sender;
 }
 
 export interface Facilitator extends FacilitatorClient {
@@ -22,23 +25,77 @@ export interface Facilitator extends FacilitatorClient {
 }
 
 /**
+ * What went wrong on the way to the chain during one question. The protocol's package takes a node that does not answer for
+ * a payment that is not valid, and a receipt that does not come for a transfer that failed: neither may be believed.
+ */
+interface Course {
+  trouble?: unknown;
+  tx?: Hex;
+}
+
+/** Runs what the package asks of the chain, and keeps in mind what of it failed. */
+function createCourses(sender: Sender) {
+  const courses = new AsyncLocalStorage<Course>();
+  const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
+    try {
+      return await work();
+    } catch (error) {
+      const course = courses.getStore();
+      if (course && isTrouble(error)) course.trouble ??= error;
+      throw error;
+    }
+  };
+  return {
+    read: <T>(work: () => Promise<T>) => noted(work, isPassing),
+    async write(call: Parameters<Sender["write"]>[0]): Promise<Hex> {
+      const tx = await noted(
+        () => sender.write(call),
+        () => true,
+      );
+      const course = courses.getStore();
+      if (course) course.tx = tx;
+      return tx;
+    },
+    receipt: (hash: Hex) =>
+      noted(
+        () => sender.receipt(hash),
+        () => true,
+      ),
+    async run<T>(work: () => Promise<T>): Promise<Course & ({ answer: T } | { error: unknown })> {
+      const course: Course = {};
+      try {
+        const answer = await courses.run(course, work);
+        return { ...course, answer };
+      } catch (error) {
+        return { ...course, error };
+      }
+    },
+  };
+}
+
+/**
  * x402 facilitator in this process: verifies and settles `exact` payments, v1 and v2, on one chain. Its verdict comes
  * from the protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
+ *
+ * `verify` throws ChainDown when the verdict would stand on a chain that was not asked. `settle` answers
+ * `settlement_pending`, with the transaction where there is one, when it cannot know what became of it.
  */
-export function createFacilitator({ rpcUrl, network, privateKey }: FacilitatorOptions): Facilitator {
+export function createFacilitator(options: FacilitatorOptions): Facilitator {
+  const { rpcUrl, network, privateKey } = options;
   const chainId = Number(network.replace(/^eip155:/, ""));
   const reader = createReader(rpcUrl);
-  const sender = createSender(reader, chainId, privateKey as Hex);
+  const sender = options.sender ?? createSender(reader, chainId, privateKey as Hex);
+  const courses = createCourses(sender);
   const signer: ConstructorParameters<typeof ExactEvmScheme>[0] = {
     getAddresses: () => [sender.address],
-    readContract: (call) => reader.readContract(call as Parameters<typeof reader.readContract>[0]),
+    readContract: (call) => courses.read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
     verifyTypedData: (message) => verifyTypedData(message as Parameters<typeof verifyTypedData>[0]),
-    writeContract: (call) => sender.write(call),
+    writeContract: (call) => courses.write(call),
     sendTransaction: async () => {
       throw new Error("this facilitator deploys no wallets");
     },
-    waitForTransactionReceipt: ({ hash }) => sender.receipt(hash),
-    getCode: (query) => reader.getCode(query),
+    waitForTransactionReceipt: ({ hash }) => courses.receipt(hash),
+    getCode: (query) => courses.read(() => reader.getCode(query)),
   };
   const names = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).filter(([, id]) => id === chainId);
   const facilitator = new x402Facilitator().register(network as Network, new ExactEvmScheme(signer)).registerV1(
@@ -47,8 +104,24 @@ export function createFacilitator({ rpcUrl, network, privateKey }: FacilitatorOp
   );
   return {
     address: sender.address.toLowerCase(),
-    verify: (payload, requirements) => facilitator.verify(payload, requirements),
-    settle: (payload, requirements) => facilitator.settle(payload, requirements),
+    async verify(payload, requirements) {
+      const course = await courses.run(() => facilitator.verify(payload, requirements));
+      if ("answer" in course && (course.answer.isValid || !course.trouble)) return course.answer;
+      if (!course.trouble) throw (course as { error: unknown }).error;
+      throw new ChainDown(`a payment was not verified: ${inWords(course.trouble)}`, { cause: course.trouble });
+    },
+    async settle(payload, requirements) {
+      const course = await courses.run(() => facilitator.settle(payload, requirements));
+      if ("answer" in course && (course.answer.success || !course.trouble)) return course.answer;
+      if (!course.trouble) throw (course as { error: unknown }).error;
+      return {
+        success: false,
+        errorReason: "settlement_pending",
+        errorMessage: inWords(course.trouble),
+        transaction: course.tx ?? "",
+        network: requirements.network,
+      };
+    },
     getSupported: async () => facilitator.getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,
   };
 }

@@ -1,6 +1,7 @@
 import {
   BaseError,
   BlockNotFoundError,
+  ContractFunctionRevertedError,
   createPublicClient,
   HttpRequestError,
   type HttpTransport,
@@ -50,13 +51,20 @@ export type Reader = ReturnType<typeof createReader>;
 /** Trouble that says nothing of the question. A block that is not found was replaced while we asked. */
 const PASSING = [HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
+/** Did the way to the chain fail, and not what was asked? A call that reverts was answered. */
+export function isPassing(error: unknown): error is BaseError {
+  if (!(error instanceof BaseError)) return false;
+  const is = (kinds: readonly (new (...args: never[]) => Error)[]) => (cause: unknown) =>
+    kinds.some((kind) => cause instanceof kind);
+  return !error.walk(is([ContractFunctionRevertedError])) && error.walk(is(PASSING)) !== null;
+}
+
 /** Run one read; trouble on the way to the chain becomes `ChainDown`, anything else passes as it is. */
 export async function reading<T>(what: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
-    const passing = (cause: unknown) => PASSING.some((kind) => cause instanceof kind);
-    if (!(error instanceof BaseError) || !error.walk(passing)) throw error;
+    if (!isPassing(error)) throw error;
     throw new ChainDown(`the chain cannot be asked for ${what}: ${error.shortMessage}`, { cause: error });
   }
 }

@@ -1,6 +1,15 @@
-import { type Address, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
+import {
+  type Address,
+  BaseError,
+  ContractFunctionRevertedError,
+  encodeFunctionData,
+  formatTransactionReceipt,
+  type Hex,
+  keccak256,
+} from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { ChainDown, type Reader } from "./rpc.ts";
+import { redact } from "../secrets.ts";
+import { ChainDown, isPassing, type Reader } from "./rpc.ts";
 
 /** Ample for one EIP-3009 transfer; no estimate is asked for, so a doomed transfer costs gas and no time. */
 const GAS = 250_000n;
@@ -13,7 +22,18 @@ export interface ContractCall {
   abi: readonly unknown[];
   functionName: string;
   args?: readonly unknown[];
+  /** Most that it may use; 250,000 when absent. */
+  gas?: bigint;
 }
+
+/**
+ * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still vanish,
+ * `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
+ */
+export type Outcome =
+  | { outcome: "sent"; tx: string }
+  | { outcome: "refused"; reason: string; tx?: string }
+  | { outcome: "unknown"; says: string; tx?: string };
 
 export interface Sender {
   readonly address: Address;
@@ -32,12 +52,12 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
   let nonce: number | null = null;
   let line: Promise<unknown> = Promise.resolve();
 
-  async function sendNext(to: Address, data: Hex): Promise<Hex> {
+  async function sendNext(to: Address, data: Hex, gas = GAS): Promise<Hex> {
     for (let attempt = 1; ; attempt++) {
       let hash: Hex | null = null;
       try {
         nonce ??= await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
-        const transaction = { type: "eip1559", chainId, nonce, to, data, gas: GAS, ...FEES } as const;
+        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...FEES } as const;
         const signed = await account.signTransaction(transaction);
         hash = keccak256(signed);
         await reader.request({ method: "eth_sendRawTransaction", params: [signed] });
@@ -59,7 +79,7 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
     address: account.address,
     write(call) {
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
-      const sent = line.then(() => sendNext(call.address, data));
+      const sent = line.then(() => sendNext(call.address, data, call.gas));
       line = sent.catch(() => {});
       return sent;
     },
@@ -75,5 +95,51 @@ async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["recei
     if (receipt) return formatTransactionReceipt(receipt);
     if (performance.now() > deadline) throw new ChainDown(`transaction ${hash} is not mined`);
     await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}
+
+const MAX_SAYS = 300;
+
+/** An error in words for the record: of one bounded length, and without the secrets of this process. */
+export function inWords(error: unknown): string {
+  const text = error instanceof BaseError ? error.shortMessage : error instanceof Error ? error.message : String(error);
+  return redact(text).slice(0, MAX_SAYS);
+}
+
+/** Name of the custom error, or text, that a call reverted with; null when it did not revert. */
+export function revertOf(error: unknown): string | null {
+  const found =
+    error instanceof BaseError ? error.walk((cause) => cause instanceof ContractFunctionRevertedError) : null;
+  if (!(found instanceof ContractFunctionRevertedError)) return null;
+  return inWords(found.data?.errorName ?? found.reason ?? found.signature ?? "reverted");
+}
+
+/** Would this call pass now, sent from here? Null, or what it reverts with. @throws ChainDown */
+export async function whyItWouldRevert(reader: Reader, from: Address, call: ContractCall): Promise<string | null> {
+  try {
+    await reader.simulateContract({ ...call, account: from, gas: call.gas ?? GAS });
+    return null;
+  } catch (error) {
+    const reverted = revertOf(error);
+    if (reverted !== null) return reverted;
+    if (isPassing(error)) throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
+    throw error;
+  }
+}
+
+/**
+ * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what the
+ * chain or the way to it does.
+ */
+export async function transact(reader: Reader, sender: Sender, call: ContractCall): Promise<Outcome> {
+  let tx: Hex | undefined;
+  try {
+    const reverts = await whyItWouldRevert(reader, sender.address, call);
+    if (reverts !== null) return { outcome: "refused", reason: reverts };
+    tx = await sender.write(call);
+    const { status } = await sender.receipt(tx);
+    return status === "success" ? { outcome: "sent", tx } : { outcome: "refused", reason: "reverted", tx };
+  } catch (error) {
+    return { outcome: "unknown", says: inWords(error), ...(tx && { tx }) };
   }
 }

@@ -57,7 +57,7 @@ export async function findTransfers(
 }
 
 /** Ask for logs from a block to the head, in steps a public node accepts. Logs of blocks that vanished are left out. */
-async function logsSince<L extends { removed: boolean }>(
+export async function logsSince<L extends { removed: boolean }>(
   money: Money,
   sinceBlock: number,
   ask: (fromBlock: bigint, toBlock: bigint) => Promise<L[]>,

@@ -25,25 +25,40 @@ export interface LocalWalletsOptions {
   knownFloorAtomic?: bigint;
 }
 
+/** Wallets that only the local chain has: further ones of our own, by their part in the business. */
+export interface LocalWallets extends Wallets {
+  /**
+   * A wallet of our own under one name, e.g. the float that pays sellers, or the till that buyers pay into.
+   * @param floorAtomic what it is lifted to when it holds less than half of it; 0n leaves it as it is. Default: the known
+   * wallet's floor
+   */
+  named(role: string, floorAtomic?: bigint): Promise<Wallet>;
+}
+
 /**
  * Wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day): nothing is stored, and a restart pays from
  * the same ones. Funding is a mint, so every wallet's money comes from the zero address and none is linked to another.
  */
-export function createLocalWallets(options: LocalWalletsOptions): Wallets {
+export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   const { rpcUrl, seed, asset, knownFloorAtomic = 10_000_000_000n } = options;
   if (seed.length < 16) throw new RangeError("a wallet seed has at least 16 bytes");
   const reader = createReader(rpcUrl);
   const token = asset.toLowerCase() as Address;
   const fund = createFunding(reader, token);
   const known = walletOf(seed, "known");
+  async function lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
+    const args = [wallet.address as Address] as const;
+    const held = await reading("a balance", () =>
+      reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args }),
+    );
+    if (held * 2n < floorAtomic) await fund(wallet.address, floorAtomic);
+    return wallet;
+  }
   return {
-    async known() {
-      const args = [known.address as Address] as const;
-      const held = await reading("a balance", () =>
-        reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args }),
-      );
-      if (held < knownFloorAtomic / 2n) await fund(known.address, knownFloorAtomic);
-      return known;
+    known: () => lifted(known, knownFloorAtomic),
+    async named(role, floorAtomic = knownFloorAtomic) {
+      if (!/^[a-z][a-z-]{0,31}$/.test(role)) throw new TypeError(`no name for a wallet: ${role}`);
+      return lifted(walletOf(seed, `named|${role}`), floorAtomic);
     },
     async blind(cap, day, atLeastAtomic) {
       const wallet = walletOf(seed, `blind|${cap}|${day}`);

@@ -1,4 +1,5 @@
-import { type Address, createTestClient, type Hex, http, publicActions, walletActions } from "viem";
+import { type Address, createTestClient, type Hex, http, publicActions, toHex, walletActions } from "viem";
+import { createReader, reading } from "../rpc.ts";
 import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
 import { type ContractName, readArtefact } from "./artefact.ts";
 
@@ -49,7 +50,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     const client = localClient(anvil.rpcUrl);
     await answering(anvil, () => client.getChainId());
     const place = (address: string, creation: string) => placeCode(client, address as Address, creation as Hex);
-    const giveGas = (address: string) => client.setBalance({ address: address as Address, value: 10n ** 21n });
+    const giveGas = (address: string) => giveLocalGas(anvil.rpcUrl, address);
     const artefacts: [string, ContractName][] = [
       [LOCAL_USDC, "LocalUsdc"],
       [MULTICALL3, "Multicall"],
@@ -62,6 +63,18 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     await anvil.stop();
     throw error;
   }
+}
+
+/**
+ * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On any
+ * other chain it throws: such a node does not know the method.
+ */
+export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
+  const reader = createReader(rpcUrl);
+  const held = await reading("gas", () => reader.getBalance({ address: address as Address }));
+  if (held >= 10n ** 18n) return;
+  // The node's own method, unknown to the client's types.
+  await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);
 }
 
 function anvilArguments({ stateFile, stateIntervalSeconds = 10 }: LocalChainOptions): string[] {

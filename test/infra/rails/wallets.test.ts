@@ -1,13 +1,13 @@
-import { createPublicClient, http } from "viem";
+import { type Address, createPublicClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Wallets } from "../../../infra/rails/rails.ts";
+import { giveLocalGas } from "../../../infra/rails/chain/local-chain.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
-import { createLocalWallets } from "../../../infra/rails/wallets.ts";
+import { createLocalWallets, type LocalWallets } from "../../../infra/rails/wallets.ts";
 import { entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
 
 let rig: Rig;
 const seed = new Uint8Array(32).fill(7);
-const open = (changes = {}): Wallets =>
+const open = (changes = {}): LocalWallets =>
   createLocalWallets({ rpcUrl: rig.chain.rpcUrl, asset: rig.chain.asset, seed, ...changes });
 beforeAll(async () => {
   rig = await startRig();
@@ -65,6 +65,36 @@ test("no link on the chain between the known wallet and a blind one: each is min
   expect(await rig.rail.transfers({ from: known.address, to: blind.address, sinceBlock: 0 })).toEqual([]);
   const mints = { from: `0x${"0".repeat(40)}`, to: blind.address, sinceBlock: 0 };
   expect(await rig.rail.transfers(mints)).toMatchObject([{ amountAtomic: 9n }]);
+});
+
+test("wallets of our own have names, each its own money, and are lifted when half is gone", async () => {
+  const wallets = open();
+  const [float, till] = [await wallets.named("float"), await wallets.named("till", 0n)];
+  const others = await Promise.all([wallets.known(), wallets.blind("float", "2026-11-21", 1n)]);
+  expect(new Set([float, till, ...others].map((one) => one.address)).size).toBe(4);
+  expect(await open().named("float")).toEqual(float);
+  expect(await rig.rail.balance(float.address)).toBe(10_000_000_000n);
+  expect(await rig.rail.balance(till.address)).toBe(0n);
+  const entry = entryV2(4_000_000_000n, { payTo: till.address });
+  const raw = { ...(entry.raw as object), payTo: till.address };
+  const pay = async () => {
+    const signed = await rig.rail.sign({ ...entry, raw }, float, {});
+    expect(await rig.facilitator.settle(...offer({ ...entry, raw }, signed))).toMatchObject({ success: true });
+    await wallets.named("float");
+    return rig.rail.balance(float.address);
+  };
+  expect(await pay()).toBe(6_000_000_000n);
+  expect(await pay()).toBe(10_000_000_000n);
+  expect(await rig.rail.balance(till.address)).toBe(8_000_000_000n);
+  await expect(wallets.named("Float|1")).rejects.toThrow(TypeError);
+});
+
+test("gas is given to whoever has little of it, and by a local chain only", async () => {
+  const chain = createPublicClient({ transport: http(rig.chain.rpcUrl) });
+  const { address } = await open().named("gas", 0n);
+  await giveLocalGas(rig.chain.rpcUrl, address);
+  expect(await chain.getBalance({ address: address as Address })).toBe(10n ** 21n);
+  await expect(giveLocalGas("http://127.0.0.1:9", address)).rejects.toThrow(ChainDown);
 });
 
 test("a short seed is refused, and a chain that is down is said so", async () => {
