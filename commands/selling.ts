@@ -3,27 +3,42 @@ import type { Clock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
+import { createAuthorizations } from "../infra/rails/authorization.ts";
+import { giveLocalGas } from "../infra/rails/chain/local-chain.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
+import { createFacilitator } from "../infra/rails/facilitator.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
+import { createReader } from "../infra/rails/rpc.ts";
+import { createSender } from "../infra/rails/sender.ts";
+import { createTill, type Till } from "../infra/rails/till.ts";
+import type { LocalWallets } from "../infra/rails/wallets.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
-import { Buying, type Till } from "../pipelines/orders/buying.ts";
-import { ORDER_CAPS } from "../pipelines/orders/caps.ts";
+import { Buying } from "../pipelines/orders/buying.ts";
+import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
+import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { Sales } from "../serving/buy/pay-on-delivery.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
 
-/** Where buyers pay and sellers are paid from. */
+/** The money of a service that sells: which wallets it has, and who charges its buyers. */
 export interface SellingMoney {
   rpcUrl: string;
   asset: string;
-  till: Till;
-  /** Address that buyers pay. */
-  payTo: string;
+  /** Charges buyers. */
+  charger: Till;
+  /** Wallet that buyers pay, and refunds leave from. */
+  till: Wallet;
+  /** Wallet that sellers are paid from, with money on it. */
   float(): Promise<Wallet>;
+  /** Key that pays the gas of refunds, 0x and 64 hex digits. */
+  gasKey: `0x${string}`;
+  caps?: OrderCaps;
   settlePollMs?: readonly number[];
+  staleMs?: number;
+  lookMs?: number;
 }
 
 export interface SellingParts {
@@ -34,26 +49,56 @@ export interface SellingParts {
   metrics: Metrics;
 }
 
-/** What calls are bought with, over this process's way out and the log. */
-export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): Sales & { close(): Promise<void> } {
+export interface OpenSales extends Sales {
+  recovering: Recovering;
+  close(): Promise<void>;
+}
+
+/** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
+export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, logger, metrics } = parts;
   const { network, confirmations } = config.chain;
-  const rail = createEvmRail({ rpcUrl: money.rpcUrl, network, asset: money.asset, confirmations });
+  const asset = money.asset.toLowerCase() as `0x${string}`;
+  const rail = createEvmRail({ rpcUrl: money.rpcUrl, network, asset, confirmations });
   const seller = {
     ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
     control: new Control(egress, config.control_url),
   };
   const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
   const buying = new Buying({
-    ...{ orders, seller, till: money.till, caps: ORDER_CAPS, clock, logger, metrics },
+    ...{ orders, seller, till: money.charger, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
     ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
   });
+  const reader = createReader(money.rpcUrl);
+  const sender = createSender(reader, Number(network.slice("eip155:".length)), money.gasKey);
+  const recovery = new Recovery({
+    ...{ buying, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
+    authorizations: createAuthorizations({ reader, network, asset, confirmations }, sender),
+  });
+  const recovering = startRecovery(recovery, logger, money.lookMs);
   return {
-    ...{ buying, seller, till: money.till, policy: SALE_POLICY },
-    cashier: { network, asset: money.asset.toLowerCase(), payTo: money.payTo.toLowerCase() },
+    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering },
+    cashier: { network, asset, payTo: money.till.address.toLowerCase() },
     close: async () => {
       orders.close();
+      await recovering.stop();
       await rail.close();
     },
+  };
+}
+
+/** Wallets and a facilitator of the demo's own chain, where money is minted and gas is given. */
+export async function localMoney(
+  chain: { rpcUrl: string; asset: string; network: string },
+  wallets: Pick<LocalWallets, "named">,
+): Promise<SellingMoney> {
+  const { rpcUrl, asset, network } = chain;
+  const gas = await wallets.named("gas", 0n);
+  const gasKey = gas.privateKey as `0x${string}`;
+  await giveLocalGas(rpcUrl, gas.address);
+  return {
+    ...{ rpcUrl, asset, gasKey, till: await wallets.named("till", 0n), float: () => wallets.named("float") },
+    charger: createTill("in process", createFacilitator({ rpcUrl, network, privateKey: gasKey })),
+    settlePollMs: [0, 30, 100, 300],
   };
 }

@@ -19,6 +19,7 @@ import type { Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
+import type { Sales } from "../serving/buy/pay-on-delivery.ts";
 import type { ServingDeps } from "../serving/context.ts";
 import { parseProxies } from "../serving/http/limits.ts";
 import { serve } from "../serving/main.ts";
@@ -46,6 +47,8 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   ring: Keyring;
   /** What a replica that keeps a mirror of its own has in the place of the store's tree and the ring's keys. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
+  /** What calls are bought with; absent: nothing is sold. */
+  sales?: Sales;
   /** Other processes listen on the port too. */
   shared?: boolean;
 }
@@ -161,6 +164,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     log,
     answers,
     judge: (url) => egress.validate(url),
+    ...(parts.sales ? { sales: parts.sales } : {}),
     receivers: { egress, log, plain: config.allow_loopback },
     jwks,
     clock: {

@@ -11,6 +11,7 @@ import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { live } from "./roles.ts";
+import { localMoney, openSales } from "./selling.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
 import { onStopSignal } from "./signals.ts";
 import { isPastOver, livePast, Progress } from "./simulated-past.ts";
@@ -113,12 +114,17 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     closing.push(() => parts.close());
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
-    const serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, clock, true);
-    closing.push(() => serving.close());
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
+    const { rpcUrl, asset } = world;
+    const selling = await localMoney({ rpcUrl, asset, network: config.chain.network }, wallets);
+    const sales = openSales(parts, clock, selling);
+    closing.push(() => sales.close());
+    const { answers, ring } = parts.keys;
+    const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);
+    closing.push(() => serving.close());
     const money = {
-      rpcUrl: world.rpcUrl,
-      asset: world.asset,
+      rpcUrl,
+      asset,
       wallets,
       controlUrl: world.control,
       settlePollMs: [30, 100],

@@ -9,6 +9,13 @@ import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
 /** Methods of an operation, as `Allow` names them. */
 const allowed = ({ method }: Operation): string => method ?? "GET, HEAD";
+const takes = (operation: Operation, method: string): boolean => allowed(operation).split(", ").includes(method);
+
+/** Methods of an address: of every row that stands under it. */
+const allowedAt = (path: string): string =>
+  OPERATIONS.filter((operation) => operation.path === path)
+    .map(allowed)
+    .join(", ");
 
 /** Socket address of the other end; undefined without a socket (tests that call the app directly). */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
@@ -26,8 +33,8 @@ function refuseUnread({ follower }: Service, limitHeaders: Record<string, string
 /** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests, not_ready */
 function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
-  const allow = allowed(operation);
-  if (!allow.split(", ").includes(method)) {
+  if (!takes(operation, method)) {
+    const allow = allowedAt(operation.path);
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
   const client = service.client(peerOf(event), headers.get("x-forwarded-for"));
@@ -69,16 +76,20 @@ const count = (service: Service, operation: Operation | null, status: number): v
     status: String(status),
   });
 
-function handler(service: Service, operation: Operation) {
-  const done = (response: Response): Response => {
+/** Answers what comes to one address. @param rows its operations: each has methods of its own */
+function handler(service: Service, rows: readonly Operation[]) {
+  const done = (operation: Operation, response: Response): Response => {
     count(service, operation, response.status ?? 200);
     return response;
   };
   return (event: H3Event): Response | Promise<Response> => {
+    const operation = rows.find((row) => takes(row, event.req.method)) ?? rows[0]!;
     try {
       const answer = operation.run(callOf(service, operation, event));
-      if (!(answer instanceof Promise)) return done(answer);
-      return answer.then(done).catch((error: unknown) => failed(service, operation, event, error));
+      if (!(answer instanceof Promise)) return done(operation, answer);
+      return answer
+        .then((response) => done(operation, response))
+        .catch((error: unknown) => failed(service, operation, event, error));
     } catch (error) {
       return failed(service, operation, event, error);
     }
@@ -100,7 +111,11 @@ function refusedByRouter(service: Service, error: HTTPError, event: H3Event): Re
 export function createApp(deps: ServingDeps): H3 {
   const service = serviceOf(deps);
   const app = new H3({ silent: true, onError: (error, event) => refusedByRouter(service, error, event) });
-  for (const operation of OPERATIONS) app.all(operation.path, handler(service, operation));
+  const paths = new Set(OPERATIONS.map(({ path }) => path));
+  for (const path of paths) {
+    const rows = OPERATIONS.filter((operation) => operation.path === path);
+    app.all(path, handler(service, rows));
+  }
   app.all("/**", (event) => failed(service, null, event, new Problem("not_found", "there is nothing at this address")));
   return app;
 }

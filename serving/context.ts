@@ -15,6 +15,7 @@ import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
+import { buyOf } from "./buy/eligible.ts";
 import { PayOnDelivery, type Sales } from "./buy/pay-on-delivery.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
@@ -145,6 +146,7 @@ export function serviceOf(deps: ServingDeps): Service {
     asks,
     demand: deps.demand,
     judge: deps.judge,
+    buy: deps.sales && ((view, cap) => buyOf(view, cap, baseUrl, deps.sales!.policy)),
     signer: deps.answers,
     clock: deps.clock,
     ...(deps.cache ? { bounds: deps.cache } : {}),

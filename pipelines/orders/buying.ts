@@ -1,6 +1,8 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
+import type { Outcome } from "../../infra/rails/sender.ts";
+import type { Till } from "../../infra/rails/till.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
@@ -9,24 +11,10 @@ import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
 
-/** Charges buyers (infra/rails/till.ts). What it says is never proof: whether money moved is read from the chain. */
-export interface Till {
-  /** @throws where nobody could be asked: nothing is known, and nothing was done */
-  verify(
-    payment: unknown,
-    requirements: PaymentRequirements,
-  ): Promise<{ valid: true; payer: string } | { valid: false; reason: string }>;
-  /** Never throws. unknown: it may have been sent. */
-  settle(payment: unknown, requirements: PaymentRequirements): Promise<SettleSaid>;
-}
-type SettleSaid =
-  | { outcome: "sent"; tx: string }
-  | { outcome: "refused"; reason: string }
-  | { outcome: "unknown"; says: string };
-
 export interface BuyingDeps {
   orders: OrderLog;
   seller: SellerTools;
+  /** What it says is never proof: whether money moved is read from the chain. */
   till: Till;
   caps: OrderCaps;
   clock: Clock;
@@ -54,7 +42,7 @@ const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
 const PIECE_BYTES = 480_000;
 
-function saidOf(said: SettleSaid): string {
+function saidOf(said: Outcome): string {
   if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
 }

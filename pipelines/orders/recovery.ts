@@ -1,29 +1,18 @@
 import { systemClock } from "../../infra/clock.ts";
-import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
+import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
 import type { Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 
-/** Sends money back to a buyer. What is signed is durable before it is sent, so that sending it again is the same transfer. */
-export interface Refunds {
-  sign(to: string, amountMicro: bigint): Promise<SignedRefund>;
-  /** Never throws: whether it arrived is read from the chain. */
-  submit(authorization: object): Promise<void>;
-}
-export interface SignedRefund {
-  /** Wallet that it leaves from. */
-  from: string;
-  authorization: object;
-  nonce: string;
-  validBefore: number;
-}
-
 export interface RecoveryDeps {
   buying: Buying;
   rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
-  refunds: Refunds;
+  /** Transfers back to buyers, out of the wallet that they paid. */
+  authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
+  till(): Promise<Wallet>;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
   /**
@@ -37,6 +26,9 @@ export interface RecoveryDeps {
 export const STALE_MS = 180_000;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
 export const MARGIN_S = 60;
+
+/** Seconds in which a refund may be taken in by the chain before it is signed anew. */
+const REFUND_VALID_S = 600;
 
 /** Ended without a charge of ours, while the buyer's authorization may still be in somebody's hands. */
 const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
@@ -153,9 +145,12 @@ export class Recovery {
     await orders.step(order, { state: "lapsed" });
   }
 
-  /** One transfer back, however often it is sent: another is signed only once the one before can arrive no more. */
+  /**
+   * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only once
+   * it can arrive no more.
+   */
   async #refund(order: Order, chainTime: number): Promise<void> {
-    const { refunds, rail, buying } = this.deps;
+    const { authorizations, rail, buying } = this.deps;
     const { orders } = buying;
     const { refund: held } = order;
     if (held && order.state !== "refund_due") {
@@ -167,17 +162,23 @@ export class Recovery {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
       const intent = await orders.read("refund_intent", { partition: order.partition, offset: held.at });
-      return refunds.submit(intent.authorization);
+      await authorizations.submitTransfer(intent.transfer as unknown as SignedTransfer);
+      return;
     }
     const { number } = await rail.head();
     const { amount } = order.charged!;
-    const signed = await refunds.sign(order.payer, parseMoney(amount));
+    const wallet = await this.deps.till();
+    const amountAtomic = parseMoney(amount);
+    const back = { to: order.payer, amountAtomic, validForSeconds: REFUND_VALID_S };
+    const transfer = await authorizations.signTransfer(wallet, back);
+    const { nonce, validBefore } = transfer.authorization;
     await orders.step(order, {
       state: "refund_intent",
-      ...{ amount, from: signed.from, authorization: { ...signed.authorization }, nonce: signed.nonce },
-      ...{ valid_before: signed.validBefore, since_block: number },
+      ...{ amount, from: wallet.address.toLowerCase(), transfer: { ...transfer }, nonce },
+      ...{ valid_before: Number(validBefore), since_block: number },
     });
-    await refunds.submit(signed.authorization);
+    // What is said of it decides nothing: the next look asks the chain.
+    await authorizations.submitTransfer(transfer);
   }
 
   /** What became of the money that sellers were signed. */

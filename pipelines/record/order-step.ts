@@ -114,7 +114,7 @@ const Bytes = step("bytes", { leg: Leg, n: z.int().min(0).max(63), base64: z.str
 const RefundIntent = step("refund_intent", {
   amount: Money,
   from: z.string().max(120),
-  authorization: z.looseObject({}),
+  transfer: z.looseObject({}),
   nonce: z.string().max(120),
   valid_before: z.int(),
   since_block: z.int().min(0),

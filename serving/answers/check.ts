@@ -26,6 +26,8 @@ export interface CheckDeps {
   demand?: Pick<Demand, "count"> | undefined;
   /** Would this url be fetched at all? */
   judge: Egress["validate"];
+  /** How an endpoint is bought through the service; absent where nothing is sold. */
+  buy?: ((view: View, cap: string) => CheckFacts["buy"]) | undefined;
   /** The answers key. */
   signer: Signer;
   clock: Clock;
@@ -121,7 +123,8 @@ export class Checks {
   /** What the record holds; where it holds no handshake, or none that asked for payment, a look is put in line. */
   #known(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
     const now = this.deps.clock.now();
-    const facts = knownFacts(view, query, match, now);
+    const buy = this.deps.buy?.(view, match.cap);
+    const facts = { ...knownFacts(view, query, match, now), ...(buy ? { buy } : {}) };
     const why = wantsLook(view, match, now);
     const { url } = facts;
     if (why === null || url === undefined) return facts;

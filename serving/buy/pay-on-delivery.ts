@@ -2,7 +2,8 @@ import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
 
 import { type Clock, systemClock } from "../../infra/clock.ts";
-import { answerOf, type Buying, NotBought, type Till } from "../../pipelines/orders/buying.ts";
+import type { Till } from "../../infra/rails/till.ts";
+import { answerOf, type Buying, NotBought } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";

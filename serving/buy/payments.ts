@@ -1,27 +1,11 @@
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { authorizationOf } from "../../infra/rails/authorization.ts";
 import { Problem } from "../http/problem.ts";
 
 /** Longest payment header, characters: what servers in front of us take. */
 const MAX_HEADER = 32_768;
-
-const Uint = z.string().regex(/^\d{1,78}$/);
-const Address = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
-const Seconds = z.string().regex(/^\d{1,15}$/);
-
-/** EIP-3009 authorization as x402's `exact` carries it (specification, exact on EVM). */
-const Exact = z.object({
-  signature: z.string().regex(/^0x(?:[0-9a-fA-F]{2}){1,4096}$/),
-  authorization: z.object({
-    from: Address,
-    to: Address,
-    value: Uint,
-    validAfter: Seconds,
-    validBefore: Seconds,
-    nonce: z.string().regex(/^0x[0-9a-fA-F]{64}$/),
-  }),
-});
 
 const Version1 = z.looseObject({
   x402Version: z.literal(1),
@@ -50,7 +34,7 @@ export interface Payment {
   validAfter: number;
   validBefore: number;
   /** What was signed, and the signature: nothing else of what came is kept. */
-  payload: z.infer<typeof Exact>;
+  payload: { signature: string; authorization: Record<string, string> };
   /** Names this payload, whatever way it was written in. */
   sha256: string;
 }
@@ -90,20 +74,16 @@ export function paymentOf(headers: Headers): Payment | null {
   if (!shape.success) return refuse(name, `is no payment of x402 version ${second === null ? 1 : 2}`);
   const { data } = shape;
   const offer = data.x402Version === 1 ? data : data.accepted;
-  const exact = Exact.safeParse(data.payload);
-  if (!exact.success) {
-    const issue = exact.error.issues[0]!;
-    return refuse(name, `payload/${issue.path.join("/")} is not as the scheme exact has it`);
-  }
-  const { authorization } = exact.data;
+  const read = authorizationOf(data);
+  if (!read) return refuse(name, "payload is no signed EIP-3009 authorization");
+  const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = read;
+  const text = { value: valueAtomic.toString(), validAfter: String(validAfter), validBefore: String(validBefore) };
+  const payload = { signature, authorization: { from, to, ...text, nonce } };
   return {
     ...{ version: data.x402Version, scheme: offer.scheme, network: networkOf(offer.network) },
     networkName: offer.network,
-    ...{ from: authorization.from.toLowerCase(), to: authorization.to.toLowerCase() },
-    ...{ amountAtomic: BigInt(authorization.value), nonce: authorization.nonce.toLowerCase() },
-    ...{ validAfter: Number(authorization.validAfter), validBefore: Number(authorization.validBefore) },
-    payload: exact.data,
-    sha256: sha256hex(canonicalBytes(exact.data)),
+    ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
+    sha256: sha256hex(canonicalBytes(payload)),
   };
 }
 

@@ -1,8 +1,8 @@
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import type { Network, PaymentRequired, PaymentRequirements } from "@x402/core/types";
-import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { FastResponse } from "srvx";
 import { signingDomain } from "../../infra/rails/charge.ts";
+import { asVersion1, v1NamesOf } from "../../infra/rails/till.ts";
 import type { Payment } from "./payments.ts";
 
 /** What buyers pay us in, and where. */
@@ -46,12 +46,12 @@ export function requirementsOf({ network, asset, payTo }: Cashier, totalMicro: b
 }
 
 /** The same offer in the words of version 1; null where that version has no name for the network. */
-export function requirementsV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
-  const { amount, network, ...same } = requirementsOf(cashier, totalMicro);
-  const chainId = Number(network.slice("eip155:".length));
-  const name = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).find(([, id]) => id === chainId)?.[0];
-  if (!name) return null;
-  return { ...same, network: name, maxAmountRequired: amount, resource: url, description, mimeType: mime };
+function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
+  if (v1NamesOf(cashier.network).length === 0) return null;
+  return {
+    ...asVersion1(requirementsOf(cashier, totalMicro)),
+    ...{ resource: url, description, mimeType: mime },
+  };
 }
 
 /**
@@ -71,7 +71,7 @@ export function paymentRequired(
     resource: { url, description, mimeType: mime },
     accepts: sold ? [requirementsOf(cashier, totalMicro)] : [],
   };
-  const version1 = sold ? requirementsV1(cashier, sale) : null;
+  const version1 = sold ? offerV1(cashier, sale) : null;
   const body = { x402Version: 1, error, accepts: version1 ? [version1] : [] };
   return new FastResponse(JSON.stringify(body), {
     status: 402,
@@ -92,8 +92,7 @@ export function settledHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
 ): Record<string, string> {
-  const chainId = Number(network.slice("eip155:".length));
-  const name = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).find(([, id]) => id === chainId)?.[0] ?? network;
-  const said = { success: true, payer, transaction: tx, network: (version === 2 ? network : name) as Network };
+  const named = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
+  const said = { success: true, payer, transaction: tx, network: named as Network };
   return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(said) };
 }

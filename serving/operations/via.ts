@@ -36,7 +36,9 @@ async function viaCall(method: "GET" | "POST", { service, request, params, query
   const selling = sellingOf(service);
   const cap = validated(ViaPath, params).capability_id;
   const { headers } = request;
-  const [payment, publish] = [paymentOf(headers), wantsPublish(headers)];
+  // A HEAD asks what a GET would say and buys nothing.
+  const payment = request.method === "HEAD" ? null : paymentOf(headers);
+  const publish = wantsPublish(headers);
   const body = method === "POST" ? await bytesOf(request.body, MAX_BODY) : null;
   return selling.call({ cap, method, query, body, headers, payment, publish });
 }

@@ -5,18 +5,17 @@ import { fileURLToPath } from "node:url";
 import { x402Client } from "@x402/core/client";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
-import { createTestClient, type Hex, http } from "viem";
+import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { openSales } from "../../commands/selling.ts";
+import { localMoney, openSales, type SellingMoney } from "../../commands/selling.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
-import { createFacilitator } from "../../infra/rails/facilitator.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
-import type { Till } from "../../pipelines/orders/buying.ts";
+import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import type { Sales } from "../../serving/buy/pay-on-delivery.ts";
 import type { ServingDeps } from "../../serving/context.ts";
@@ -53,6 +52,9 @@ export interface Replica {
   url: string;
   sales: Sales;
   log: Log;
+  /** Address that buyers pay. */
+  till: string;
+  recovering: Recovering;
   close(): Promise<void>;
 }
 
@@ -60,12 +62,7 @@ export interface Replica {
 export async function sellingOver(
   info: WorldInfo,
   specs: readonly SoldSpec[],
-  more: {
-    till?: (till: Till) => Till;
-    deps?: Partial<ServingDeps>;
-    dir?: string;
-    sales?: (sales: Sales) => Sales;
-  } = {},
+  more: { money?: (money: SellingMoney) => Partial<SellingMoney>; deps?: Partial<ServingDeps>; dir?: string } = {},
 ): Promise<Replica> {
   const dir = more.dir ?? (await mkdtemp(join(tmpdir(), "buying-")));
   const record = await PublicRecord.open();
@@ -83,25 +80,15 @@ export async function sellingOver(
   });
   const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
   const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
-  const seed = Buffer.alloc(32, 7);
-  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
-  const gas = privateKeyToAccount(`0x${"5a".repeat(32)}`);
-  await localClient(info.rpcUrl).setBalance({ address: gas.address, value: 10n ** 21n });
-  const facilitator = createFacilitator({
-    ...{ rpcUrl: info.rpcUrl, network: `eip155:${info.chainId}`, privateKey: `0x${"5a".repeat(32)}` },
-  });
-  const own = tillOf(facilitator);
+  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed: Buffer.alloc(32, 7), asset: info.asset });
+  const chain = { rpcUrl: info.rpcUrl, asset: info.asset, network: `eip155:${info.chainId}` };
+  const money = await localMoney(chain, wallets);
   const { logger, metrics } = record;
-  const opened = openSales({ config, egress, log, logger, metrics }, systemClock, {
-    ...{ rpcUrl: info.rpcUrl, asset: info.asset, payTo: TILL_ADDRESS, float: () => wallets.known() },
-    till: more.till?.(own) ?? own,
-    settlePollMs: [0, 20, 50, 100],
-  });
-  const sales = more.sales?.(opened) ?? opened;
-  const { app } = await servingOver(record, { egress, log, sales, ...more.deps } as Partial<ServingDeps>);
+  const opened = openSales({ config, egress, log, logger, metrics }, systemClock, { ...money, ...more.money?.(money) });
+  const { app } = await servingOver(record, { egress, log, sales: opened, ...more.deps } as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
-    ...{ url: serving.url, sales, log },
+    ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     async close() {
       await serving.close();
       await opened.close();
@@ -109,30 +96,6 @@ export async function sellingOver(
       await egress.close();
       await record.close();
       if (!more.dir) await rm(dir, { recursive: true, force: true });
-    },
-  };
-}
-
-const TILL_KEY: Hex = `0x${"7b".repeat(32)}`;
-export const TILL_ADDRESS = privateKeyToAccount(TILL_KEY).address.toLowerCase();
-
-const localClient = (rpcUrl: string) => createTestClient({ mode: "anvil", transport: http(rpcUrl) });
-
-function tillOf(facilitator: ReturnType<typeof createFacilitator>): Till {
-  return {
-    async verify(payment, requirements) {
-      const said = await facilitator.verify(payment as never, requirements);
-      return said.isValid ? { valid: true, payer: said.payer! } : { valid: false, reason: String(said.invalidReason) };
-    },
-    async settle(payment, requirements) {
-      try {
-        const said = await facilitator.settle(payment as never, requirements);
-        return said.success
-          ? { outcome: "sent", tx: said.transaction }
-          : { outcome: "refused", reason: String(said.errorReason) };
-      } catch (error) {
-        return { outcome: "unknown", says: String(error) };
-      }
     },
   };
 }

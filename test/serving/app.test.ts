@@ -27,6 +27,9 @@ const ADDRESS: Record<string, string> = {
   docs: "/docs/check-before-you-pay",
   watcher: `/v1/watchers/wat_${"0".repeat(26)}`,
   endpointPage: `/endpoint/${capOf(SUM)}`,
+  viaGet: `/v1/via/${capOf(SUM)}`,
+  viaPost: `/v1/via/${capOf(SUM)}`,
+  order: `/v1/orders/ord_${"0".repeat(26)}`,
   badge: `/badge/${capOf(SUM)}.svg`,
   "object-tile": "/tile/0/000.p/2",
 };
@@ -36,12 +39,15 @@ describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))
   const path = addressOf(operation);
   const absent = path.endsWith("/nothing");
 
-  const allow = operation.method ?? "GET, HEAD";
+  const allow = OPERATIONS.filter((row) => row.path === operation.path)
+    .map((row) => row.method ?? "GET, HEAD")
+    .join(", ");
 
   test("GET and HEAD agree", async () => {
     const get = await serving.get(path);
     const head = await serving.get(path, { method: "HEAD" });
-    const status = operation.method === "POST" ? 405 : absent ? 404 : operation.id === "watcher" ? 401 : 200;
+    const refused: Record<string, number> = { watcher: 401, viaGet: 503, order: 503, viaPost: 503 };
+    const status = refused[operation.id] ?? (operation.method === "POST" ? 405 : absent ? 404 : 200);
     expect([get.status, head.status]).toEqual([status, status]);
     expect(await head.text()).toBe("");
     for (const name of ["content-type", "etag", "cache-control"])

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
-import { marketBeside, officialBuyer, type Replica, sellingOver, TILL_ADDRESS } from "../../helpers/buying.ts";
+import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { capOf } from "../../helpers/public-record.ts";
 
 let world: Awaited<ReturnType<typeof marketBeside>>;
@@ -35,7 +35,7 @@ test("a plain request is told the price, for buyers of both versions", async () 
   const answer = await fetch(viaOf("honest-v2"));
   expect(answer.status).toBe(402);
   const terms = JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString("utf8"));
-  expect(terms).toMatchObject({ x402Version: 2, accepts: [{ scheme: "exact", amount: "12000", payTo: TILL_ADDRESS }] });
+  expect(terms).toMatchObject({ x402Version: 2, accepts: [{ scheme: "exact", amount: "12000", payTo: service.till }] });
   expect(await answer.json()).toMatchObject({
     x402Version: 1,
     accepts: [{ scheme: "exact", network: "base-sepolia", maxAmountRequired: "12000" }],
@@ -51,7 +51,7 @@ test("the official client buys from the honest seller, and is charged on the cha
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
   expect(settled).toMatchObject({ success: true, payer: buyer.address, network: "eip155:84532" });
   expect(before - (await rail.balance(buyer.address))).toBe(12_000n);
-  const [moved] = await rail.transfers({ from: buyer.address, to: TILL_ADDRESS, sinceBlock: 0 });
+  const [moved] = await rail.transfers({ from: buyer.address, to: service.till, sinceBlock: 0 });
   expect(moved).toMatchObject({ tx: settled.transaction, amountAtomic: 12_000n });
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "settled", total: "0.012000", seller_price: "0.010000", fee: "0.002000" });
