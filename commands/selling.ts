@@ -19,8 +19,8 @@ import { Buying } from "../pipelines/orders/buying.ts";
 import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
+import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
-import type { Sales } from "../serving/buy/pay-on-delivery.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
 
 /** The money of a service that sells: which wallets it has, and who charges its buyers. */

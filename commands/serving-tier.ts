@@ -19,7 +19,7 @@ import type { Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
-import type { Sales } from "../serving/buy/pay-on-delivery.ts";
+import type { Sales } from "../serving/buy/counter.ts";
 import type { ServingDeps } from "../serving/context.ts";
 import { parseProxies } from "../serving/http/limits.ts";
 import { serve } from "../serving/main.ts";

@@ -1,4 +1,5 @@
 import type { PaymentRequirements } from "@x402/core/types";
+import { sha256hex } from "../../infra/canonical.ts";
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
@@ -29,6 +30,12 @@ export interface Purchase {
   claim: Omit<StepBody<"claimed">, "since_block">;
   key: string;
   quote: SellerQuote;
+}
+
+/** What an operation of our own answers. */
+export interface OwnAnswer {
+  bytes: Uint8Array;
+  contentType: string;
 }
 
 /** We do not buy this now, in words for the buyer. Nothing was done. */
@@ -107,7 +114,7 @@ export class Buying {
     this.#acting.add(id);
     try {
       const { number } = await this.deps.seller.rail.head();
-      const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number } as StepBody<"claimed">);
+      const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number });
       if (order.id !== id) return order;
       const intent = await intentOf(this.deps.seller, quote, 0);
       if (!("state" in intent)) {
@@ -126,6 +133,45 @@ export class Buying {
       return error.order;
     } finally {
       this.#begun.delete(venture);
+      this.#acting.delete(id);
+    }
+  }
+
+  /**
+   * Sell work of our own: done once the payment is claimed, charged once it is done. A payment that an order has already is
+   * that order's, so nobody pays twice for one answer.
+   * @param work rejects with what its buyer is told: then nothing is charged
+   * @throws NotBought; StepNotSeen; what `work` rejects with
+   */
+  async sell(
+    key: string,
+    claim: Omit<StepBody<"claimed">, "since_block">,
+    work: () => Promise<OwnAnswer>,
+  ): Promise<Order> {
+    const { orders, seller } = this.deps;
+    const id = newOrderId();
+    this.#acting.add(id);
+    try {
+      const { number } = await seller.rail.head();
+      const order = await orders.claim(id, key, { ...claim, since_block: number });
+      if (order.id !== id) return order;
+      await orders.step(order, { state: "verified" });
+      const answer = await work().catch(async (error: unknown) => {
+        const says = error instanceof Error ? error.message : String(error);
+        await orders.step(order, { state: "released", says: says.slice(0, 2000) });
+        throw error;
+      });
+      const { bytes, contentType: content_type } = answer;
+      const pieces = piecesOf(0, bytes);
+      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length, pieces: pieces.length };
+      await orders.step(order, ...pieces, { state: "worked", ...worked }, { state: "settle_intent" });
+      await this.settle(order);
+      return order;
+    } catch (error) {
+      if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was charged.");
+      if (!(error instanceof OrderLost)) throw error;
+      return error.order;
+    } finally {
       this.#acting.delete(id);
     }
   }
@@ -204,13 +250,13 @@ export class Buying {
 
 /** Bytes of a leg's answer, as they stand in the log. @throws StepNotSeen */
 export async function answerOf(orders: OrderLog, order: Order): Promise<Uint8Array> {
-  const leg = order.legs.at(-1);
+  const of = order.own ?? order.legs.at(-1);
   const pieces: Buffer[] = [];
-  for (const offset of leg?.bytesAt ?? []) {
+  for (const offset of of?.bytesAt ?? []) {
     const { base64 } = await orders.read("bytes", { partition: order.partition, offset });
     pieces.push(Buffer.from(base64, "base64"));
   }
   const bytes = Buffer.concat(pieces);
-  if (bytes.length !== (leg?.result?.size ?? 0)) throw new StepNotSeen(`the answer of ${order.id} is not whole`);
+  if (bytes.length !== (of?.result?.size ?? 0)) throw new StepNotSeen(`the answer of ${order.id} is not whole`);
   return bytes;
 }

@@ -60,6 +60,8 @@ export interface Order {
   /** How many steps changed it: tells repeated steps apart. */
   steps: number;
   legs: Leg[];
+  /** The answer of an operation of our own, and where its bytes lie; null before the work is done. */
+  own: { bytesAt: number[]; result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
@@ -79,12 +81,14 @@ interface Rule {
 
 const exact = ({ scheme }: Order): boolean => scheme === "exact";
 const escrow = ({ scheme }: Order): boolean => scheme === "auth-capture";
-const passed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass === true;
+const passed = (order: Order): boolean =>
+  order.own ? order.own.result !== null : order.legs.at(-1)?.checked?.pass === true;
 const failed = (order: Order): boolean => !passed(order);
 
 /** A seller may be paid: out of the hold where there is one; the next one only once the one before can take nothing more. */
 function mayPay(order: Order): boolean {
   const before = order.legs.at(-1);
+  if (order.own) return false;
   if (escrow(order) && order.hold === null) return false;
   return before === undefined || (before.checked?.pass === false && before.fate === "unpaid");
 }
@@ -101,14 +105,15 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   hold_failed: { from: ["hold_intent", "hold_unknown"] },
   hold_unknown: { from: ["hold_intent"] },
   seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
+  worked: { from: ["verified"], when: ({ own }) => own !== null },
   seller_result: { from: ["seller_intent"] },
   seller_unknown: { from: ["seller_intent"] },
   checked: { from: ["seller_result", "seller_unknown"] },
-  settle_intent: { from: ["checked", "settle_unknown"], when: passed },
+  settle_intent: { from: ["checked", "worked", "settle_unknown"], when: passed },
   // A settlement that was given up may still be found on the chain: then the buyer has paid for what passed.
   settled: { from: ["settle_intent", "settle_unknown", "written_off"], when: passed },
   settle_unknown: { from: ["settle_intent"] },
-  written_off: { from: ["checked", "settle_intent", "settle_unknown"], when: passed },
+  written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown"], when: passed },
   released: { from: ["verified", "checked"], when: (order) => exact(order) && failed(order) },
   void_intent: { from: ["held", "checked", "void_unknown"], when: (order) => escrow(order) && failed(order) },
   voided: { from: ["void_intent", "void_unknown"] },
@@ -163,6 +168,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     movedAt: appendedAt.getTime(),
     steps: 1,
     legs: [],
+    own: claim.operation === "own" ? { bytesAt: [], result: null } : null,
     says: null,
     charged: null,
     hold: null,
@@ -203,12 +209,11 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     order.lapsed = true;
     return true;
   }
+  if (step.state === "bytes" && order.own) return kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
-  if (step.state === "bytes") {
-    if (leg.bytesAt[step.n] !== undefined || leg.bytesAt.length !== step.n) return false;
-    leg.bytesAt.push(offset);
-  } else if (step.state === "leg_recovered") {
+  if (step.state === "bytes") return kept(leg.bytesAt, step.n, offset);
+  if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
     leg.recovered = step.tx;
   } else {
@@ -216,6 +221,13 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     leg.fate = step.state === "leg_paid" ? "paid" : "unpaid";
     leg.tx = step.state === "leg_paid" ? step.tx : null;
   }
+  return true;
+}
+
+/** A piece of an answer, in its order. */
+function kept(bytesAt: number[], n: number, offset: number): boolean {
+  if (bytesAt.length !== n) return false;
+  bytesAt.push(offset);
   return true;
 }
 
@@ -241,6 +253,10 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       // Bytes that a replica wrote and could not finish are another's to write again: they must be all there.
       if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
       leg.result = step;
+      return true;
+    case "worked":
+      if (order.own!.bytesAt.length < step.pieces) return false;
+      order.own!.result = step;
       return true;
     case "seller_unknown":
       return leg?.leg === step.leg;

@@ -83,10 +83,12 @@ export class Recovery {
       case "claimed":
         return orders.step(order, { state: "rejected", says: "We stopped before anything was bought." });
       case "verified":
-        return orders.step(order, { state: "released", says: "We stopped before the seller was paid." });
+        return orders.step(order, { state: "released", says: "We stopped before it was begun." });
       case "seller_intent":
         // What came back was lost with whoever sent it: our fault, and nothing that is said of the seller.
         return this.#unwatched(order);
+      case "worked":
+        return orders.step(order, { state: "settle_intent" });
       case "seller_result":
       case "seller_unknown":
       case "checked":

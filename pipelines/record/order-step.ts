@@ -50,7 +50,7 @@ const step = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
   z.looseObject({ ...STEP, state: z.literal(state), ...shape });
 
 const Claimed = step("claimed", {
-  operation: z.enum(["via", "execute"]),
+  operation: z.enum(["via", "execute", "own"]),
   scheme: z.enum(["exact", "auth-capture"]),
   network: z.string().max(120),
   asset: z.string().max(120),
@@ -108,6 +108,9 @@ const SellerResult = step("seller_result", {
   says: Says.optional(),
 });
 
+/** Our own work is done, and its answer kept: nobody else is paid for it. Its bytes stand before it, as those of leg 0. */
+const Worked = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int(), pieces: z.int() });
+
 const Bytes = step("bytes", { leg: Leg, n: z.int().min(0).max(63), base64: z.string().max(700_000) });
 
 /** Our own signed transfer back to the buyer: sent again it is the same one. */
@@ -129,6 +132,7 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("hold_failed", { says: Says }),
   step("hold_unknown", { says: Says }),
   SellerIntent,
+  Worked,
   Bytes,
   SellerResult,
   step("seller_unknown", { leg: Leg, says: Says }),

@@ -12,6 +12,7 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
   seller_intent: "The seller is being called.",
   seller_result: "The answer is being checked.",
   seller_unknown: "What the seller answered was lost on our side; you are not charged.",
+  worked: "The work is done; you are about to be charged.",
   checked: "The answer was checked.",
   settle_intent: "The answer passed; you are being charged.",
   settled: "The answer passed and you were charged.",
@@ -51,7 +52,7 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
 
 /** An order for whoever has its id. @param answer its bytes, where the buyer was charged */
 export function orderShown(order: Order, answer: Uint8Array | null): OrderShown {
-  const result = order.legs.at(-1)?.result;
+  const result = order.own?.result ? { status: 200, ...order.own.result } : order.legs.at(-1)?.result;
   return {
     schema: "svc.order.v1",
     ...{ order_id: order.id, operation: order.operation, scheme: order.scheme, state: order.state },

@@ -10,7 +10,11 @@ import { ABOUT } from "./about.ts";
 const MCP_REVISION = "2026-07-28";
 
 type Priced = Operation & { price: Price };
-const isPriced = (operation: Operation): operation is Priced => Boolean(operation.price);
+/** Is it sold here? Where nobody can be paid a price is no offer. */
+const isSold =
+  (service: Service) =>
+  (operation: Operation): operation is Priced =>
+    (operation.price?.accepts(service).length ?? 0) > 0;
 
 /** What an agent can have done here: the tools, which are operations of the API but for the search. */
 function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
@@ -52,24 +56,24 @@ export function agentCard(operations: readonly Operation[], { baseUrl, answers }
 }
 
 /** ERC-8004. Nothing was minted, so there are no registrations. */
-export const agentRegistration = (operations: readonly Operation[], { baseUrl }: Service): AgentRegistration => ({
+export const agentRegistration = (operations: readonly Operation[], service: Service): AgentRegistration => ({
   type: "https://eips.ethereum.org/EIPS/eip-8004#registration-v1",
   name: ABOUT.name,
   description: ABOUT.description,
-  image: `${baseUrl}/icon.svg`,
+  image: `${service.baseUrl}/icon.svg`,
   services: [
-    { name: "web", endpoint: `${baseUrl}/` },
-    { name: "MCP", endpoint: `${baseUrl}/mcp`, version: MCP_REVISION },
-    { name: "OpenAPI", endpoint: `${baseUrl}/openapi.json`, version: ABOUT.version },
+    { name: "web", endpoint: `${service.baseUrl}/` },
+    { name: "MCP", endpoint: `${service.baseUrl}/mcp`, version: MCP_REVISION },
+    { name: "OpenAPI", endpoint: `${service.baseUrl}/openapi.json`, version: ABOUT.version },
   ],
-  x402Support: operations.some(isPriced),
+  x402Support: operations.some(isSold(service)),
   active: true,
   registrations: [],
 });
 
-/** Every operation that has a price, in the order of the table. */
+/** Every operation that is sold here, in the order of the table. */
 export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
-  const priced = operations.filter(isPriced);
+  const priced = operations.filter(isSold(service));
   return {
     version: 1,
     resources: priced.map((row) => `${methodOf(row)} ${templateOf(row)}`),

@@ -8,6 +8,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     "Before you pay",
     [
       "check-before-you-pay",
+      "pay-on-delivery",
       "exposure",
       "integrations",
       "skill",

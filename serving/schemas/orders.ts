@@ -30,7 +30,7 @@ const OrderLeg = z.strictObject({
 export const OrderShown = z.strictObject({
   schema: z.literal("svc.order.v1"),
   order_id: OrderId,
-  operation: z.enum(["via", "execute"]),
+  operation: z.enum(["via", "execute", "own"]),
   scheme: z.string(),
   state: z.string(),
   /** Has it ended? */

@@ -17,7 +17,7 @@ import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import type { Sales } from "../../serving/buy/pay-on-delivery.ts";
+import type { Sales } from "../../serving/buy/counter.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";

@@ -151,6 +151,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
     ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "watcherCreate", "watcher"],
+    ...["viaGet", "viaPost"],
     ...["exposure", "dispute", "validateListing", "badge", "home", "leaderboard", "endpointPage"],
     ...["checkMyListingAnswer", "exposureReportPage"],
   ]);

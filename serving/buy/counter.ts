@@ -1,0 +1,146 @@
+import { FastResponse } from "srvx";
+import { systemClock } from "../../infra/clock.ts";
+import type { Till } from "../../infra/rails/till.ts";
+import { answerOf, type Buying, type Purchase } from "../../pipelines/orders/buying.ts";
+import { claimKey } from "../../pipelines/orders/claim.ts";
+import type { Order } from "../../pipelines/orders/order.ts";
+import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import type { SellerTools } from "../../pipelines/orders/seller.ts";
+import { formatMoney } from "../../pipelines/record/money.ts";
+import type { Quote } from "../../pipelines/record/order-step.ts";
+import { Problem } from "../http/problem.ts";
+import { freshJson } from "../http/reply.ts";
+import type { SalePolicy } from "./eligible.ts";
+import { asSent, type Payment } from "./payments.ts";
+import { orderShown, wordsOf } from "./shown.ts";
+import { type Cashier, paymentRequired, requirementsOf, type Sale, settledHeader } from "./terms.ts";
+
+/** What calls are bought and charged with, and what of it is sold. */
+export interface Sales {
+  buying: Buying;
+  seller: SellerTools;
+  till: Till;
+  cashier: Cashier;
+  policy: SalePolicy;
+}
+
+/** How long a buyer is kept waiting for its order before it is told to ask again, real ms. */
+const WAIT_MS = 130_000;
+const RETRY_S = "5";
+const RETRY = { headers: { "retry-after": RETRY_S } };
+
+/** What a buyer asked for with a payment. */
+export interface Asked {
+  operation: Purchase["claim"]["operation"];
+  requestSha256: string;
+  quote: Quote;
+  publish: boolean;
+}
+
+export const unwritten = (): Problem =>
+  new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
+
+/** Takes payments for whatever is sold, and tells buyers what became of them. */
+export class Counter {
+  constructor(readonly sales: Sales) {}
+
+  /**
+   * The order that has this payment already, or null.
+   * @throws Problem payment_used when it bought something else; log_unavailable
+   */
+  async known(payment: Payment, requestSha256: string): Promise<Order | null> {
+    const { buying, cashier } = this.sales;
+    const key = claimKey({ ...payment, asset: cashier.asset });
+    try {
+      await buying.orders.catchUp(key);
+    } catch {
+      throw unwritten();
+    }
+    const order = buying.orders.table.ofKey(key);
+    return order ? this.same(order, payment, requestSha256) : null;
+  }
+
+  /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
+  same(order: Order, payment: Payment, requestSha256: string): Order {
+    if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
+    throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
+  }
+
+  /**
+   * What keeps this payment from paying this sale, in words, or null.
+   * @param holdsS seconds from now in which it must still hold
+   * @throws Problem unavailable when nobody can say
+   */
+  async wrongWith(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
+    const { cashier, till } = this.sales;
+    // The chain's time, which is real.
+    const now = Math.floor(systemClock.now().getTime() / 1000);
+    if (payment.scheme !== "exact") return `the scheme ${payment.scheme} was not offered`;
+    if (payment.network !== cashier.network) return `the payment is on ${payment.network}, not on ${cashier.network}`;
+    if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
+    if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
+    if (payment.validAfter > now) return "the payment does not hold yet";
+    if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
+    const requirements = requirementsOf(cashier, sale.totalMicro);
+    const said = await till.verify(asSent(payment, requirements), requirements).catch(() => null);
+    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    if (!said.valid) return `the payment is not valid: ${said.reason}`;
+    return said.payer === payment.from ? null : "the payment is another wallet's";
+  }
+
+  /** The claim of a payment that was verified. */
+  claimOf(payment: Payment, sale: Sale, asked: Asked): Pick<Purchase, "key" | "claim"> {
+    const { cashier } = this.sales;
+    const requirements = requirementsOf(cashier, sale.totalMicro);
+    const { operation, requestSha256: request_sha256, quote, publish } = asked;
+    return {
+      key: claimKey({ ...payment, asset: cashier.asset }),
+      claim: {
+        ...{ operation, scheme: "exact" as const, network: payment.network, asset: cashier.asset },
+        ...{ payer: payment.from, nonce: payment.nonce },
+        ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
+        payment: { ...asSent(payment, requirements) },
+        ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
+        ...{ request_sha256, quote, publish },
+      },
+    };
+  }
+
+  /** What a buyer is told of its order, now or once it has ended. @throws Problem seller_failed, log_unavailable */
+  async told(known: Order, payment: Payment, sale: Sale): Promise<Response> {
+    const order = await this.sales.buying.outcome(known, WAIT_MS);
+    const headers = { "touchstone-order": order.id };
+    if (order.state === "settled") return this.#bought(order, payment);
+    if (order.state === "written_off") {
+      return paymentRequired(this.sales.cashier, sale, { error: wordsOf(order), sold: false, headers });
+    }
+    if (order.state === "released" || order.state === "rejected" || order.state.startsWith("refund")) {
+      throw new Problem("seller_failed", wordsOf(order), { headers });
+    }
+    const location = `/v1/orders/${order.id}`;
+    return freshJson(orderShown(order, null), 202, { ...headers, location, "retry-after": RETRY_S });
+  }
+
+  async #bought(order: Order, { version }: Payment): Promise<Response> {
+    const { orders } = this.sales.buying;
+    const bytes = await answerOf(orders, order).catch((error: unknown) => {
+      throw error instanceof StepNotSeen ? unwritten() : error;
+    });
+    const result = order.own?.result ?? order.legs.at(-1)!.result!;
+    const { network, payer } = order;
+    return new FastResponse(Buffer.from(bytes), {
+      status: "status" in result ? (result.status ?? 200) : 200,
+      headers: {
+        "content-type": result.content_type ?? "application/octet-stream",
+        "cache-control": "no-store",
+        // A stranger's bytes under our address: no browser may run them as ours.
+        "content-security-policy": "sandbox; default-src 'none'",
+        "x-content-type-options": "nosniff",
+        "access-control-allow-origin": "*",
+        "access-control-expose-headers": "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order",
+        "touchstone-order": order.id,
+        ...settledHeader(version, { network, payer, tx: order.charged!.tx }),
+      },
+    });
+  }
+}
