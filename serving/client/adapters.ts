@@ -1,7 +1,7 @@
 import type { BeforePaymentCreationHook, x402Client, x402HTTPClient } from "@x402/core/client";
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
-import { mppOffer, type Offer, offerOf, offersOf, read402 } from "./terms.ts";
+import { mppOffersOf, type Offer, offerOf, offersOf, read402 } from "./terms.ts";
 
 /** What a 402 without its own answer in time is given for its body. */
 const BODY_WITHIN_MS = 5000;
@@ -119,7 +119,7 @@ interface Challenge {
 export const mppxChallenge =
   (guard: Guard, url: string, method?: string) =>
   async ({ method: rail, request }: Challenge): Promise<undefined> => {
-    const decision = await guard({ url, method, offers: [mppOffer(rail, request)] });
+    const decision = await guard({ url, method, offers: mppOffersOf(rail, request) });
     if (!decision.allow) throw new PaymentRefused(decision);
   };
 

@@ -73,16 +73,22 @@ function decoded(base64: string): unknown {
   }
 }
 
-/** The request of an mpp challenge, decoded, with the method that it stands under. */
-export function mppOffer(method: string | null, request: unknown): Offer {
-  const chain = atomic(member(member(request, "methodDetails"), "chainId"));
-  return {
+/**
+ * What an mpp challenge asks for, from its decoded request: one offer for its recipient, and one for each address among which
+ * it is split, since each of them is paid.
+ */
+export function mppOffersOf(method: string | null, request: unknown): Offer[] {
+  const details = member(request, "methodDetails");
+  const chain = atomic(member(details, "chainId"));
+  const splits = member(details, "splits");
+  const payees = [request, ...(Array.isArray(splits) ? splits : [])];
+  return payees.map((payee) => ({
     network: chain === null ? null : `eip155:${chain}`,
     asset: text(member(request, "currency")),
-    amount: atomic(member(request, "amount")),
-    payTo: text(member(request, "recipient")),
+    amount: atomic(member(payee, "amount")),
+    payTo: text(member(payee, "recipient")),
     scheme: method === null ? "mpp" : `mpp:${method}`,
-  };
+  }));
 }
 
 /** `name="value"` of a challenge; quoted pairs do not stand in base64url or in names of methods. */
@@ -102,7 +108,7 @@ function mppOffers(header: string): Read402 {
     return { method: found.get("method") ?? null, request: decoded(found.get("request") ?? "") };
   });
   const unread = challenges.length > MAX_OFFERS || read.some(({ request }) => request === undefined);
-  return { offers: read.map(({ method, request }) => mppOffer(method, request)), unread };
+  return { offers: read.flatMap(({ method, request }) => mppOffersOf(method, request)), unread };
 }
 
 /** What the headers ask for. */
