@@ -17,7 +17,7 @@ export interface FetchOptions {
  * A fetch that hands a 402 on only if the guard lets it be paid, and else answers 403 with a problem document (RFC 9457) in
  * its place, so that no wallet above it ever sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
  * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, which a
- * 402 may lie about. A 402 to a request that carries a payment passes, since that payment was decided on already.
+ * 402 may lie about. The 402 that answers a payment is asked about as well: some clients pay the next one.
  * @param fetch default the runtime's own
  */
 export function guardedFetch(

@@ -10,6 +10,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "check-before-you-pay",
       "exposure",
       "integrations",
+      "client",
       "skill",
       "cursor-rule",
       "facilitator",

@@ -41,6 +41,7 @@ export class ViaServer {
   /** What the check says it costs. */
   total = "0.022000";
   isForSale = true;
+  answeredAt = (): string => NOW;
   /** Reads of an open order until it is settled. */
   openFor = 2;
   extra: PaymentRequirements[] = [];
@@ -108,7 +109,11 @@ export class ViaServer {
       matched: "exact",
       defects: [],
     };
-    return signObject(this.record.keys.answers, { ...facts, ...(this.isForSale ? { buy } : {}), answered_at: NOW });
+    return signObject(this.record.keys.answers, {
+      ...facts,
+      ...(this.isForSale ? { buy } : {}),
+      answered_at: this.answeredAt(),
+    });
   }
 
   async #via(
