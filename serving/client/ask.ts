@@ -45,11 +45,14 @@ export const addressKey = (address: string): string => (/^0x/i.test(address) ? a
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
+/** Is what is sent there kept from others on the way? */
+export const isSafe = ({ protocol, hostname }: URL): boolean =>
+  protocol === "https:" || (protocol === "http:" && LOOPBACK.test(hostname));
+
 /** @throws TypeError for what is no https address, or http to another machine */
 function readBase(text: string): string {
   const url = new URL(text);
-  const isSafe = url.protocol === "https:" || (url.protocol === "http:" && LOOPBACK.test(url.hostname));
-  if (!isSafe) throw new TypeError(`the service is asked over https: ${text}`);
+  if (!isSafe(url)) throw new TypeError(`the service is asked over https: ${text}`);
   if (url.username || url.password || url.search || url.hash)
     throw new TypeError(`not the address of a service: ${text}`);
   return `${url.origin}${url.pathname.replace(/\/$/, "")}`;

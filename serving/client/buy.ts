@@ -1,7 +1,7 @@
 import type { PaymentPolicy } from "@x402/core/client";
 import type { PaymentRequirements, SettleResponse } from "@x402/core/types";
 import type { CheckAnswer } from "../schemas/check.ts";
-import type { Question, Service } from "./ask.ts";
+import { isSafe, type Question, type Service } from "./ask.ts";
 import { Carrier, type Patience } from "./carrier.ts";
 import { microOf } from "./guard.ts";
 
@@ -88,6 +88,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
 /** The address at the service, with the query that was meant for the seller. */
 function viaUrl(via: string, asked: string): string {
   const url = new URL(via);
+  if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
   if (URL.canParse(asked)) url.search = new URL(asked).search;
   return url.href;
 }

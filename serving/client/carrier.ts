@@ -1,6 +1,6 @@
 import type { Service } from "./ask.ts";
 import { isUsdc } from "./guard.ts";
-import { type Fetch, readBounded, retryAfter, ServiceFault } from "./http.ts";
+import { readBounded, retryAfter, ServiceFault } from "./http.ts";
 import { type Offer, read402 } from "./terms.ts";
 
 /** How long an open outcome is waited for. */
@@ -72,17 +72,19 @@ export class Carrier {
   /** Was a payment sent? */
   hasPaid = false;
   readonly #patience: Patience;
+  #unknown: BuyUnknown | null = null;
 
   constructor(
     private readonly service: Service,
     private readonly cap_micro: bigint,
     patience: Partial<Patience> = {},
-    private readonly wire: Fetch = (input, init) => globalThis.fetch(input, init),
   ) {
     this.#patience = { ...PATIENCE, ...patience };
   }
 
   readonly fetch = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+    // A wallet that begins again by itself would sign a second payment beside one that may be charged yet.
+    if (this.#unknown) throw this.#unknown;
     const request = new Request(input, init);
     const sent: PaidRequest = {
       url: request.url,
@@ -108,7 +110,7 @@ export class Carrier {
 
   #send({ url, method, headers, body }: PaidRequest, signal: AbortSignal): Promise<Response> {
     const timed = AbortSignal.any([signal, AbortSignal.timeout(this.#patience.answer_ms)]);
-    return this.wire(url, { method, headers, body, redirect: "manual", signal: timed });
+    return globalThis.fetch(url, { method, headers, body, redirect: "manual", signal: timed });
   }
 
   /** Send a payment until its outcome is known. Nothing here signs, so nothing can be paid twice. */
@@ -132,7 +134,8 @@ export class Carrier {
       }
       await sleep(Math.max(0, Math.min(wait, until - performance.now())));
     }
-    throw new BuyUnknown(this.order, state, paid, { cause });
+    this.#unknown = new BuyUnknown(this.order, state, paid, { cause });
+    throw this.#unknown;
   }
 
   /** An answer that breaks off is as lost as none, so it is read to its end here. */

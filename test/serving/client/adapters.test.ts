@@ -119,7 +119,10 @@ describe("a fetch below the wallet", () => {
   ])("refuses terms that it cannot read: %s", async (_, headers, body) => {
     const { url, close } = await peer((_request, response) => response.writeHead(402, headers).end(body));
     const response = await guardedFetch(guard(live.client()))(url);
-    expect([response.status, (await response.json()).reason]).toEqual([403, "unreadable_terms"]);
+    expect([response.status, ((await response.json()) as { reason: string }).reason]).toEqual([
+      403,
+      "unreadable_terms",
+    ]);
     await close();
   });
 

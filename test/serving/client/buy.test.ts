@@ -113,6 +113,16 @@ test("where the outcome stays open, what is needed to ask again is handed out, a
   expect([again.status, await again.json(), await spent()]).toEqual([200, { sum: 42 }, 22_000n]);
 });
 
+test("a wallet that begins again by itself signs no second payment while the first is open", async () => {
+  via.mishaps = Array(50).fill("lost");
+  const stubborn = (below: typeof fetch): typeof fetch => {
+    const paying = wrapFetchWithPayment(below, wallet());
+    return (input, init) => paying(input, init).catch(() => paying(input, init));
+  };
+  await expect(buy({ pay: stubborn, patience: { wait_ms: 1, sends: 2 } })).rejects.toThrow(BuyUnknown);
+  expect([signed, new Set(via.calls.map(({ paid }) => paid)).size]).toEqual([1, 2]);
+});
+
 test("a service that is lost for good is asked a bounded number of times", async () => {
   via.mishaps = Array(50).fill("lost");
   await expect(buy({ patience: { wait_ms: 1, sends: 5 } })).rejects.toThrow(BuyUnknown);

@@ -137,7 +137,7 @@ test.each<[string, Record<string, unknown>]>([
 test("what the default refuses are words of the record; a letter nobody knows is not good enough", async () => {
   for (const code of DEFAULT_POLICY.defects) expect(DEFECTS).toHaveProperty(code);
   for (const flag of DEFAULT_POLICY.flags) expect(FLAGS).toContain(flag);
-  const answer = await live.client().check(GOOD);
+  const answer = await live.client().check({ url: GOOD.url });
   expect(decide({ ...answer, band: "E" as "F" }, []).reason).toBe("below_minimum");
   expect(Object.values(NETWORK_NAMES)).toEqual(expect.arrayContaining(Object.keys(USDC)));
 });
