@@ -16,6 +16,8 @@ export interface ServiceOptions {
   keys?: Jwks;
   /** How far from our clock a signed answer may have been given. Default 300. */
   maxAge_s?: number;
+  /** Answers that are held for their minute at a time; the oldest goes first. Default 500. */
+  maxHeld?: number;
   /** Milliseconds since 1970, as `Date.now`. */
   now?: () => number;
 }
@@ -30,7 +32,7 @@ export interface Question {
 
 const MAX_URL = 2048;
 const CACHED_MS = 60_000;
-const MAX_CACHED = 500;
+const MAX_HELD = 500;
 const MAX_CHECK_BYTES = 256 * 1024;
 const MAX_REPORT_BYTES = 4 * 1024 * 1024;
 /** Two hundred dependencies are looked up: more time than for one. */
@@ -84,6 +86,7 @@ export class Service {
   readonly #fetch: Fetch;
   readonly #timeout_ms: number;
   readonly #maxAge_ms: number;
+  readonly #maxHeld: number;
   readonly #cache = new Map<string, Cached>();
 
   /** @throws TypeError when `base` is not https (or http on this machine) */
@@ -93,6 +96,7 @@ export class Service {
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
     this.#timeout_ms = options.timeout_ms ?? 2000;
     this.#maxAge_ms = (options.maxAge_s ?? 300) * 1000;
+    this.#maxHeld = options.maxHeld ?? MAX_HELD;
     const { base, now } = this;
     this.keys = new KeySet({ base, now, fetch: this.#fetch, timeout_ms: this.#timeout_ms, pinned: options.keys });
   }
@@ -118,7 +122,7 @@ export class Service {
 
   #keep(name: string, answer: Promise<CheckAnswer>): void {
     this.#cache.delete(name);
-    if (this.#cache.size >= MAX_CACHED) this.#cache.delete(this.#cache.keys().next().value!);
+    if (this.#cache.size >= this.#maxHeld) this.#cache.delete(this.#cache.keys().next().value!);
     const entry = { at: this.now(), answer };
     this.#cache.set(name, entry);
     // What went wrong is asked again at once.
