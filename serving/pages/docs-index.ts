@@ -11,6 +11,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "pay-on-delivery",
       "exposure",
       "integrations",
+      "client",
       "skill",
       "cursor-rule",
       "facilitator",

@@ -1,0 +1,163 @@
+import type { BeforePaymentCreationHook, x402Client, x402HTTPClient } from "@x402/core/client";
+import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
+import type { Fetch } from "./http.ts";
+import { mppOffersOf, type Offer, offerOf, offersOf, read402 } from "./terms.ts";
+
+/** What a 402 without its own answer in time is given for its body. */
+const BODY_WITHIN_MS = 5000;
+
+export interface FetchOptions {
+  /** Offers that the wallet above may take; the others are not asked about. Default all. */
+  offers?: (offer: Offer) => boolean;
+  /** Told of every decision, those to pay included: the place to keep the signed answer. */
+  onDecision?: (decision: Decision, url: string) => void;
+}
+
+/**
+ * A fetch that hands a 402 on only if the guard lets it be paid, and else answers 403 with a problem document (RFC 9457) in
+ * its place, so that no wallet above it ever sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
+ * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, which a
+ * 402 may lie about. The 402 that answers a payment is asked about as well: some clients pay the next one.
+ * @param fetch default the runtime's own
+ */
+export function guardedFetch(
+  guard: Guard,
+  options: FetchOptions = {},
+  fetch: Fetch = globalFetch,
+): typeof globalThis.fetch {
+  const { offers: takes = () => true, onDecision } = options;
+  return async (input, init) => {
+    const request = input instanceof Request ? input : null;
+    const method = (init?.method ?? request?.method ?? "GET").toUpperCase();
+    const asked = request?.url ?? String(input);
+    const response = await fetch(input, init);
+    if (response.status !== 402) return response;
+    // The response's own address: after a redirect another host asks for money.
+    const url = response.url || asked;
+    const { offers, unread } = await read402(response, BODY_WITHIN_MS);
+    const decision = unread ? unreadable() : await guard({ url, method, offers: offers.filter(takes) });
+    onDecision?.(decision, url);
+    if (decision.allow) return response;
+    response.body?.cancel().catch(() => {});
+    return refusedResponse(decision, url);
+  };
+}
+
+const globalFetch: Fetch = (input, init) => globalThis.fetch(input, init);
+
+/** The 403 that stands in the place of a 402 that is not paid. `refused_by` tells it from a seller's own 403. */
+export function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
+  const problem = {
+    type: "about:blank",
+    title: outcome === "not_asked" ? "Payment not checked" : "Payment refused",
+    status: 403,
+    detail: says,
+    instance: url,
+    refused_by: "touchstone-client",
+    ...{ outcome, reason, fault, concerns, answer },
+  };
+  const headers = { "content-type": "application/problem+json", "cache-control": "no-store" };
+  return new Response(JSON.stringify(problem), { status: 403, headers });
+}
+
+export interface HookOptions {
+  /** Url of the request, where it is known: else the HTTP client's, else what the 402 names, which its seller wrote. */
+  url?: string;
+  method?: string;
+  onDecision?: (decision: Decision, url: string) => void;
+}
+
+/**
+ * Puts a guard in front of the official x402 client: in its hook before a payment is created, where the offer that it chose
+ * is known and nothing is signed. A refusal stops the payment with an error that begins `Payment creation aborted:`.
+ *
+ * Pass the `x402HTTPClient` and give the same one to `wrapFetchWithPayment`: it knows which url answered 402. A bare
+ * `x402Client` knows only the `resource` that the 402 names; a seller may name somebody else's there, and then only the
+ * address that it pays gives it away.
+ * @returns the client, for chaining
+ */
+export function guardClient<C extends x402Client | x402HTTPClient>(
+  client: C,
+  guard: Guard,
+  options: HookOptions = {},
+): C {
+  const asked = new WeakMap<object, string>();
+  const hook: BeforePaymentCreationHook = async ({ paymentRequired, selectedRequirements }) => {
+    const v1 = (selectedRequirements as { resource?: unknown }).resource;
+    const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
+    const url = options.url ?? asked.get(paymentRequired) ?? claimed;
+    if (url === undefined) return { abort: true, reason: "not checked: the 402 does not say of which url it is" };
+    const decision = await guard({ url, method: options.method, offers: [offerOf(selectedRequirements)] });
+    options.onDecision?.(decision, url);
+    return decision.allow ? undefined : { abort: true, reason: decision.says };
+  };
+  if (!("onPaymentRequired" in client)) {
+    client.onBeforePaymentCreation(hook);
+    return client;
+  }
+  client.onPaymentRequired(async ({ paymentRequired, requestUrl }) => {
+    if (requestUrl) asked.set(paymentRequired, requestUrl);
+  });
+  clientOf(client).onBeforePaymentCreation(hook);
+  return client;
+}
+
+/** The payment client inside an HTTP client; it is private in the package's types, and has no other way in. */
+const clientOf = (http: x402HTTPClient): x402Client => (http as unknown as { client: x402Client }).client;
+
+/** As mppx hands it to `onChallenge`. */
+interface Challenge {
+  method: string;
+  request: unknown;
+}
+
+/**
+ * `onChallenge` of `Mppx.create`, for one endpoint. Where {@link guardedFetch} can be passed instead, pass that: it knows
+ * each url. (Handlers of `onChallengeReceived` are no place for a guard: mppx drops what they throw, and pays.)
+ * @throws PaymentRefused out of the fetch that asked
+ */
+export const mppxChallenge =
+  (guard: Guard, url: string, method?: string) =>
+  async ({ method: rail, request }: Challenge): Promise<undefined> => {
+    const decision = await guard({ url, method, offers: mppOffersOf(rail, request) });
+    if (!decision.allow) throw new PaymentRefused(decision);
+  };
+
+/** As much of an MCP client as is needed, whichever package it is of. */
+interface ToolCaller {
+  // biome-ignore lint/suspicious/noExplicitAny: results differ between packages and revisions of the protocol
+  callTool(call: { name: string; [more: string]: unknown }, ...rest: any[]): Promise<any>;
+}
+
+/**
+ * A guard around an MCP client whose tools ask for money in their result (`structuredContent` with x402 terms): a demand
+ * that is refused comes back as an error without terms, so whoever pays above it has nothing to sign. Each tool is asked
+ * about as an endpoint of its own, `server#tool`.
+ * @param server url of the MCP server
+ */
+export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
+  const callTool: ToolCaller["callTool"] = async (call, ...rest) => {
+    const result = await client.callTool(call, ...rest);
+    const offers = result?.isError === true ? demanded(result) : [];
+    if (offers.length === 0) return result;
+    const decision = await guard({ url: `${server}#${encodeURIComponent(call.name)}`, offers });
+    if (decision.allow) return result;
+    return { isError: true, content: [{ type: "text", text: `Payment refused: ${decision.says}` }] };
+  };
+  return { callTool } as Pick<C, "callTool">;
+}
+
+/** Terms of a tool's result: structured, and as text for older clients. */
+function demanded(result: { structuredContent?: unknown; content?: unknown }): Offer[] {
+  const texts = Array.isArray(result.content) ? result.content : [];
+  const written = texts.flatMap((part) => (typeof part?.text === "string" ? offersOf(parsed(part.text)) : []));
+  return [...offersOf(result.structuredContent), ...written];
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,198 @@
+import type { VerifyFault } from "../../infra/keys/examine.ts";
+import type { Jwks, Purpose } from "../../infra/keys/jwk.ts";
+import type { CheckAnswer } from "../schemas/check.ts";
+import type { ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
+import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
+import { KeySet } from "./verify.ts";
+
+export interface ServiceOptions {
+  /** Where the service is, such as `https://HOST`. Plain http only on this machine. */
+  base: string;
+  /** What to ask with; default the runtime's own. Never one that pays: a check is free. */
+  fetch?: Fetch;
+  /** For one question, its answer's body and the keys included. Default 2000. */
+  timeout_ms?: number;
+  /** The keys document, where it was got in a way that is trusted more than the one to `base`. Then it is never read. */
+  keys?: Jwks;
+  /** How far from our clock a signed answer may have been given. Default 300. */
+  maxAge_s?: number;
+  /** Answers that are held for their minute at a time; the oldest goes first. Default 500. */
+  maxHeld?: number;
+  /** Milliseconds since 1970, as `Date.now`. */
+  now?: () => number;
+}
+
+export interface Question {
+  /** Url that is about to be paid, or a capability id. */
+  url: string;
+  method?: "GET" | "POST" | undefined;
+  /** payTo of the 402 in hand. */
+  payTo?: string | undefined;
+}
+
+const MAX_URL = 2048;
+const CACHED_MS = 60_000;
+const MAX_HELD = 500;
+const MAX_CHECK_BYTES = 256 * 1024;
+const MAX_REPORT_BYTES = 4 * 1024 * 1024;
+/** Two hundred dependencies are looked up: more time than for one. */
+const REPORT_TIMES = 5;
+
+/** What the service takes as `pay_to` (interface, GET /v1/check). */
+const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
+export const isPayTo = (address: string): boolean => PAY_TO.test(address);
+
+/** Two ways to write one address: hex is compared without case, base58 with it. */
+export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
+
+const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
+
+/** Is what is sent there kept from others on the way? */
+export const isSafe = ({ protocol, hostname }: URL): boolean =>
+  protocol === "https:" || (protocol === "http:" && LOOPBACK.test(hostname));
+
+/** @throws TypeError for what is no https address, or http to another machine */
+function readBase(text: string): string {
+  const url = new URL(text);
+  if (!isSafe(url)) throw new TypeError(`the service is asked over https: ${text}`);
+  if (url.username || url.password || url.search || url.hash)
+    throw new TypeError(`not the address of a service: ${text}`);
+  return `${url.origin}${url.pathname.replace(/\/$/, "")}`;
+}
+
+/**
+ * The url as it is asked: without user and password, which nobody but the seller may see, and, where it is longer than the
+ * service takes, without its query, since origin and path alone are answered too (`matched: path`).
+ */
+export function urlToAsk(text: string): string {
+  if (!URL.canParse(text)) return text;
+  const url = new URL(text);
+  url.username = "";
+  url.password = "";
+  if (url.href.length > MAX_URL) url.search = "";
+  return url.href;
+}
+
+interface Cached {
+  at: number;
+  answer: Promise<CheckAnswer>;
+}
+
+/** The service, as this library asks it: every answer is bounded, in time, and believed only when its signature holds. */
+export class Service {
+  readonly base: string;
+  readonly keys: KeySet;
+  readonly now: () => number;
+  readonly #fetch: Fetch;
+  readonly #timeout_ms: number;
+  readonly #maxAge_ms: number;
+  readonly #maxHeld: number;
+  readonly #cache = new Map<string, Cached>();
+
+  /** @throws TypeError when `base` is not https (or http on this machine) */
+  constructor(options: ServiceOptions) {
+    this.base = readBase(options.base);
+    this.now = options.now ?? Date.now;
+    this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
+    this.#timeout_ms = options.timeout_ms ?? 2000;
+    this.#maxAge_ms = (options.maxAge_s ?? 300) * 1000;
+    this.#maxHeld = options.maxHeld ?? MAX_HELD;
+    const { base, now } = this;
+    this.keys = new KeySet({ base, now, fetch: this.#fetch, timeout_ms: this.#timeout_ms, pinned: options.keys });
+  }
+
+  /**
+   * What the record holds (GET /v1/check), signature verified. The same question within a minute is not sent again, and not
+   * twice at a time.
+   * @throws ServiceFault
+   */
+  check(question: Question): Promise<CheckAnswer> {
+    const { url, method, payTo } = question;
+    const query = new URLSearchParams({ url: urlToAsk(url) });
+    if (method) query.set("method", method);
+    if (payTo) query.set("pay_to", payTo);
+    const name = query.toString();
+    const held = this.#cache.get(name);
+    const age = held ? this.now() - held.at : -1;
+    if (held && age >= 0 && age < CACHED_MS) return held.answer;
+    const answer = this.#checkNow(query);
+    this.#keep(name, answer);
+    return answer;
+  }
+
+  #keep(name: string, answer: Promise<CheckAnswer>): void {
+    this.#cache.delete(name);
+    if (this.#cache.size >= this.#maxHeld) this.#cache.delete(this.#cache.keys().next().value!);
+    const entry = { at: this.now(), answer };
+    this.#cache.set(name, entry);
+    // What went wrong is asked again at once.
+    answer.catch(() => {
+      if (this.#cache.get(name) === entry) this.#cache.delete(name);
+    });
+  }
+
+  async #checkNow(query: URLSearchParams): Promise<CheckAnswer> {
+    const { body } = await this.ask(`/v1/check?${query}`, {}, { max_bytes: MAX_CHECK_BYTES });
+    const answer = (await this.believed(body, "answers", "answered_at")) as CheckAnswer;
+    if (!Array.isArray(answer.defects) || typeof answer.band !== "string" || typeof answer.why !== "string") {
+      throw new ServiceFault("bad_answer", "signed, but no check answer");
+    }
+    // Signed answers to other questions exist by the thousand: one of them must not stand in for this one.
+    const payTo = query.get("pay_to");
+    const isOther = answer.asked !== query.get("url") || (payTo !== null && !isAbout(answer, payTo));
+    if (isOther) throw new ServiceFault("other_answer", `signed, but about ${String(answer.asked).slice(0, 200)}`);
+    return answer;
+  }
+
+  /**
+   * What the record holds of up to 200 dependencies, added up by whom each one pays (POST /v1/exposure), signature verified.
+   * @throws ServiceFault
+   */
+  async exposure(dependencies: ExposureRequest["dependencies"]): Promise<ExposureReport> {
+    const init = postOf({ dependencies });
+    const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
+    const { body } = await this.ask("/v1/exposure", init, limits);
+    const report = (await this.believed(body, "answers", "answered_at")) as ExposureReport;
+    if (report.schema !== "svc.exposure.v1" || report.lines?.length !== dependencies.length) {
+      throw new ServiceFault("other_answer", "signed, but not the report that was asked for");
+    }
+    return report;
+  }
+
+  /** One exchange with the service, its answer not yet believed. @throws ServiceFault */
+  ask(path: string, init: RequestInit = {}, limits: Partial<Limits> = {}): Promise<JsonAnswer> {
+    const all = { timeout_ms: this.#timeout_ms, max_bytes: MAX_CHECK_BYTES, ...limits };
+    return askJson(this.#fetch, this.base + path, init, all);
+  }
+
+  /** The object, once its signature holds and is not old. @throws ServiceFault bad_signature, stale, or as the keys are read */
+  async believed(object: unknown, purpose: Purpose, member: string): Promise<object> {
+    const at = (object as Record<string, unknown> | null)?.[member];
+    const verdict = await this.keys.verify(object, { purpose, at: typeof at === "string" ? at : "" });
+    if (!verdict.ok) throw new ServiceFault("bad_signature", WORDS[verdict.reason]);
+    const age_ms = Math.abs(this.now() - Date.parse(at as string));
+    if (age_ms > this.#maxAge_ms) throw new ServiceFault("stale", `signed at ${at}, ${age_ms} ms from our clock`);
+    return object as object;
+  }
+}
+
+const isAbout = ({ payee }: CheckAnswer, payTo: string): boolean =>
+  typeof payee?.address === "string" && addressKey(payee.address) === addressKey(payTo);
+
+/** A POST of JSON. */
+export const postOf = (body: unknown): RequestInit => ({
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(body),
+});
+
+const WORDS: Readonly<Record<VerifyFault, string>> = {
+  malformed: "the answer is not signed as answers of the service are",
+  canonicalization: "the answer has no canonical bytes",
+  unknown_key: "no published key has the id that the answer names",
+  wrong_purpose: "the key that the answer names signs other things",
+  bad_key: "the published key is not fit for use",
+  not_yet_valid: "the key was not valid yet when the answer was given",
+  retired: "the key was retired when the answer was given",
+  bad_signature: "the signature does not hold: something was changed on the way",
+};

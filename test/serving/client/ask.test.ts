@@ -1,0 +1,211 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { signObject } from "../../../infra/keys/sign.ts";
+import { type CheckAnswer, Service, ServiceFault, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
+import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
+import { cardOf, listingDraft, NOW, PAYEE, PublicRecord, rowOf } from "../../helpers/public-record.ts";
+
+const SUM = { url: "https://seller.example/sum" };
+let record: PublicRecord;
+let live: LiveService;
+let good: CheckAnswer;
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B: it delivers."));
+  await record.live([rowOf(SUM)]);
+  live = await liveService(record);
+  good = await live.client().check({ url: SUM.url, payTo: PAYEE });
+});
+afterAll(async () => {
+  await live.close();
+  await record.close();
+});
+
+/** What comes of a check whose answer is this, with the true keys document beside it. */
+async function faultOf(answer: (check: object) => object | string, more: object = {}): Promise<string> {
+  const { url, close } = await peer((request, response) => {
+    if (request.url!.startsWith("/.well-known")) return response.end(JSON.stringify(record.jwks));
+    const said = answer(structuredClone(good));
+    response.end(typeof said === "string" ? said : JSON.stringify(said));
+  });
+  try {
+    await new Service({ base: url, now, ...more }).check({ url: SUM.url, payTo: PAYEE });
+    return "believed";
+  } catch (error) {
+    if (!(error instanceof ServiceFault)) throw error;
+    return error.code;
+  } finally {
+    await close();
+  }
+}
+
+const resigned = (change: object, keys = record.keys.answers): object => {
+  const { signature: _s, signing_key_id: _k, canonicalization: _c, ...facts } = good;
+  return signObject(keys, { ...facts, ...change });
+};
+
+test("a check is believed as it was signed, and its card is a card", async () => {
+  expect(good).toMatchObject({ band: "B", asked: SUM.url, matched: "exact" });
+  expect(await verifyCheck(record.jwks, good)).toEqual({ ok: true });
+  expect(await verifyCard(record.jwks, good.scorecard)).toEqual({ ok: true });
+  expect(await faultOf((answer) => answer)).toBe("believed");
+});
+
+test.each<[string, (answer: object) => object | string, string]>([
+  ["a letter that was raised", (answer) => ({ ...answer, band: "A" }), "bad_signature"],
+  ["no signature", ({ ...answer }) => ({ ...answer, signature: null }), "bad_signature"],
+  ["the card's key, which signs other things", () => resigned({}, record.keys.cards), "bad_signature"],
+  ["an answer about another url", () => resigned({ asked: "https://seller.example/mul" }), "other_answer"],
+  [
+    "an answer about another payee",
+    () => resigned({ payee: { ...good.payee, address: `0x${"2".repeat(40)}` } }),
+    "other_answer",
+  ],
+  ["an answer of an hour ago", () => resigned({ answered_at: new Date(now() - 3_600_000).toISOString() }), "stale"],
+  ["an answer of the next hour", () => resigned({ answered_at: new Date(now() + 3_600_000).toISOString() }), "stale"],
+  ["something else that is signed", () => resigned({ defects: undefined }), "bad_answer"],
+  ["no JSON", () => "<html>", "bad_answer"],
+  ["more than an answer is long", (answer) => ({ ...answer, why: "x".repeat(300_000) }), "too_large"],
+])("%s: %#", async (_, answer, code) => {
+  expect(await faultOf(answer)).toBe(code);
+});
+
+test("an answer signed by a key that nobody published is not believed", async () => {
+  const stranger = await PublicRecord.open();
+  try {
+    expect(await faultOf(() => resigned({}, stranger.keys.answers))).toBe("bad_signature");
+    // With the stranger's keys pinned it is the true answer that is not.
+    expect(await faultOf((answer) => answer, { keys: stranger.jwks })).toBe("bad_signature");
+  } finally {
+    await stranger.close();
+  }
+});
+
+describe("a service that", () => {
+  const cases: [string, Parameters<typeof peer>[0], string][] = [
+    ["never answers", () => {}, "timeout"],
+    ["sends half an answer", (_, response) => void response.write("{"), "timeout"],
+    ["redirects", (_, response) => response.writeHead(302, { location: "https://evil.example/" }).end(), "redirected"],
+    ["fails", (_, response) => response.writeHead(503, { "retry-after": "7" }).end("{}"), "unavailable"],
+    ["has had enough", (_, response) => response.writeHead(429).end("{}"), "limited"],
+    ["hangs up", (request) => void request.socket.destroy(), "unreachable"],
+  ];
+  test.each(cases)("%s", async (_, answer, code) => {
+    const { url, close } = await peer(answer);
+    const asked = new Service({ base: url, now, timeout_ms: 200 }).check(SUM);
+    await expect(asked).rejects.toMatchObject({ name: "ServiceFault", code });
+    if (code === "unavailable") await expect(asked).rejects.toMatchObject({ status: 503, retryAfter_s: 7 });
+    await close();
+  });
+
+  test("is not there", async () => {
+    const { url, close } = await peer(() => {});
+    await close();
+    await expect(new Service({ base: url }).check(SUM)).rejects.toMatchObject({ code: "unreachable" });
+  });
+
+  test("refuses the question says why", async () => {
+    const asked = live.client().check({ url: "javascript:alert(1)" });
+    await expect(asked).rejects.toMatchObject({ code: "problem", status: 400 });
+  });
+
+  test.each(["http://touchstone.example", "ftp://x", "https://u:p@touchstone.example", "https://x.example/?a"])(
+    "is at %s is not asked",
+    (base) => expect(() => new Service({ base })).toThrow(TypeError),
+  );
+});
+
+test("a question within its minute is asked once, also by many at a time; a fault is not kept", async () => {
+  let at = now();
+  const client = live.client({ now: () => at, maxAge_s: 3600 });
+  live.asked.length = 0;
+  await Promise.all([client.check(SUM), client.check(SUM), client.check(SUM)]);
+  await client.check(SUM);
+  expect(live.asked.filter((path) => path === "/v1/check")).toHaveLength(1);
+  at += 60_000;
+  await client.check(SUM);
+  expect(live.asked.filter((path) => path === "/v1/check")).toHaveLength(2);
+
+  let up = false;
+  const { url, close } = await peer((request, response) => {
+    if (request.url!.startsWith("/.well-known")) return response.end(JSON.stringify(record.jwks));
+    response.writeHead(up ? 200 : 503).end(JSON.stringify(up ? good : {}));
+  });
+  const other = new Service({ base: url, now });
+  await expect(other.check({ url: SUM.url, payTo: PAYEE })).rejects.toMatchObject({ code: "unavailable" });
+  up = true;
+  expect((await other.check({ url: SUM.url, payTo: PAYEE })).band).toBe("B");
+  await close();
+});
+
+test("so many answers are held, and the oldest goes first", async () => {
+  let asked = 0;
+  const answering: typeof fetch = async (input) => {
+    asked++;
+    return Response.json(resigned({ asked: new URL(String(input)).searchParams.get("url") }));
+  };
+  const client = new Service({
+    base: "https://touchstone.test",
+    fetch: answering,
+    keys: record.jwks,
+    now,
+    maxHeld: 20,
+  });
+  const ask = (n: number) => client.check({ url: `https://seller.example/${n}` });
+  for (let n = 0; n < 21; n++) await ask(n);
+  expect(asked).toBe(21);
+  await ask(1);
+  await ask(20);
+  expect(asked).toBe(21);
+  await ask(0);
+  expect(asked).toBe(22);
+});
+
+test("keys are read once, and again for an unknown key at most once a minute", async () => {
+  const stranger = await PublicRecord.open();
+  let published = record.jwks;
+  let reads = 0;
+  let signer = record.keys.answers;
+  const { url, close } = await peer((request, response) => {
+    if (request.url!.startsWith("/.well-known")) reads++;
+    const asked = new URL(request.url!, "http://x").searchParams.get("url") ?? "";
+    const isKeys = request.url!.startsWith("/.well-known");
+    response.end(JSON.stringify(isKeys ? published : resigned({ asked }, signer)));
+  });
+  let at = now();
+  const client = new Service({ base: url, now: () => at, maxAge_s: 86_400 });
+  const ask = (n: number) => client.check({ url: `https://seller.example/${n}` });
+  await ask(1);
+  await ask(2);
+  expect(reads).toBe(1);
+  // A new key signs, and is published: within the minute it is not looked for, after it is, once.
+  signer = stranger.keys.answers;
+  await expect(ask(3)).rejects.toMatchObject({ code: "bad_signature" });
+  expect(reads).toBe(1);
+  at += 61_000;
+  await expect(ask(4)).rejects.toMatchObject({ code: "bad_signature" });
+  await expect(ask(5)).rejects.toMatchObject({ code: "bad_signature" });
+  expect(reads).toBe(2);
+  published = { keys: [...record.jwks.keys, ...stranger.jwks.keys] };
+  at += 61_000;
+  expect((await ask(6)).band).toBe("B");
+  expect(reads).toBe(3);
+  // A key that is retired is known as such within the hour.
+  published = { keys: published.keys.map((key) => ({ ...key, retired_at: "2026-11-01T00:00:00.000Z" })) };
+  at += 3_600_000;
+  await expect(ask(7)).rejects.toMatchObject({ code: "bad_signature" });
+  await close();
+  await stranger.close();
+});
+
+test("an exposure report is believed when it is signed and has a line for each dependency", async () => {
+  const report = await live.client().exposure([SUM.url, { url: SUM.url, calls_per_month: 100, pay_to: PAYEE }]);
+  expect(report.lines.map(({ standing }) => standing)).toEqual(["lettered", "lettered"]);
+  expect(report.lines[1]!.pay_to_seen_before).toBe(true);
+  const { url, close } = await peer((request, response) => {
+    if (request.url!.startsWith("/.well-known")) return response.end(JSON.stringify(record.jwks));
+    response.end(JSON.stringify({ ...report, lines: [] }));
+  });
+  await expect(new Service({ base: url, now }).exposure([SUM.url])).rejects.toMatchObject({ code: "bad_signature" });
+  await close();
+  expect(report.answered_at).toBe(NOW);
+});
