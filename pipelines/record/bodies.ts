@@ -297,7 +297,8 @@ export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  computed_at: Time,
+  /** null: not said by the card. */
+  computed_at: Time.nullable(),
   flags: z.array(z.string().max(60)).max(64),
 });
 export type Standing = z.infer<typeof Standing>;

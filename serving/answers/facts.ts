@@ -1,5 +1,5 @@
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
-import type { SignedCard } from "../../pipelines/record/card.ts";
+import { NOT_SAID, type SignedCard } from "../../pipelines/record/card.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
@@ -25,7 +25,8 @@ interface Grade {
   composite: number | null;
   why: string;
   components: SignedCard["components"];
-  sampleCount: number;
+  /** Left out where the card does not say it. */
+  sampleCount?: number;
   computedAt: string | null;
   withdrawnSince: number;
   observationsSince: number;
@@ -59,12 +60,13 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     };
   }
   const { card, why } = leafOf(headline);
-  const count = card.sample_count;
-  const gone = Math.min(withdrawn, count);
+  const { sample_count: count } = card;
+  const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const nothing = !headline.measured || gone === count;
-  const doubtful = gone > 0 && gone >= WITHDRAWN_SHARE * count;
+  // A card that does not say how many records it stands on may stand on the withdrawn ones alone.
+  const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
-    ...card.flags,
+    ...(card.flags ?? []),
     ...(disputed ? ["disputed"] : []),
     ...(doubtful ? ["records_withdrawn"] : []),
     ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
@@ -75,8 +77,8 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     composite: nothing ? null : card.composite,
     why: doubtful ? withdrawnWhy(gone, count) : why,
     components: nothing ? null : card.components,
-    sampleCount: count,
-    computedAt: card.computed_at,
+    ...(count === undefined ? {} : { sampleCount: count }),
+    computedAt: card.computed_at ?? null,
     withdrawnSince: gone,
     observationsSince: observations,
     flags: inOrder(flags),
@@ -85,10 +87,12 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   };
 }
 
-const withdrawnWhy = (gone: number, count: number): string =>
-  gone === count
-    ? "UNRATED: every record it stood on was withdrawn."
-    : `UNRATED: ${gone} of the ${count} records it stood on were withdrawn; a new card follows.`;
+function withdrawnWhy(gone: number, count: number | undefined): string {
+  if (gone === count) return "UNRATED: every record it stood on was withdrawn.";
+  const all =
+    count === undefined ? `records it stood on (their number is ${NOT_SAID})` : `${count} records it stood on`;
+  return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
+}
 
 /** Payee is null without a pay_to; an unknown one is an object of zeros. */
 export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
@@ -136,7 +140,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     capabilityId: cap,
     ...(url === null ? {} : { url }),
     components: grade.components,
-    sampleCount: grade.sampleCount,
+    ...(grade.sampleCount === undefined ? {} : { sampleCount: grade.sampleCount }),
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
