@@ -4,6 +4,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { fromBase58 } from "../../infra/keys/base58.ts";
 import { verifyBytes } from "../../infra/keys/verify.ts";
 import type { BodyOf } from "../record/bodies.ts";
+import { faultsOf, pointerOf } from "../record/faults.ts";
 import { idOf, isId } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
@@ -73,8 +74,7 @@ export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementO
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
   const parsed = SignedDispute.safeParse(value);
   if (!parsed.success) {
-    const issues = parsed.error.issues.slice(0, 20);
-    throw new BadDispute(issues.map(({ path, message }) => ({ pointer: `/${path.join("/")}`, detail: message })));
+    throw new BadDispute(faultsOf(parsed.error).map(({ path, detail }) => ({ pointer: pointerOf(path), detail })));
   }
   const wrong = [...wrongService(parsed.data, service), ...wrongTime(parsed.data, now)];
   if (wrong.length > 0) throw new BadDispute(wrong);

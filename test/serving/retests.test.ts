@@ -184,6 +184,7 @@ describe("what is refused, and leaves no record", () => {
     ["not in the record", () => signed({ url: "https://unknown.example/x" }), 404, null],
     ["another verb than the record has", () => signed({ method: "POST" }), 404, null],
     ["no url", () => signed({ url: "ftp://seller.example/" }), 400, "/url"],
+    ["a member more", async () => ({ ...(await signed()), colour: 1 }), 400, "/colour"],
     ["no signature", async () => ({ ...(await signed()), signature: "0x12" }), 400, "/signature"],
   ])("%s", async (_, body, status, pointer) => {
     expect(await problem(await body())).toEqual([status, pointer]);
