@@ -5,6 +5,7 @@ import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match, ToolsMeant } from "../tables/match.ts";
+import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { observedOf } from "./observed.ts";
@@ -101,6 +102,13 @@ export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
 const moreCorrections = (cap: string, all: number): string =>
   `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
 
+/** Said where the origins of a payee were cut, or null. */
+function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
+  const all = pay_to === undefined ? 0 : view.payees.origins(pay_to);
+  if (all <= MAX_ORIGINS) return null;
+  return `The first ${MAX_ORIGINS} of the ${all} origins that pay ${pay_to} are named.`;
+}
+
 /** Tools that are named in one answer. */
 const MAX_TOOLS = 20;
 
@@ -127,7 +135,8 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const next = [
     ...(tools && url !== null ? [whichTool(url, tools)] : []),
     ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
-  ];
+    moreOrigins(view, query),
+  ].filter((says) => says !== null);
   return {
     band,
     tier,
@@ -165,7 +174,7 @@ export function unknownFacts(view: View, query: CheckQuery, line: { queued?: boo
     matched: "none" satisfies Matched,
     defects: [],
     ...(line.queued === undefined ? {} : { queued: line.queued }),
-    next: line.next,
+    next: [line.next, moreOrigins(view, query)].filter((says) => says !== null).join(" "),
     payee: payeeOf(view, query),
   };
 }
