@@ -1,13 +1,13 @@
-// Signs a dispute: node sign-a-dispute.mjs statement.json > dispute.json
+// Signs a dispute, or the wish for a re-test: node sign-a-dispute.mjs statement.json > signed.json
 // PAYEE_KEY holds the private key of the address that the endpoint is paid at. It never leaves this machine.
 //   0x and 64 hex digits: an Ethereum wallet (npm install viem)
 //   base58, as wallets export it, or the numbers of a keygen file in brackets: a Solana wallet (nothing to install)
 import { createPrivateKey, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-const { at, capability_id, record_id, says, service } = JSON.parse(readFileSync(process.argv[2], "utf8"));
-// RFC 8785: members in this order, no spaces. JSON.stringify prints exactly that for texts and null.
-const statement = JSON.stringify({ at, capability_id, record_id, says, service });
+const members = Object.entries(JSON.parse(readFileSync(process.argv[2], "utf8")));
+// RFC 8785: members in the order of their names, no spaces. JSON.stringify prints exactly that for texts and null.
+const statement = JSON.stringify(Object.fromEntries(members.sort(([a], [b]) => (a < b ? -1 : 1))));
 const key = process.env.PAYEE_KEY;
 const { pay_to, signature } = key.startsWith("0x") ? await ethereum() : solana();
 console.log(JSON.stringify({ ...JSON.parse(statement), pay_to, signature }));

@@ -14,6 +14,7 @@ import { Disputes } from "./answers/disputes.ts";
 import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
+import { Retests } from "./answers/retests.ts";
 import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/counter.ts";
 import { buyOf } from "./buy/eligible.ts";
@@ -116,6 +117,7 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   exposureLimiter: Limiter;
   disputes: Disputes;
   disputeLimiter: Limiter;
+  retests: Retests;
   statusFigures: StatusFigures;
   looks: ListingChecks;
   lookLimiter: Limiter;
@@ -179,6 +181,13 @@ export function serviceOf(deps: ServingDeps): Service {
       service: new URL(deps.baseUrl).origin,
     }),
     disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
+    retests: new Retests({
+      view: () => deps.follower.view,
+      asks,
+      judge: deps.judge,
+      clock: deps.clock,
+      service: new URL(deps.baseUrl).origin,
+    }),
     statusFigures: new StatusFigures(deps.clock),
     looks: new ListingChecks({
       tools: deps.looks ?? null,

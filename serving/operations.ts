@@ -4,7 +4,7 @@ import { badge } from "./operations/badge.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
 import { exposure } from "./operations/exposure.ts";
 import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
-import { LISTING_PAGES, validateListing } from "./operations/listings.ts";
+import { LISTING_PAGES, retestListing, validateListing } from "./operations/listings.ts";
 import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
@@ -50,6 +50,7 @@ export const OPERATIONS: readonly Operation[] = [
   exposure,
   disputes,
   validateListing,
+  retestListing,
   KEYS,
   ...DISCOVERY,
   badge,

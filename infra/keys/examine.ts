@@ -25,6 +25,11 @@ export interface Expectation {
   purpose: Purpose;
   /** When it was signed, in the record's time: `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;
+  /**
+   * For a kind of object that may leave out how it was signed (a scorecard): the key to try where it names none, and
+   * RFC 8785 goes without saying. What it does say counts.
+   */
+  unsaid?: { kid: string };
 }
 
 /** Everything about a signed object but the curve arithmetic: what both verifiers share, so that they cannot differ. */
@@ -57,17 +62,16 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
 }
 
 /** Check form, key and time of a signed object and rebuild the bytes that were signed: every field but `signature`. */
-export function examine(jwks: Jwks, object: unknown, { purpose, at }: Expectation): Examined {
+export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Expectation): Examined {
   if (!isObject(object)) return no("malformed");
   const { signature: text, ...signed } = object;
+  const { signing_key_id: kid = unsaid?.kid, canonicalization = unsaid && "RFC8785" } = signed;
   const time = new Date(at).getTime();
-  if (typeof text !== "string" || typeof signed.signing_key_id !== "string" || Number.isNaN(time)) {
-    return no("malformed");
-  }
+  if (typeof text !== "string" || typeof kid !== "string" || Number.isNaN(time)) return no("malformed");
   const signature = fromBase64url(text);
   if (signature?.length !== 64) return no("malformed");
-  if (signed.canonicalization !== "RFC8785") return no("canonicalization");
-  const found = findKey(jwks, signed.signing_key_id, purpose, time);
+  if (canonicalization !== "RFC8785") return no("canonicalization");
+  const found = findKey(jwks, kid, purpose, time);
   if (!found.ok) return found;
   try {
     const bytes = new TextEncoder().encode(canonicalText(signed, { published: true }));

@@ -6,7 +6,7 @@ import { round6 } from "./bounds.ts";
 /** What of one published card decides whether the next one is worth a leaf. */
 export interface CardFacts {
   /** As published or about to be: after the hold. */
-  card: Pick<UnsignedCard, "tier" | "band" | "flags" | "components">;
+  card: Pick<UnsignedCard, "tier" | "band" | "components"> & { flags?: readonly string[] | undefined };
   raw_band: Band;
   headline: boolean;
   /** Caps that bind, as a run names them. A leaf does not carry them: leave them out on both sides then. */
@@ -48,7 +48,7 @@ const signature = ({ card, raw_band, headline, caps }: CardFacts): string =>
     card.band,
     raw_band,
     headline,
-    card.flags,
+    card.flags ?? [],
     Object.entries(caps ?? {}).sort(),
     COMPONENTS.map((name) => gridLine(card.components?.[name].lower)),
   ]);

@@ -1,4 +1,4 @@
-import type { Component, UnsignedCard } from "../record/card.ts";
+import type { Component, SignedCard } from "../record/card.ts";
 import { BANDS, type Band, type Flag, type Letter, type Tier } from "../record/vocabulary.ts";
 import { round6Exactly } from "./bounds.ts";
 import { correctnessOf, type Figure, type Figures, shownOn } from "./components.ts";
@@ -181,7 +181,7 @@ export const progressOf = (weight: number, settled: number): number =>
 const FLAG_UNPAID: Flag = "refuses_payment";
 
 /** The same of a published card: W stands in the method of its correctness, and a flag says that nothing settled. */
-export function progressOfCard({ components, flags }: Pick<UnsignedCard, "components" | "flags">): number {
+export function progressOfCard({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
   const weight = components ? weightIn(components.correctness) : 0;
   return progressOf(weight, flags.includes(FLAG_UNPAID) ? 0 : Number.POSITIVE_INFINITY);
 }

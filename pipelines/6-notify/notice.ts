@@ -18,8 +18,8 @@ export interface Change {
 }
 
 /** What a card says, as far as a notice compares it. */
-export const standingOf = ({ band, tier, composite, computed_at, flags }: SignedCard): Standing => ({
-  ...{ band, tier, composite, computed_at, flags: [...flags] },
+export const standingOf = ({ band, tier, composite, computed_at, flags = [] }: SignedCard): Standing => ({
+  ...{ band, tier, composite, computed_at: computed_at ?? null, flags: [...flags] },
 });
 
 /** @param corrected a correction, or one taken back, was published between the two cards */

@@ -2,12 +2,12 @@ import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";
 import { EvidenceFold } from "../published/evidence-fold.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
-import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
+import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { parsedLeaf } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
-import { EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { cardMoment, EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
@@ -131,16 +131,17 @@ export class Gathering {
 
   #grade(leaf: GradeLeaf): void {
     const { card } = leaf;
-    if (this.verifies) refuseUnsigned(`card of leaf ${leaf.index}`, this.#chain?.jwks ?? null, card, card.computed_at);
+    if (this.verifies) refuseUnsignedCard(leaf, this.#chain?.jwks ?? null);
     const groups = this.#found.groups.get(card.capability_id) ?? [];
     this.#found.groups.set(card.capability_id, groups);
     const known = this.#of(card.capability_id);
     const last = groups.at(-1)?.leaves.at(-1);
+    const computedAt = cardMoment(leaf);
     // Cards of one endpoint in one run are neighbours.
-    if (last?.index === leaf.index - 1 && last.card.computed_at === card.computed_at) groups.at(-1)!.leaves.push(leaf);
+    if (last?.index === leaf.index - 1 && cardMoment(last) === computedAt) groups.at(-1)!.leaves.push(leaf);
     else groups.push({ leaves: [leaf], before: { raw: [...known.raw], corrections: [...known.corrections] } });
     if (!leaf.headline) return;
-    const { window_start: windowStart, computed_at: computedAt } = card;
+    const { window_start: windowStart = "" } = card;
     known.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
   }
 

@@ -2,7 +2,7 @@ import { canonicalText, sha256, sha256hex } from "../../infra/canonical.ts";
 import { type ListingFacts, listingFacts } from "../published/caps.ts";
 import { type IndexEntry, lineText, shardBits, sortEntries } from "../published/index-lines.ts";
 import type { ShardLine } from "../published/shards.ts";
-import type { GradeLeaf, Leaf } from "../record/leaf.ts";
+import { cardMoment, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 
 interface Entry {
   listing: ListingFacts | null;
@@ -69,14 +69,15 @@ export class IndexFold {
     this.#dirty.add(shard);
   }
 
-  #grade({ index, card, headline, why }: GradeLeaf, cardText?: string): void {
+  #grade({ index, at, card, headline, why }: GradeLeaf, cardText?: string): void {
+    const computedAt = cardMoment({ card, at });
     const entry = this.#of(card.capability_id);
     // Cards of one endpoint in one run are neighbours; anything else begins a new group.
-    if (entry.lastLeaf !== index - 1 || entry.computedAt !== card.computed_at) entry.headline = null;
+    if (entry.lastLeaf !== index - 1 || entry.computedAt !== computedAt) entry.headline = null;
     entry.lastLeaf = index;
-    entry.computedAt = card.computed_at;
+    entry.computedAt = computedAt;
     if (headline && !entry.headline) {
-      const { band, tier, sample_count } = card;
+      const { band, tier, sample_count = null } = card;
       const text = cardText ?? canonicalText(card);
       entry.headline = { leaf: index, band, tier, sample_count, measured: card.components !== null, why, text };
     }

@@ -7,7 +7,7 @@ import { Unproven } from "../published/errors.ts";
 import { NO_RELATED_PARTIES } from "../published/evidence-fold.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
-import { METHOD_NAMES } from "../record/card.ts";
+import { METHOD_NAMES, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -26,7 +26,8 @@ export interface CardVerdict {
   leaf: number;
   tier: string;
   band: string;
-  computed_at: string;
+  /** null: not said by the card. */
+  computed_at: string | null;
   verdict: "ok" | "pending" | "differs";
   /** Why it is pending. */
   says?: string;
@@ -129,7 +130,7 @@ function* verdictsOf(
   for (const group of gathered.groups.get(cap) ?? []) {
     const found = evaluate(cap, group, gathered, evidence, tables);
     for (const [i, { index, card }] of group.leaves.entries()) {
-      const { tier, band, computed_at } = card;
+      const { tier, band, computed_at = null } = card;
       yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...found[i]! };
     }
   }
@@ -155,8 +156,9 @@ function evaluate(
   tables: ReadonlyMap<string, RelatedParties>,
 ): Found[] {
   const { day, inputs, card: first } = leaves[0]!;
-  const now = new Date(first.computed_at);
   const all = (found: Found): Found[] => leaves.map(() => found);
+  if (first.computed_at === undefined) return all({ verdict: "pending", says: `computed_at is ${NOT_SAID}` });
+  const now = new Date(first.computed_at);
   if (dayOf(now) > closed.newest)
     return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const kin = tables.get(inputs.kin);
@@ -193,10 +195,7 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    // Which version of our checks scored the samples is said by the leaf; nothing recomputes it.
-    const { verifier_version } = card;
-    const method = methodAs(card.method, want[i]!.card.method);
-    const expected = { ...want[i]!, card: { ...want[i]!.card, verifier_version, method } };
+    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -204,6 +203,22 @@ function evaluate(
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
+}
+
+/**
+ * Our card as the published one would say it. Which version of our checks scored the samples is its own word; nothing
+ * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
+ */
+function asSaid(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
+  const { verifier_version, method, schema } = published;
+  const same = {
+    ...ours,
+    verifier_version,
+    method: method === undefined ? ours.method : methodAs(method, ours.method),
+  };
+  if (schema !== "svc.scorecard.v1") return same;
+  const said = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
+  return Object.fromEntries(said);
 }
 
 /** Cards from before `method` was an address have the bare name: both ways to name the method are it, nothing else is. */

@@ -4,6 +4,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { fromBase58 } from "../../infra/keys/base58.ts";
 import { verifyBytes } from "../../infra/keys/verify.ts";
 import type { BodyOf } from "../record/bodies.ts";
+import { faultsOf, pointerOf } from "../record/faults.ts";
 import { idOf, isId } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
@@ -22,6 +23,19 @@ function isPayee(text: string): boolean {
 /** An address in the form in which two are compared: hex without its checksum's case, base58 with its case. */
 export const payeeForm = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
 
+/** An address that can be paid and can sign. */
+export const SigningPayee = z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes");
+export const PayeeSignature = z
+  .string()
+  .max(132)
+  .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, {
+    error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
+  });
+/** A moment in the record's form. */
+export const SignedAt = z
+  .string()
+  .regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/, "must look like 2026-11-21T12:00:00.000Z");
+
 /** A seller's dispute as it is sent: the statement's five members, the address it is paid at, and the signature. */
 export const SignedDispute = z.strictObject({
   capability_id: z.string().refine((id) => isId("cap", id), "is not a capability id"),
@@ -34,15 +48,10 @@ export const SignedDispute = z.strictObject({
     .min(1, "must say something")
     .max(2_000, "must be at most 2000 characters")
     .refine((text) => !LONE_SURROGATE.test(text), "holds half a character"),
-  at: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/, "must look like 2026-11-21T12:00:00.000Z"),
+  at: SignedAt,
   service: z.string().max(300),
-  pay_to: z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes"),
-  signature: z
-    .string()
-    .max(132)
-    .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, {
-      error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
-    }),
+  pay_to: SigningPayee,
+  signature: PayeeSignature,
 });
 export type SignedDispute = z.infer<typeof SignedDispute>;
 
@@ -65,8 +74,7 @@ export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementO
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
   const parsed = SignedDispute.safeParse(value);
   if (!parsed.success) {
-    const issues = parsed.error.issues.slice(0, 20);
-    throw new BadDispute(issues.map(({ path, message }) => ({ pointer: `/${path.join("/")}`, detail: message })));
+    throw new BadDispute(faultsOf(parsed.error).map(({ path, detail }) => ({ pointer: pointerOf(path), detail })));
   }
   const wrong = [...wrongService(parsed.data, service), ...wrongTime(parsed.data, now)];
   if (wrong.length > 0) throw new BadDispute(wrong);
@@ -76,18 +84,18 @@ export function readDispute(value: unknown, service: string, now: Date): SignedD
 const wrongService = (dispute: SignedDispute, service: string) =>
   dispute.service === service ? [] : [{ pointer: "/service", detail: `must be ${service}` }];
 
-function wrongTime(dispute: SignedDispute, now: Date) {
-  const at = new Date(dispute.at);
-  const age = now.getTime() - at.getTime();
-  const detail =
-    Number.isNaN(at.getTime()) || rfc3339(at) !== dispute.at
-      ? "is no time"
-      : age > MAX_AGE_MS
-        ? "was signed more than 7 days ago: sign it again"
-        : age < -AHEAD_MS
-          ? "is still to come"
-          : null;
+function wrongTime({ at }: SignedDispute, now: Date) {
+  const detail = wrongMoment(at, now, { ms: MAX_AGE_MS, words: "7 days" });
   return detail === null ? [] : [{ pointer: "/at", detail }];
+}
+
+/** What is wrong with the moment of a signature, in words, or null. @param oldest how long after it what was signed is taken */
+export function wrongMoment(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime()) || rfc3339(at) !== text) return "is no time";
+  const age = now.getTime() - at.getTime();
+  if (age > oldest.ms) return `was signed more than ${oldest.words} ago: sign it again`;
+  return age < -AHEAD_MS ? "is still to come" : null;
 }
 
 /**
@@ -99,22 +107,25 @@ export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<str
   if (!payTos.has(payeeForm(pay_to))) {
     throw new NotThePayee(`no 402 of ${capability_id} in the record asked to be paid at ${pay_to}`);
   }
-  const signed = isEvm(pay_to) ? await isSignedByEvm(dispute) : isSignedBySolana(dispute);
-  if (!signed) throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
+  if (!(await isSignedBy(pay_to, statementOf(dispute), dispute.signature)))
+    throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
 }
 
-async function isSignedByEvm(dispute: SignedDispute): Promise<boolean> {
-  const { pay_to, signature } = dispute;
+/** Did the wallet of this address sign the statement: EIP-191 for an Ethereum address, Ed25519 over UTF-8 for a Solana one? */
+export const isSignedBy = async (pay_to: string, statement: string, signature: string): Promise<boolean> =>
+  isEvm(pay_to) ? isSignedByEvm(pay_to, statement, signature) : isSignedBySolana(pay_to, statement, signature);
+
+async function isSignedByEvm(pay_to: string, message: string, signature: string): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;
   const [address, hex] = [pay_to, signature] as `0x${string}`[];
   // A signature that is no point of the curve throws; it is as wrong as any other.
-  return verifyMessage({ address: address!, message: statementOf(dispute), signature: hex! }).catch(() => false);
+  return verifyMessage({ address: address!, message, signature: hex! }).catch(() => false);
 }
 
 /** A Solana address is the public key itself. Program-derived ones lie off the curve: nobody can sign for them. */
-function isSignedBySolana(dispute: SignedDispute): boolean {
-  const [key, signature] = [fromBase58(dispute.pay_to, 32), fromBase58(dispute.signature, 64)];
-  return key !== null && signature !== null && verifyBytes(key, Buffer.from(statementOf(dispute)), signature);
+function isSignedBySolana(pay_to: string, statement: string, signature: string): boolean {
+  const [key, bytes] = [fromBase58(pay_to, 32), fromBase58(signature, 64)];
+  return key !== null && bytes !== null && verifyBytes(key, Buffer.from(statement), bytes);
 }
 
 /** The dispute as a record of the log keeps it: with all that anybody needs to verify the signature again. */

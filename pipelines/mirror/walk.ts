@@ -111,7 +111,7 @@ export class Walk {
   /** Verify the cards of a segment that was taken, all but those that a thread found signed. */
   doubted(n: number, { i, entry, epoch }: SegmentLeaf & { epoch: number }, { epochs }: TakenSegment): void {
     const leaf = parseJson(entry) as GradeLeaf;
-    this.cards?.doubted(n * SEGMENT_LEAVES + i, leaf?.card, epochs[epoch]!.jwks);
+    this.cards?.doubted({ index: n * SEGMENT_LEAVES + i, at: leaf?.at, card: leaf?.card }, epochs[epoch]!.jwks);
   }
 
   /** A bundle that was proven, of which the first leaves may have been read before. @throws Unproven, what objects throw */

@@ -11,7 +11,8 @@ export interface PublishedCard {
   raw_band: Band;
   headline: boolean;
   why: string;
-  sample_count: number;
+  /** null: not said by the card. */
+  sample_count: number | null;
   /** It has components: one without stands on nothing that was measured (publication.md, Leaves). */
   measured: boolean;
   /** RFC 8785 text of the signed card. */
@@ -34,6 +35,7 @@ export interface RawLetter {
   day: string;
   band: Band;
   /** The rows it stood on: observed from the start of its window on, before the moment of its run. */
+  /** "" where the card does not say it: any correction may then concern it. */
   windowStart: string;
   computedAt: string;
 }

@@ -5,16 +5,17 @@ import { thumbprint } from "../../infra/keys/signer.ts";
 import type { SignedBytes, VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { signedBytesOf, type Vouching } from "../record/card-cut.mjs";
 import type { GradeLeaf } from "../record/leaf.ts";
-import { refuseUnsigned } from "./keys.ts";
+import { refuseUnsignedCard } from "./keys.ts";
 
 /** Cards in one batch, and batches on their way at once for each thread. */
 const BATCH = 512;
 const AHEAD = 2;
 
+type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
+
 interface Card {
-  index: number;
+  leaf: CardLeaf;
   jwks: Jwks | null;
-  card: GradeLeaf["card"];
 }
 
 /**
@@ -38,13 +39,13 @@ export class CardSignatures {
   }
 
   /** @param entry the leaf's bytes @param jwks keys that vouch at its position. Slow while all threads are busy. */
-  async add(leaf: Pick<GradeLeaf, "index" | "card">, entry: Buffer, jwks: Jwks | null): Promise<void> {
-    const { index, card } = leaf;
+  async add({ index, at, card }: CardLeaf, entry: Buffer, jwks: Jwks | null): Promise<void> {
+    const leaf = { index, at, card };
     const job = jwks && signedBytesOf(entry, card, (kid) => vouching(jwks, kid));
     if (!job) {
-      this.#validate({ index, jwks, card });
+      this.#validate({ leaf, jwks });
     } else {
-      this.#cards.push({ index, jwks, card });
+      this.#cards.push({ leaf, jwks });
       this.#jobs.push(job);
       if (this.#jobs.length >= BATCH) await this.#flush();
     }
@@ -69,14 +70,14 @@ export class CardSignatures {
   }
 
   /** A card that no thread could tell of. @throws by way of `onBad` */
-  doubted(index: number, card: GradeLeaf["card"], jwks: Jwks | null): void {
-    this.#validate({ index, jwks, card });
+  doubted(leaf: CardLeaf, jwks: Jwks | null): void {
+    this.#validate({ leaf, jwks });
     this.#throwFault();
   }
 
-  #validate({ index, jwks, card }: Card): void {
+  #validate({ leaf, jwks }: Card): void {
     try {
-      refuseUnsigned(`card of leaf ${index}`, jwks, card, String(card?.computed_at));
+      refuseUnsignedCard(leaf, jwks);
     } catch (error) {
       this.onBad(error);
     }

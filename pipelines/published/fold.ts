@@ -1,6 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { cardTextOf } from "../record/card-cut.mjs";
-import type { CommitmentLeaf, GradeLeaf, Leaf } from "../record/leaf.ts";
+import { type CommitmentLeaf, cardMoment, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { ArchiveFold } from "./archive-fold.ts";
 import { headlineOf, lastCounted, listingFacts, type PublishedCap, type RawLetter } from "./caps.ts";
@@ -123,8 +123,9 @@ export class PublishedFold {
     this.archive.grade(leaf);
     const cap = this.#cap(leaf.card.capability_id);
     const last = cap.cards.at(-1);
+    const computedAt = cardMoment(leaf);
     // Cards of one endpoint in one run are neighbours; anything else begins a new group.
-    const sameGroup = last?.leaf === leaf.index - 1 && cap.computedAt === leaf.card.computed_at;
+    const sameGroup = last?.leaf === leaf.index - 1 && cap.computedAt === computedAt;
     if (!sameGroup) {
       cap.countedBefore = lastCounted(cap);
       cap.before = cap.cards.map(({ tier, band }) => ({ tier, band }));
@@ -138,15 +139,15 @@ export class PublishedFold {
       raw_band: leaf.raw_band,
       headline: leaf.headline,
       why: leaf.why,
-      sample_count: leaf.card.sample_count,
+      sample_count: leaf.card.sample_count ?? null,
       measured: leaf.card.components !== null,
       text: (entry && cardTextOf(entry)) ?? canonicalText(leaf.card),
     });
-    cap.computedAt = leaf.card.computed_at;
+    cap.computedAt = computedAt;
     cap.day = leaf.day;
     cap.positions = leaf.inputs.positions;
     if (leaf.headline) {
-      const { window_start: windowStart, computed_at: computedAt } = leaf.card;
+      const { window_start: windowStart = "" } = leaf.card;
       cap.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
       cap.raw = recent(cap.raw, leaf.day);
     }

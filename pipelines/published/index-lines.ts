@@ -21,7 +21,7 @@ const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
   capability_id: listing.capability_id,
   band: headline?.band ?? "UNRATED",
   tier: headline?.measured ? headline.tier : null,
-  sample_count: headline?.sample_count ?? 0,
+  sample_count: headline ? headline.sample_count : 0,
   defects: listing.defects,
   why: headline?.why ?? NO_CARD,
   class: listing.class,

@@ -3,7 +3,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { KeysLeaf } from "../record/leaf.ts";
+import type { GradeLeaf, KeysLeaf } from "../record/leaf.ts";
 import { Unproven } from "./errors.ts";
 import { parseJson } from "./parse.ts";
 
@@ -54,6 +54,25 @@ export function chainOf(
   const own = jwksOf(document);
   refuseUnsigned(leaf.key, before?.jwks ?? own, document, document.computed_at);
   return { jwks: own, sha256: leaf.sha256 };
+}
+
+/**
+ * The signature of a card over its own bytes. One that does not name its key (svc.scorecard.v1 need not) may be of any
+ * cards key that was valid at its moment.
+ * @throws Unproven unless one signed it
+ */
+export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
+  const { card, index } = leaf;
+  // Of a leaf that was not parsed yet: there may be no card at all.
+  const at = String(card?.computed_at ?? leaf.at);
+  const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
+  const anyOf = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
+  const kids = card?.signing_key_id === undefined ? anyOf.map(({ kid }) => kid) : [card.signing_key_id];
+  const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at, unsaid: { kid } }));
+  if (verdicts.some((verdict) => verdict?.ok)) return;
+  const fault = verdicts.find((verdict) => verdict && !verdict.ok);
+  const got = fault && !fault.ok ? fault.reason : jwks ? "unknown_key" : "no keys before it";
+  throw new Unproven(`card of leaf ${index}`, `a signature valid at ${at}`, got);
 }
 
 /** @throws Unproven unless a cards key that was valid at `at` signed the object. */

@@ -250,6 +250,13 @@ const Ask = z.looseObject({
   tool: z.string().max(200).optional(),
   /** Its turn does not come before: whoever asked for it has asked for much, or it was looked at within the day. */
   not_before: Time.optional(),
+  /**
+   * The seller asked to be looked at again, and signed it with the wallet that the endpoint is paid at: no day has to
+   * pass since the last look.
+   */
+  retest: z
+    .looseObject({ statement: z.string().max(8192), pay_to: z.string().max(100), signature: z.string().max(132) })
+    .optional(),
 });
 
 /** What became of an ask: it leaves the line. `knocked` may name other capabilities than the asked one (a listed verb). */
@@ -297,7 +304,8 @@ export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  computed_at: Time,
+  /** null: not said by the card. */
+  computed_at: Time.nullable(),
   flags: z.array(z.string().max(60)).max(64),
 });
 export type Standing = z.infer<typeof Standing>;

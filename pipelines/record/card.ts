@@ -42,12 +42,24 @@ export const UnsignedCard = z.strictObject({
 });
 export type UnsignedCard = z.infer<typeof UnsignedCard>;
 
-export const SignedCard = UnsignedCard.extend({
-  signing_key_id: z.string(),
-  canonicalization: z.literal("RFC8785"),
+/**
+ * A signed card as anybody may read it (interface: Scorecard, svc.scorecard.v1 or v2): what is optional there may be
+ * missing, and flags of other versions are read as they are. What is signed is the card's own bytes, so nothing is ever
+ * filled in here; a reader that needs a member says what its absence means.
+ */
+export const SignedCard = z.strictObject({
+  ...UnsignedCard.partial().shape,
+  ...UnsignedCard.pick({ capability_id: true, tier: true, band: true, composite: true, components: true }).shape,
+  schema: z.enum(["svc.scorecard.v1", "svc.scorecard.v2"]),
+  flags: z.array(z.string()).optional(),
+  signing_key_id: z.string().optional(),
+  canonicalization: z.literal("RFC8785").optional(),
   signature: z.string(),
 });
 export type SignedCard = z.infer<typeof SignedCard>;
+
+/** What is said of a member that a card leaves out. */
+export const NOT_SAID = "not said by this card";
 
 /** Address of the method page, under the service's own, and the name of the method on it. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";

@@ -29,6 +29,9 @@ export const GradeLeaf = z.looseObject({
 });
 export type GradeLeaf = z.infer<typeof GradeLeaf>;
 
+/** When the card of a leaf was computed, as far as the log tells: one that does not say it, when it was published. */
+export const cardMoment = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
+
 /** An endpoint enters the market index, or what is known of it changed. */
 export const ListingLeaf = z.looseObject({
   kind: z.literal("listing"),
@@ -175,7 +178,8 @@ export const IndexLine = z.looseObject({
   capability_id: z.string(),
   band,
   tier: z.string().nullable(),
-  sample_count: z.int(),
+  /** null: not said by its card. 0 without a card. */
+  sample_count: z.int().nullable(),
   defects: z.array(DefectLine),
   why: z.string(),
   class: z.string(),

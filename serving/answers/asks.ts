@@ -5,7 +5,7 @@ import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
-import { rfc3339 } from "../../pipelines/record/time.ts";
+import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
@@ -42,10 +42,21 @@ export interface Ask {
   known?: { cap: string; tool: string | null };
 }
 
+/** A seller's wish to be looked at again: what it signed, with which wallet. */
+export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
+
 /** What became of an ask, and what whoever asked is told of it. */
 export interface Place {
   queued: boolean;
   next: string;
+}
+
+/** Whose ask it is, when it came, and from when on it may be begun (unix ms). */
+interface Turn {
+  now: Date;
+  from: number;
+  client: string;
+  proof?: Proof;
 }
 
 export interface AskDeps {
@@ -91,22 +102,48 @@ export class Asks {
     const line = this.#line;
     const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
     if (line.isFresh(cap, t)) return { queued: true, next: FRESH };
-    const held = Math.max(this.#clients.owes(client, 1), this.#total.owes("all", 1));
-    const from = Math.max(line.earliest(cap, t), t + Math.round(held));
+    const from = Math.max(line.earliest(cap, t), t + this.#held(client));
     const stands = line.turnOf(cap);
     if (stands !== null && stands <= from) return inLine(line.wait(cap, t));
+    return this.#append(ask, cap, { now, from, client });
+  }
+
+  /**
+   * The same for a seller that proved its payTo: its endpoint is looked at again although it was looked at within the day,
+   * once a UTC day. Asked for again it stands where it stands.
+   * @returns null when it was looked at on this UTC day because of it
+   */
+  async retest(ask: Ask & { known: NonNullable<Ask["known"]> }, proof: Proof, client: string): Promise<Place | null> {
+    const now = this.deps.clock.now();
+    this.#sweep();
+    const { cap } = ask.known;
+    const last = this.#line.retested(cap);
+    if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
+      return this.#line.turnOf(cap) === null ? null : inLine(this.#line.wait(cap, now.getTime()));
+    }
+    return this.#append(ask, cap, { now, from: now.getTime() + this.#held(client), client, proof });
+  }
+
+  /** Real ms for which an ask of this client is held back. */
+  #held = (client: string): number => Math.round(Math.max(this.#clients.owes(client, 1), this.#total.owes("all", 1)));
+
+  async #append(ask: Ask, cap: string, turn: Turn): Promise<Place> {
+    const { now, from, client, proof } = turn;
+    const t = now.getTime();
+    const line = this.#line;
     const wait = line.waitFor(ask.normalised, from, t);
-    if (stands === null && line.full) return { queued: false, next: FULL };
+    if (line.turnOf(cap) === null && line.full) return { queued: false, next: FULL };
     if (wait.hours > LONGEST_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
     this.#charge(client, 1);
     try {
-      await this.deps.log.append([this.#record(ask, cap, now, from)]);
+      await this.deps.log.append([this.#record(ask, cap, turn)]);
     } catch (error) {
       this.#charge(client, -1);
       return { queued: false, next: this.#notTaken(ask, error) };
     }
     // Not waited for from the log: what was appended stands there, and the fold takes it once.
-    line.ask(cap, ask.normalised, t, from);
+    if (proof) line.retest(cap, ask.normalised, t, from);
+    else line.ask(cap, ask.normalised, t, from);
     return inLine(line.wait(cap, t));
   }
 
@@ -134,20 +171,22 @@ export class Asks {
   /**
    * The slot is host and UTC hour, so the same url asked twice in an hour is one record. Two urls of one host would
    * share that slot, and the second would be dropped as a copy of the first: the attempt tells them apart by 31 bits
-   * of the url's hash. So does the turn: an ask that brings an url forward is no copy of the one that held it back.
+   * of the url's hash. So does the turn: an ask that brings an url forward is no copy of the one that held it back. A
+   * re-test's slot is its UTC day: asked for at two replicas at once it is one record.
    */
-  #record({ url, normalised, method, known }: Ask, cap: string, now: Date, from: number) {
+  #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: Turn) {
     const { host } = new URL(normalised);
-    const hour = rfc3339(now).slice(0, 13);
+    const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
     const later = from > now.getTime() ? { not_before: rfc3339(new Date(from)) } : {};
     const tool = known?.tool ?? null;
-    const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...Object.values(later)].join(" ");
+    const turn = proof ? [] : Object.values(later);
+    const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turn].join(" ");
     const attempt = sha256(said).readUInt32BE(0) >>> 1;
     return sealEnvelope(
       {
         v: ENVELOPE_VERSION,
         type: "ask",
-        event_id: recordId("ask", host, `${host}/${hour}`, attempt),
+        event_id: recordId("ask", host, `${host}/${slot}`, attempt),
         key: host,
         observed_at: rfc3339(now),
         producer: this.deps.producer,
@@ -159,6 +198,7 @@ export class Asks {
           cap,
           ...(tool === null ? {} : { tool }),
           ...later,
+          ...(proof ? { retest: proof } : {}),
         },
       },
       this.deps.log.partitions,

@@ -1,10 +1,11 @@
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
-import type { SignedCard } from "../../pipelines/record/card.ts";
+import { NOT_SAID, type SignedCard } from "../../pipelines/record/card.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match, ToolsMeant } from "../tables/match.ts";
+import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { observedOf } from "./observed.ts";
@@ -25,7 +26,8 @@ interface Grade {
   composite: number | null;
   why: string;
   components: SignedCard["components"];
-  sampleCount: number;
+  /** Left out where the card does not say it. */
+  sampleCount?: number;
   computedAt: string | null;
   withdrawnSince: number;
   observationsSince: number;
@@ -59,12 +61,13 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     };
   }
   const { card, why } = leafOf(headline);
-  const count = card.sample_count;
-  const gone = Math.min(withdrawn, count);
+  const { sample_count: count } = card;
+  const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const nothing = !headline.measured || gone === count;
-  const doubtful = gone > 0 && gone >= WITHDRAWN_SHARE * count;
+  // A card that does not say how many records it stands on may stand on the withdrawn ones alone.
+  const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
-    ...card.flags,
+    ...(card.flags ?? []),
     ...(disputed ? ["disputed"] : []),
     ...(doubtful ? ["records_withdrawn"] : []),
     ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
@@ -75,8 +78,8 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     composite: nothing ? null : card.composite,
     why: doubtful ? withdrawnWhy(gone, count) : why,
     components: nothing ? null : card.components,
-    sampleCount: count,
-    computedAt: card.computed_at,
+    ...(count === undefined ? {} : { sampleCount: count }),
+    computedAt: card.computed_at ?? null,
     withdrawnSince: gone,
     observationsSince: observations,
     flags: inOrder(flags),
@@ -85,10 +88,12 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   };
 }
 
-const withdrawnWhy = (gone: number, count: number): string =>
-  gone === count
-    ? "UNRATED: every record it stood on was withdrawn."
-    : `UNRATED: ${gone} of the ${count} records it stood on were withdrawn; a new card follows.`;
+function withdrawnWhy(gone: number, count: number | undefined): string {
+  if (gone === count) return "UNRATED: every record it stood on was withdrawn.";
+  const all =
+    count === undefined ? `records it stood on (their number is ${NOT_SAID})` : `${count} records it stood on`;
+  return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
+}
 
 /** Payee is null without a pay_to; an unknown one is an object of zeros. */
 export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
@@ -96,6 +101,13 @@ export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
 
 const moreCorrections = (cap: string, all: number): string =>
   `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
+
+/** Said where the origins of a payee were cut, or null. */
+function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
+  const all = pay_to === undefined ? 0 : view.payees.origins(pay_to);
+  if (all <= MAX_ORIGINS) return null;
+  return `The first ${MAX_ORIGINS} of the ${all} origins that pay ${pay_to} are named.`;
+}
 
 /** Tools that are named in one answer. */
 const MAX_TOOLS = 20;
@@ -123,7 +135,8 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const next = [
     ...(tools && url !== null ? [whichTool(url, tools)] : []),
     ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
-  ];
+    moreOrigins(view, query),
+  ].filter((says) => says !== null);
   return {
     band,
     tier,
@@ -136,7 +149,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     capabilityId: cap,
     ...(url === null ? {} : { url }),
     components: grade.components,
-    sampleCount: grade.sampleCount,
+    ...(grade.sampleCount === undefined ? {} : { sampleCount: grade.sampleCount }),
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
@@ -161,7 +174,7 @@ export function unknownFacts(view: View, query: CheckQuery, line: { queued?: boo
     matched: "none" satisfies Matched,
     defects: [],
     ...(line.queued === undefined ? {} : { queued: line.queued }),
-    next: line.next,
+    next: [line.next, moreOrigins(view, query)].filter((says) => says !== null).join(" "),
     payee: payeeOf(view, query),
   };
 }

@@ -19,7 +19,7 @@ export function indexLine(entry: ListedEntry): IndexLine {
     description: entry.description,
     leaf: headline?.leaf ?? null,
     method: entry.method,
-    sample_count: leaf?.card.sample_count ?? 0,
+    sample_count: leaf ? (leaf.card.sample_count ?? null) : 0,
     tier: leaf && headline?.measured ? leaf.card.tier : null,
     tool: entry.tool,
     url: entry.url,

@@ -96,7 +96,7 @@ export async function searchIn(
       tier: facts.tier,
       composite: facts.composite,
       why: facts.why,
-      sample_count: facts.sampleCount ?? 0,
+      sample_count: facts.sampleCount ?? null,
       defects: facts.defects,
       advertised,
     });

@@ -1,5 +1,6 @@
 import { FastResponse } from "srvx";
 import type { z } from "zod";
+import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import type { ProblemDocument } from "../schemas/common.ts";
 
 /** Every error of the API: code, status, title and whether the same request may be sent again unchanged. */
@@ -83,9 +84,9 @@ export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const byPointer = new Map<string, string>();
-  for (const issue of result.error.issues.slice(0, 20)) {
-    const pointer = `/${issue.path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;
-    if (!byPointer.has(pointer)) byPointer.set(pointer, issue.message);
+  for (const { path, detail } of faultsOf(result.error)) {
+    const pointer = pointerOf(path);
+    if (!byPointer.has(pointer)) byPointer.set(pointer, detail);
   }
   const errors = [...byPointer].map(([pointer, detail]) => ({ pointer, detail }));
   const detail = errors.map((error) => `${error.pointer.slice(1)} ${error.detail}`).join("; ");

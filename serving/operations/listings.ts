@@ -4,7 +4,7 @@ import { etagOfText, freshJson, HTML_TYPE, JSON_TYPE, reply } from "../http/repl
 import { formBody, jsonBody } from "../http/request.ts";
 import { checkListingPage, type Shown } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
-import { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
+import { ListingAnswer, ListingQuestion, RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import type { Call, Operation } from "./operation.ts";
 
 /** A url of the longest form, each character escaped, and the rest beside it. */
@@ -27,6 +27,26 @@ export const validateListing: Operation = {
     const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
     const answer = await service.looks.answer(question);
     return freshJson(answer, 200, limitHeaders);
+  },
+};
+
+/** POST /v1/listings/retest: a seller that proves its payTo has its endpoint put in line for a free look. */
+export const retestListing: Operation = {
+  id: "retestListing",
+  ofRecord: true,
+  method: "POST",
+  path: "/v1/listings/retest",
+  summary: "A seller that proves its payTo has its endpoint looked at again: a free look, no letter, no paid call",
+  body: RetestRequest,
+  answer: RetestAnswer,
+  type: JSON_TYPE,
+  tag: "check",
+  status: 202,
+  errors: ["unknown_capability", "not_the_payee", "unavailable"],
+  limiter: (service) => service.lookLimiter,
+  async run({ service, request, client, limitHeaders }) {
+    const wish = validated(RetestRequest, await jsonBody(request.body, MAX_BODY));
+    return freshJson(await service.retests.put(wish, client), 202, limitHeaders);
   },
 };
 

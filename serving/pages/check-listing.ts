@@ -97,6 +97,7 @@ pay it. You get no letter by it, and nothing of it is kept in the record.</p>
 ${form(shown)}
 ${answer ? html`${sawPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
 <p class="soft small">The same for programs: <code>POST /v1/listings/validate</code> with <code>{"url": "https://..", "method": "GET"}</code>
-(<a href="/docs/listings">how</a>). A few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>`;
+(<a href="/docs/listings">how</a>). A few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>
+<p class="soft small">Listed already? With the wallet that your endpoint is paid at you can ask for <a href="/docs/listings">a re-test</a>: <code>POST /v1/listings/retest</code>, one free look a day, no letter.</p>`;
   return page({ title: answer ? "Check my listing: what a look saw" : "Check my listing", body });
 }

@@ -1,4 +1,5 @@
 import { html } from "hono/html";
+import { NOT_SAID } from "../../pipelines/record/card.ts";
 import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
@@ -28,7 +29,7 @@ export interface EndpointPage {
 }
 
 function gradePart(facts: CheckFacts, progress: number): unknown {
-  const { withdrawnSince = 0, observationsSince = 0, sampleCount = 0 } = facts;
+  const { withdrawnSince = 0, observationsSince = 0, sampleCount = NOT_SAID } = facts;
   return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
 <div><p>${facts.why}</p><dl>
 <dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
@@ -36,7 +37,7 @@ function gradePart(facts: CheckFacts, progress: number): unknown {
 <dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
     observationsSince > 0 ? `; ${observationsSince} newer` : ""
   }</dd>
-<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NONE}</dd></dl></div></section>`;
+<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : facts.scorecard ? NOT_SAID : NONE}</dd></dl></div></section>`;
 }
 
 const componentsPart = ({ components }: CheckFacts): unknown =>

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { faultsOf } from "../../pipelines/record/faults.ts";
 import { isId } from "../../pipelines/record/ids.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { CheckFacts, CheckQuery } from "./check.ts";
@@ -58,7 +59,9 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
         z.unknown().transform((item, context): ExposureRequest["dependencies"][number] => {
           const read = (typeof item === "string" ? Url : Dependency).safeParse(item);
           if (read.success) return read.data;
-          for (const { path, message } of read.error.issues) context.addIssue({ code: "custom", path, message });
+          for (const { path, detail } of faultsOf(read.error)) {
+            context.addIssue({ code: "custom", path, message: detail });
+          }
           return z.NEVER;
         }),
         { error: "must be an array of urls and objects" },

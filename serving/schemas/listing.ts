@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { PayeeSignature, SignedAt, SigningPayee } from "../../pipelines/corrections/dispute.ts";
 import { HANDSHAKE_STATES } from "../../pipelines/record/bodies.ts";
 import { METHODS } from "../../pipelines/record/vocabulary.ts";
 import { URL_LENGTH } from "./check.ts";
@@ -57,3 +58,27 @@ export const ListingAnswer = z.strictObject({
   kept: z.literal("nothing"),
 });
 export type ListingAnswer = z.infer<typeof ListingAnswer>;
+
+/** Body of POST /v1/listings/retest: what the seller signs, the address it is paid at, and the signature. */
+export const RetestRequest = z.strictObject({
+  url: z.string({ error: "must be given" }).min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
+  method: z.enum(METHODS).optional(),
+  /** Origin of this service. May be left out here, never of what is signed. */
+  service: z.string().max(300).optional(),
+  at: SignedAt,
+  pay_to: SigningPayee,
+  signature: PayeeSignature,
+});
+export type RetestRequest = z.infer<typeof RetestRequest>;
+
+/** Where the endpoint stands in line for its free look. */
+export const RetestAnswer = z.strictObject({
+  schema: z.literal("svc.listing-retest.v1"),
+  capability_id: CapId,
+  url: z.string(),
+  queued: z.literal(true),
+  next: z.string(),
+  /** What a re-test is not. */
+  says: z.string(),
+});
+export type RetestAnswer = z.infer<typeof RetestAnswer>;

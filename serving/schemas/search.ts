@@ -31,7 +31,7 @@ const FoundCapability = z.strictObject({
   tier: Tier.nullable(),
   composite: z.number().nullable(),
   why: z.string(),
-  sample_count: z.int().min(0),
+  sample_count: z.int().min(0).nullable().describe("Records behind its card; null: not said by this card."),
   defects: z.array(Defect),
   advertised: Advertised.nullable().describe("What its newest 402 asked for."),
 });

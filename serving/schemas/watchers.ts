@@ -44,7 +44,7 @@ const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  computed_at: z.string(),
+  computed_at: z.string().nullable(),
   flags: z.array(z.string()),
 });
 

@@ -15,7 +15,7 @@ export const LONGEST_HOURS = 28 * 24;
 const FRESH_MS = 5 * 60_000;
 /** Looks that the pipeline can make in an hour, all domains together: 64 at once, ten seconds each. */
 const LOOKS_AN_HOUR = 20_000;
-/** Capabilities whose last look is remembered. */
+/** Capabilities whose last look is remembered, and as many whose last re-test is. */
 const MAX_LOOKED = 100_000;
 
 export interface LineLimits {
@@ -39,6 +39,8 @@ interface Waiting {
   t: number;
   /** It is not begun before, unix ms. */
   from: number;
+  /** A look so long before its turn, ms, is as good as one at its turn. */
+  rest: number;
 }
 
 /** What keeps an ask waiting longest: others of its domain, its own moment, or the whole line. */
@@ -59,6 +61,7 @@ export class AskLine {
   readonly #open = new Map<string, Waiting>();
   readonly #domains = new Map<string, Domain>();
   readonly #looked = new Map<string, number>();
+  readonly #retested = new Map<string, number>();
   #came = 0;
 
   constructor(private readonly limits: LineLimits) {}
@@ -82,25 +85,38 @@ export class AskLine {
     return this.#lookOf(cap) > now - FRESH_MS;
   }
 
+  /** When its seller asked last for a re-test, unix ms, or null. */
+  retested(cap: string): number | null {
+    return this.#retested.get(cap) ?? null;
+  }
+
   /** From when on an ask of now can be begun: what was looked at rests for a day. */
   earliest(cap: string, now: number): number {
     return Math.max(now, this.#lookOf(cap) + NEGATIVE_MS + 1);
   }
 
   /** An ask came, not to be begun before `from`; one that says nothing new, or is past the bound, changes nothing. */
-  ask(cap: string, normalised: string, t: number, from = t): void {
-    if (this.#lookOf(cap) >= from - NEGATIVE_MS) return;
+  ask(cap: string, normalised: string, t: number, from = t, rest = NEGATIVE_MS): void {
+    if (this.#lookOf(cap) >= from - rest) return;
     const held = this.#open.get(cap);
-    if (held && held.from <= from) return;
+    if (held && held.from <= from && held.rest <= rest) return;
     this.#expire(t);
     if (held) this.#leave(cap);
     if (this.full) return;
     const name = registrableDomain(normalised);
     const domain = this.#domains.get(name) ?? { line: [], looks: [] };
     this.#domains.set(name, domain);
-    const waiting = { domain: name, n: this.#came++, t, from };
+    const waiting = { domain: name, n: this.#came++, t, from, rest };
     domain.line.splice(placeOf(domain.line, waiting), 0, waiting);
     this.#open.set(cap, waiting);
+  }
+
+  /** Its seller asked for a re-test: it is in line until a look that comes after its turn. */
+  retest(cap: string, normalised: string, t: number, from = t): void {
+    this.#retested.delete(cap);
+    if (this.#retested.size >= MAX_LOOKED) this.#retested.delete(this.#retested.keys().next().value!);
+    this.#retested.set(cap, t);
+    this.ask(cap, normalised, t, from, 0);
   }
 
   /** It was looked at and leaves the line, unless its turn is a later one. */
@@ -109,7 +125,7 @@ export class AskLine {
     if (this.#looked.size >= MAX_LOOKED) this.#looked.delete(this.#looked.keys().next().value!);
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
-    if (!waiting || t < waiting.from - NEGATIVE_MS) return;
+    if (!waiting || t < waiting.from - waiting.rest) return;
     const { looks } = this.#leave(cap);
     looks.push(t);
     if (looks.length > this.limits.perDomainHour) looks.shift();
@@ -117,8 +133,8 @@ export class AskLine {
 
   /** Drops what the plan has knocked on meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
   sweep(seen: (cap: string) => number | null): void {
-    for (const [cap, { from }] of this.#open) {
-      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - NEGATIVE_MS) this.#leave(cap);
+    for (const [cap, { from, rest }] of this.#open) {
+      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#leave(cap);
     }
   }
 
@@ -132,7 +148,7 @@ export class AskLine {
   /** The same for one that would come now. */
   waitFor(normalised: string, from: number, now: number): Wait {
     const name = registrableDomain(normalised);
-    return this.#wait({ domain: name, n: this.#came, t: now, from }, this.#domains.get(name), now);
+    return this.#wait({ domain: name, n: this.#came, t: now, from, rest: 0 }, this.#domains.get(name), now);
   }
 
   #wait(waiting: Waiting, domain: Domain | undefined, now: number): Wait {
@@ -153,8 +169,10 @@ export class AskLine {
     const { type, observed_at, body } = read.envelope;
     const t = Date.parse(observed_at);
     if (type === "ask") {
-      const { cap, normalised_url, not_before } = body as BodyOf<"ask">;
-      this.ask(cap, normalised_url, t, not_before === undefined ? t : Math.max(t, Date.parse(not_before)));
+      const { cap, normalised_url, not_before, retest } = body as BodyOf<"ask">;
+      const from = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
+      if (retest) this.retest(cap, normalised_url, t, from);
+      else this.ask(cap, normalised_url, t, from);
     } else if (type === "ask.looked") this.looked((body as BodyOf<"ask.looked">).cap, t);
   }
 

@@ -16,6 +16,7 @@ export interface CardEntry {
   /** false for a card on which nothing counts (any more): it has no components. */
   measured: boolean;
   composite: number;
+  /** RFC 3339; of a card that does not say it, when it was published. */
   computedAt: string;
   /** Paid samples: W of correctness, 0 where nothing was paid. */
   paidSamples: number;
@@ -25,7 +26,7 @@ export interface CardEntry {
 
 /** One published headline letter, for the chart of letters. */
 export interface LetterAt {
-  /** `computed_at` of its card. */
+  /** As {@link CardEntry.computedAt} of its card. */
   at: string;
   /** This card's own letter, before the hold of 14 days. */
   raw: Band;

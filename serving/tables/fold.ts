@@ -1,5 +1,5 @@
 import { progressOfCard, weightIn } from "../../pipelines/3-grade/letter.ts";
-import type { GradeLeaf, Leaf, ListingLeaf } from "../../pipelines/record/leaf.ts";
+import { cardMoment, type GradeLeaf, type Leaf, type ListingLeaf } from "../../pipelines/record/leaf.ts";
 import type { CorrectionRecord } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
 import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
@@ -57,13 +57,13 @@ function graded(old: Entry, leaf: GradeLeaf, bytes: Buffer): Entry {
     band: card.band,
     measured: card.components !== null,
     composite: card.composite,
-    computedAt: card.computed_at,
+    computedAt: cardMoment(leaf),
     paidSamples: card.components ? weightIn(card.components.correctness) : 0,
     progress: progressOfCard(card),
   };
   const last = old.cards.at(-1);
   const sameRun = last?.leaf === made.leaf - 1 && last.computedAt === made.computedAt;
-  const letter = { at: card.computed_at, raw: leaf.raw_band, band: card.band };
+  const letter = { at: made.computedAt, raw: leaf.raw_band, band: card.band };
   const letters = leaf.headline ? [...old.letters, letter].slice(-MAX_LETTERS) : old.letters;
   return { ...old, cards: sameRun ? [...old.cards, made] : [made], letters };
 }

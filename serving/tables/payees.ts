@@ -7,6 +7,9 @@ import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 /** Origins named in one answer; an address can stand behind thousands. */
 export const MAX_ORIGINS = 100;
 
+/** What is kept of an address that is known: with all its origins. */
+type Figures = Omit<Payee, "address">;
+
 /** The part of a view that says who is paid. */
 interface Paid {
   volatile: { rows: { values(): Iterable<VolatileRow> } };
@@ -21,7 +24,7 @@ interface Paid {
  */
 export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
-  readonly #made = new Map<string, Omit<Payee, "address">>();
+  readonly #made = new Map<string, Figures>();
 
   constructor(private readonly view: Paid) {
     for (const row of view.volatile.rows.values()) {
@@ -37,6 +40,14 @@ export class PayeeTable {
 
   /** What the record knows about an address; zeros for one that nobody in the record is paid at. */
   get(address: string): Payee {
+    const { origins, ...figures } = this.#figures(address);
+    return { address, origins: origins.slice(0, MAX_ORIGINS), ...figures };
+  }
+
+  /** How many origins pay an address: more than one answer names, maybe. */
+  origins = (address: string): number => this.#figures(address).origins.length;
+
+  #figures(address: string): Figures {
     const key = addressKey(address);
     let figures = this.#made.get(key);
     if (!figures) {
@@ -44,14 +55,14 @@ export class PayeeTable {
       // Only known addresses are kept, so strangers' questions cannot fill the table.
       if (this.#byAddress.has(key)) this.#made.set(key, figures);
     }
-    return { address, ...figures };
+    return figures;
   }
 
-  #total(entries: readonly ListedEntry[]): Omit<Payee, "address"> {
+  #total(entries: readonly ListedEntry[]): Figures {
     const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
     const origins = [...new Set(entries.map((entry) => new URL(entry.url).origin))].sort();
     return {
-      origins: origins.slice(0, MAX_ORIGINS),
+      origins,
       listed: entries.length,
       graded: letters.length,
       bestBand: BANDS.find((band) => letters.includes(band)) ?? null,

@@ -1,7 +1,8 @@
 -- name: open
 -- The queue of asks: urls that somebody asked about and that were not probed since, fairly by registrable domain.
 -- An ask has its turn when it came, or from its `not_before` on. It is open when no handshake of its capability, and no look
--- for it, is younger than the day before its turn: what was found wanting is not looked at again for 24 hours. Each domain's
+-- for it, is younger than the day before its turn: what was found wanting is not looked at again for 24 hours. A re-test that the
+-- seller asked for is open until it is looked at after its turn. Each domain's
 -- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour. After 30 days
 -- an ask has had its time. $now is unix ms.
 -- grain: one asked capability
@@ -9,11 +10,12 @@
 -- writes: nothing
 WITH last_look AS (SELECT cap, max(t) AS t FROM looked GROUP BY cap),
  turn AS (
-  SELECT cap, id, body, greatest(t, TRY_CAST(json_extract_string(body, '$.not_before') AS TIMESTAMP)) AS t FROM asked
+  SELECT cap, id, body, greatest(t, TRY_CAST(json_extract_string(body, '$.not_before') AS TIMESTAMP)) AS t,
+   CASE WHEN json_extract(body, '$.retest') IS NULL THEN INTERVAL 24 HOUR ELSE INTERVAL 0 HOUR END AS rest FROM asked
   WHERE t >= epoch_ms($now) - INTERVAL 30 DAY),
  open AS (
   SELECT a.cap, min({t: a.t, id: a.id, body: a.body}) AS first FROM turn a LEFT JOIN seen s USING (cap) LEFT JOIN last_look l USING (cap)
-  WHERE a.t <= epoch_ms($now) AND coalesce(greatest(s.last_seen, l.t) < a.t - INTERVAL 24 HOUR, TRUE)
+  WHERE a.t <= epoch_ms($now) AND coalesce(greatest(s.last_seen, l.t) < a.t - a.rest, TRUE)
   GROUP BY a.cap),
  begun AS (
   SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
@@ -49,14 +51,15 @@ ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 
 -- name: demand
 -- How much an endpoint was asked for in the seven UTC days before $day: clients that checked it, and for one that nobody
--- knew the days on which somebody asked. What was asked for under one verb counts for the verbs that the look found.
+-- knew the days on which somebody asked; a seller's own re-tests count nothing, or they would draw paid calls. What was asked for under one verb counts for the verbs that the look found.
 -- grain: one capability
 -- reads: demand, asked, looked
 -- writes: nothing
 WITH checked AS (
   SELECT cap, clients AS n FROM demand WHERE day >= $day::DATE - 7 AND day < $day::DATE),
  days AS (
-  SELECT DISTINCT cap, t::DATE AS day FROM asked WHERE t >= $day::DATE - INTERVAL 7 DAY AND t < $day::DATE),
+  SELECT DISTINCT cap, t::DATE AS day FROM asked WHERE t >= $day::DATE - INTERVAL 7 DAY AND t < $day::DATE
+    AND json_extract(body, '$.retest') IS NULL),
  found AS (SELECT DISTINCT cap, unnest(found) AS found FROM looked WHERE t >= $day::DATE - INTERVAL 8 DAY),
  meant AS (
   SELECT cap, 1 AS n FROM days UNION ALL

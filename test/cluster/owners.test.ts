@@ -129,7 +129,7 @@ afterAll(async () => {
 function cardsAt(leaves: readonly Leaf[], name: string, moment: string): string[] {
   const cards = leaves.filter(
     (leaf): leaf is GradeLeaf =>
-      leaf.kind === "grade" && leaf.card.capability_id === capOf(name) && leaf.card.computed_at <= moment,
+      leaf.kind === "grade" && leaf.card.capability_id === capOf(name) && leaf.card.computed_at! <= moment,
   );
   const newest = cards.at(-1)?.card.computed_at;
   return cards

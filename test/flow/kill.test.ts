@@ -99,7 +99,7 @@ describe(`after ${KILLS} kills at random moments`, () => {
     const [thief, refunder] = [capOf("thief"), capOf("refunder")];
     const grades = record.leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade");
     const accused = (flag: Flag) =>
-      new Set(grades.filter(({ card }) => card.flags.includes(flag)).map(({ card }) => card.capability_id));
+      new Set(grades.filter(({ card }) => card.flags?.includes(flag)).map(({ card }) => card.capability_id));
     expect([...accused("took_the_money")].filter((cap) => cap !== thief)).toEqual([]);
     // Who pays back what it took is not accused, whichever process saw the refund.
     expect([...accused("money_pending")].filter((cap) => cap !== thief && cap !== refunder)).toEqual([]);

@@ -170,7 +170,10 @@ export interface FuzzOptions {
 }
 
 /** A cursor of this log that is ahead of what was read; what an app without egress and watchers' log cannot do. */
-const MAY_BE_503 = new Set(["trustFeed", "validateListing", "watcherCreate", "viaGet", "viaPost", "order"]);
+const MAY_BE_503 = new Set([
+  ...["trustFeed", "validateListing", "retestListing", "watcherCreate"],
+  ...["viaGet", "viaPost", "order"],
+]);
 
 /** Asks, and looks at every answer. @throws with the request (shrunk) whose answer is not as described */
 export async function fuzz({ app, document, requests, known }: FuzzOptions): Promise<Tally> {

@@ -273,7 +273,9 @@ class Prover {
     let previous: string | null = null;
     for (const leaf of this.leaves) {
       if (leaf.kind === "grade") {
-        const verdict = jwks && verifyObject(jwks, leaf.card, { purpose: "cards", at: leaf.card.computed_at });
+        const unsaid = { kid: jwks?.keys.find(({ purpose }) => purpose === "cards")?.kid ?? "" };
+        const expected = { purpose: "cards", at: leaf.card.computed_at ?? leaf.at, unsaid } as const;
+        const verdict = jwks && verifyObject(jwks, leaf.card, expected);
         if (!verdict?.ok) this.#bad(`leaf ${leaf.index}: signature of its card: ${verdict?.reason ?? "no keys yet"}`);
       }
       if (leaf.kind !== "keys") continue;

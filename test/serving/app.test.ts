@@ -152,7 +152,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   expect(ofRecord.map(({ id }) => id)).toEqual([
     ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "watcherCreate", "watcher"],
     ...["viaGet", "viaPost"],
-    ...["exposure", "dispute", "validateListing", "badge", "home", "leaderboard", "endpointPage"],
+    ...["exposure", "dispute", "validateListing", "retestListing", "badge", "home", "leaderboard", "endpointPage"],
     ...["checkMyListingAnswer", "exposureReportPage"],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [

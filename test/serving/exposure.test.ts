@@ -218,7 +218,7 @@ describe("bad bodies", () => {
     ["no JSON", "{", ""],
     ["a list", [ok], "/"],
     ["null", null, "/"],
-    ["another field", { dependencies: [], more: 1 }, "/"],
+    ["another field", { dependencies: [], more: 1 }, "/more"],
     ["no dependencies", {}, "/dependencies"],
     ["dependencies that are no list", { dependencies: ok }, "/dependencies"],
     ["201 of them", { dependencies: Array(201).fill(ok) }, "/dependencies"],
@@ -236,7 +236,7 @@ describe("bad bodies", () => {
     ["calls past all bounds", seven({ url: ok, calls_per_month: MAX_CALLS + 1 }), "/dependencies/7/calls_per_month"],
     ["calls as text", seven({ url: ok, calls_per_month: "10" }), "/dependencies/7/calls_per_month"],
     ["a payTo that is none", seven({ url: ok, pay_to: "0x12" }), "/dependencies/7/pay_to"],
-    ["an unknown field", seven({ url: ok, calls: 1 }), "/dependencies/7"],
+    ["an unknown field", seven({ url: ok, calls: 1 }), "/dependencies/7/calls"],
   ])("%s", async (_, body, pointer) => {
     const response = await post(body);
     expect(response.status).toBe(400);

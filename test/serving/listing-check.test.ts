@@ -288,7 +288,7 @@ describe("the limits of looks", () => {
     ["a number", { url: 7 }, "/url"],
     ["too long a url", { url: `https://seller.example/${"x".repeat(2048)}` }, "/url"],
     ["a verb that changes things", { url: SUM.url, method: "DELETE" }, "/method"],
-    ["a member that is none", { url: SUM.url, letter: "A" }, "/"],
+    ["a member that is none", { url: SUM.url, letter: "A" }, "/letter"],
     ["no JSON", "{", ""],
   ])("%s is refused with its pointer, and nobody is asked", async (_what, body, pointer) => {
     serving = await servingOver(record, { looks: tools, ownAddresses: ["http://replica.example:8402"] });

@@ -132,3 +132,28 @@ test("what was asked is shown whether or not a rail of ours could pay it", async
   expect(observed?.advertised).toEqual({ amount: "0.500000", asset: "MINT", networks: [SOLANA] });
   await other.close();
 });
+
+test("where origins are cut, the answer says how many there are", async () => {
+  const many = await PublicRecord.open();
+  try {
+    const specs = Array.from({ length: 101 }, (_, i) => ({ url: `https://s${i}.example/x` }));
+    await many.publish(...specs.map((spec) => [listingDraft(spec)]));
+    await many.live(
+      specs.map((spec, i) => rowOf(spec, { pay_to: i === 100 ? STRANGE : OWN, pay_tos_before: [EARLIER] })),
+    );
+    const over = await servingOver(many);
+    const asked = async (url: string, pay_to: string) =>
+      CheckAnswer.parse(await (await over.get(checkPath({ url, pay_to }))).json());
+    const cut = await asked(specs[0]!.url, EARLIER);
+    expect([cut.payee!.origins.length, cut.payee!.listed, cut.next]).toEqual([
+      ...[100, 101, `The first 100 of the 101 origins that pay ${EARLIER} are named.`],
+    ]);
+    const unseen = await asked("https://unseen.example/x", EARLIER);
+    expect(unseen.next).toMatch(/^In line for a free handshake.* The first 100 of the 101 origins/);
+    // Exactly a hundred are all of them.
+    const whole = await asked(specs[0]!.url, OWN);
+    expect([whole.payee!.origins.length, whole.next]).toEqual([100, undefined]);
+  } finally {
+    await many.close();
+  }
+});

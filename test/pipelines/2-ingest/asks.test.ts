@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { demandBefore } from "../../../pipelines/1-observe/ask-line.ts";
+import { demandBefore, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../../pipelines/record/ids.ts";
-import { ask, at, capOf, correction, intent, later, result, SHA, urlOf } from "./records.ts";
+import { ask, at, capOf, correction, handshake, intent, later, result, SHA, urlOf } from "./records.ts";
 import { openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 let world: World;
@@ -59,6 +59,33 @@ test("demand of a day: tallies of the seven days before it, and days of asks, al
   // Loading the same segments again, or a new lake from the chain, counts nothing twice.
   await world.ingest.rebuild();
   expect(await demandBefore(world.lake, "2026-11-10")).toEqual(expected);
+});
+
+test("a seller's re-test is open though it was just looked at, until a look after it, and it is no demand", async () => {
+  const DAY = "2026-11-12";
+  const host = new URL(urlOf("seller")).host;
+  const body = { url: urlOf("seller"), normalised_url: urlOf("seller"), method: null, host, cap: capOf("seller") };
+  const retest = { statement: "{}", pay_to: "0x", signature: "0x" };
+  const asked = (type: "ask", time: string, more: object) => {
+    const event_id = recordId(type, host, String(serial++));
+    const envelope = { v: 1 as const, type, event_id, key: host, observed_at: time, producer: "test/1" };
+    return sealEnvelope({ ...envelope, body: { ...body, ...more } }, PARTITIONS);
+  };
+  const open = async () =>
+    (await openAsks(world.lake, new Date(at("12:10:00", DAY)))).filter(({ cap }) => cap === capOf("seller"));
+  await world.append(handshake("seller", at("11:59:00", DAY)), asked("ask", at("12:00:00", DAY), {}));
+  await world.ingest.pass();
+  expect(await open()).toEqual([]);
+  await world.append(asked("ask", at("12:00:00", DAY), { retest }));
+  await world.ingest.pass();
+  expect((await open()).map(({ t }) => t)).toEqual([Date.parse(at("12:00:00", DAY))]);
+  await world.append(handshake("seller", at("12:05:00", DAY)));
+  await world.ingest.pass();
+  expect(await open()).toEqual([]);
+  // The plain ask of that day counts, and the re-tests of the next day add none.
+  await world.append(asked("ask", at("09:00:00", "2026-11-13"), { retest }));
+  await world.ingest.pass();
+  expect((await demandBefore(world.lake, "2026-11-14")).get(capOf("seller"))).toBe(1);
 });
 
 test("made-up inputs that passed are known from the record; others, failed and withdrawn ones are not", async () => {

@@ -91,7 +91,7 @@ async function grade(all: readonly Endpoint[]): Promise<void> {
   for (const of of all) {
     const cards = (await world.leavesOf(of.name)).filter((leaf): leaf is GradeLeaf => leaf.kind === "grade");
     const newest = cards.at(-1)!;
-    if (Date.parse(newest.card.computed_at) !== now()) {
+    if (Date.parse(newest.card.computed_at!) !== now()) {
       // Nothing new to say, or it waits for tomorrow; what a correction brings never waits.
       expect(of.saidSince(of.card!.at)).toBe(false);
       continue;
@@ -102,7 +102,7 @@ async function grade(all: readonly Endpoint[]): Promise<void> {
     expect(newest.inputs.digest).toBe(digests.get(key) ?? newest.inputs.digest);
     digests.set(key, newest.inputs.digest);
     of.card = { at: now(), stood: new Set(stood) };
-    expect(newest.card.flags.includes("disputed")).toBe(of.disputed);
+    expect(newest.card.flags?.includes("disputed")).toBe(of.disputed);
     if (stood.length === 0) expect(newest.card).toMatchObject({ tier: "LIVENESS_VERIFIED", components: null });
   }
 }

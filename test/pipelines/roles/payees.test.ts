@@ -59,7 +59,7 @@ async function flagged(): Promise<boolean[]> {
   const cards = (await at.leaves()).flatMap((leaf) => (leaf.kind === "grade" ? [leaf.card] : []));
   const kin = SELLERS.filter(({ name, payTo }) => payTo === THIEF.payTo && name !== THIEF.name);
   return kin.map(({ name }) =>
-    cards.findLast((card) => card.capability_id === capOf(name))!.flags.includes("payee_took_the_money"),
+    cards.findLast((card) => card.capability_id === capOf(name))!.flags?.includes("payee_took_the_money") === true,
   );
 }
 

@@ -1,0 +1,126 @@
+import { canonicalText } from "../../infra/canonical.ts";
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
+import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
+import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
+import { addressKey } from "../../pipelines/record/volatile.ts";
+import { Problem } from "../http/problem.ts";
+import type { RetestAnswer, RetestRequest } from "../schemas/listing.ts";
+import { matchUrl, toolAsked } from "../tables/match.ts";
+import type { View } from "../tables/view.ts";
+import type { Asks } from "./asks.ts";
+
+/** How long after its signing a wish is taken. */
+const OLDEST = { ms: 600_000, words: "10 minutes" };
+const RETRY_S = "60";
+
+/** Said with every place in line, so that nobody takes it for more. */
+const SAYS =
+  "A free look, without a payment. It gives no letter, and no paid call comes sooner by it: those are drawn as ever.";
+
+export interface RetestDeps {
+  view: () => View;
+  asks: Pick<Asks, "retest">;
+  judge: Egress["validate"];
+  clock: Clock;
+  /** Origin of this service, which the seller signs. */
+  service: string;
+}
+
+/**
+ * What a seller signs: the RFC 8785 form of these members, signed as a dispute is. `method` is left out where none is given.
+ */
+export const retestStatement = ({ at, method, url }: Pick<RetestRequest, "at" | "method" | "url">, service: string) =>
+  canonicalText({ at, ...(method === undefined ? {} : { method }), service, url });
+
+/** POST /v1/listings/retest: a seller has its endpoint looked at again, by proving that it is paid there. */
+export class Retests {
+  constructor(private readonly deps: RetestDeps) {}
+
+  /**
+   * @throws Problem bad_request with pointers, unknown_capability (not in the record under this url and method),
+   * not_the_payee, too_many_requests (looked at today because of an earlier wish), unavailable (it could not be put in line)
+   */
+  async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
+    const { clock, asks, service } = this.deps;
+    const now = clock.now();
+    refuse("/at", wrongMoment(request.at, now, OLDEST));
+    refuse("/service", (request.service ?? service) === service ? null : `must be ${service}`);
+    const view = this.deps.view();
+    const cap = this.#endpoint(view, request);
+    const statement = retestStatement(request, service);
+    await believed(view, cap, request, statement);
+    const known = { cap, tool: view.entry(cap)?.tool ?? null };
+    const url = view.entry(cap)?.url ?? view.row(cap)!.url;
+    const method = view.entry(cap)?.method ?? view.row(cap)?.method;
+    const { pay_to, signature } = request;
+    const place = await asks.retest(
+      { url, normalised: url, method: method ?? undefined, known },
+      { statement, pay_to, signature },
+      client,
+    );
+    if (place === null) throw onceADay(now);
+    if (!place.queued) throw new Problem("unavailable", place.next, { headers: { "retry-after": RETRY_S } });
+    return { schema: "svc.listing-retest.v1", capability_id: cap, url, queued: true, next: place.next, says: SAYS };
+  }
+
+  /** The endpoint that is meant, which is one of the record and one that we fetch. @throws Problem */
+  #endpoint(view: View, { url, method }: RetestRequest): string {
+    const normalised = normalOf(url);
+    const match = matchUrl(view, normalised, method, toolAsked(url));
+    if (match?.matched !== "exact") throw new Problem("unknown_capability", `${normalised} is not in the record`);
+    if (match.tools) {
+      throw new Problem(
+        "unknown_capability",
+        `${normalised} has several tools: name the one that is meant as url#tool`,
+      );
+    }
+    const verdict = this.deps.judge(normalised);
+    refuse("/url", verdict.ok ? null : `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
+    return match.cap;
+  }
+}
+
+function refuse(pointer: string, detail: string | null): void {
+  if (detail !== null)
+    throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
+}
+
+/** The newest 402 and the seller's own listing say who may ask; of earlier payees the endpoint may be another's now. */
+async function believed(
+  view: View,
+  cap: string,
+  { pay_to, signature }: RetestRequest,
+  statement: string,
+): Promise<void> {
+  const row = view.row(cap);
+  const named = [...(row?.pay_tos ?? []), ...(row?.pay_tos_listed ?? [])].map(addressKey);
+  const refused = (pointer: string, detail: string) =>
+    new Problem("not_the_payee", detail, {
+      errors: [{ pointer, detail }],
+      headers: { "www-authenticate": /^0x/i.test(pay_to) ? "EIP-191" : "Ed25519" },
+    });
+  if (!named.includes(addressKey(pay_to))) {
+    throw refused("/pay_to", `neither its newest 402 nor its seller's own listing names ${pay_to}`);
+  }
+  if (await isSignedBy(pay_to, statement, signature)) return;
+  throw refused("/signature", `the signature is not ${pay_to}'s over the statement`);
+}
+
+function onceADay(now: Date): Problem {
+  const seconds = Math.ceil((dayStart(dayOf(now)).getTime() + DAY_MS - now.getTime()) / 1000);
+  return new Problem("too_many_requests", "it was looked at today for its seller; ask again after midnight UTC", {
+    headers: { "retry-after": String(seconds) },
+  });
+}
+
+function normalOf(url: string): string {
+  try {
+    return normaliseUrl(url);
+  } catch (error) {
+    if (!(error instanceof BadUrl)) throw error;
+    refuse("/url", error.says);
+    throw error;
+  }
+}
