@@ -1,6 +1,6 @@
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { ALIKE, scoreOf } from "./score.ts";
+import { ALIKE, alike, scoreOf } from "./score.ts";
 
 /** What is asked; at least one of lei, number, host and name. All of them together are one question: their matches are united. */
 export interface Question {
@@ -39,7 +39,7 @@ export interface Company {
   status: string | null;
   registration: string | null;
   updated: string | null;
-  domains: string[] | null;
+  domains: string[];
 }
 
 export interface Match {
@@ -62,8 +62,22 @@ const LOOKED_AT = 200;
 const MAX_HELD = 60_000;
 /** Words of a question that are looked for; the longest first where there are more. */
 const MAX_WORDS = 12;
+/** Words of the register that one word of a question may stand for. */
+const MAX_NEAR = 12;
 /** Names below this are not told. */
 const LEAST_SCORE = 0.5;
+
+/** A query with its list as literals, which alone are looked up in an index or skip blocks: parameters and joins are not. */
+function listed(query: string, values: readonly (number | string)[]): string {
+  const literals = values.map((value) => (typeof value === "number" ? value : `'${value.replaceAll("'", "''")}'`));
+  return query.replace("{list}", () => literals.join(", "));
+}
+
+/** Threes of letters as the register holds them (`grams_of`). */
+export function gramsOf(word: string): string[] {
+  const letters = ["_", ...word, "_"];
+  return [...new Set(letters.slice(2).map((_, i) => letters.slice(i, i + 3).join("")))];
+}
 
 interface Named {
   number: number;
@@ -102,48 +116,71 @@ interface Word {
   names: number;
 }
 
-/** Names that hold all words of the question; null where the register does not know one of them. */
-async function withAllWords(
-  register: Statements,
-  words: readonly string[],
-  country: string | null,
-): Promise<Named[] | null> {
+/** Names by their ids. */
+async function namesOf(register: Statements, rows: readonly { name: number }[]): Promise<Named[]> {
+  if (rows.length === 0) return [];
+  const ids = rows.map(({ name }) => name);
+  return register.all<Named>(listed(sql("register/search:names"), ids));
+}
+
+/** Names that hold all words of the question; none where the register does not know one of them. */
+async function withAllWords(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
   const known: Word[] = [];
   for (const word of words) {
     const [row] = await register.all<Word>(sql("register/search:word"), { word });
-    if (!row) return null;
+    if (!row) return [];
     known.push(row);
   }
   known.sort((x, y) => x.names - y.names);
   const [a, b = a, c = a] = known.map(({ id }) => id);
-  return register.all<Named>(sql("register/search:all_words"), { a: a!, b: b!, c: c!, country, most: LOOKED_AT });
+  const of = { a: a!, b: b!, c: c!, country, most: LOOKED_AT };
+  return namesOf(register, await register.all<{ name: number }>(sql("register/search:all_words"), of));
+}
+
+/** Words of the register that are written like one, the most alike first. */
+async function near(register: Statements, word: string): Promise<(Word & { alike: number })[]> {
+  // Words of up to three letters have too few threes to be found by, and one edit makes another word of them.
+  if ([...word].length < 4) {
+    const rows = await register.all<Word>(sql("register/search:word"), { word });
+    return rows.map((row) => ({ ...row, alike: 1 }));
+  }
+  const grams = gramsOf(word);
+  const least = Math.max(2, Math.floor(grams.length / 3));
+  const query = listed(sql("register/search:near"), grams);
+  const shared = await register.all<{ word: number }>(query, { least_shared: least });
+  if (shared.length === 0) return [];
+  const ids = shared.map(({ word: id }) => id);
+  const rows = await register.all<Word & { word: string }>(listed(sql("register/search:words"), ids));
+  return rows
+    .map((row) => ({ ...row, alike: alike(word, row.word) }))
+    .filter((row) => row.alike >= ALIKE)
+    .sort((x, y) => y.alike - x.alike || y.names - x.names || x.id - y.id)
+    .slice(0, MAX_NEAR);
 }
 
 /** Names in words that are written like those of the question. */
 async function similar(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
   const groups: { names: number; near: { place: number; id: number; weight: number }[] }[] = [];
   for (const [place, word] of words.entries()) {
-    // Words of up to three letters have too few threes to be found by, and one edit makes another word of them.
-    const found =
-      word.length < 4
-        ? await register.all<Word & { alike?: number }>(sql("register/search:word"), { word })
-        : await register.all<Word & { alike?: number }>(sql("register/search:near"), { word, least: ALIKE });
+    const found = await near(register, word);
     if (found.length === 0) continue;
     groups.push({
       names: found.reduce((sum, { names }) => sum + names, 0),
-      near: found.map(({ id, alike = 1 }) => ({ place, id, weight: alike * word.length })),
+      near: found.map(({ id, alike: value }) => ({ place, id, weight: value * word.length })),
     });
   }
   groups.sort((x, y) => x.names - y.names);
-  const near: (typeof groups)[number]["near"] = [];
-  let held = 0;
+  const held: (typeof groups)[number]["near"] = [];
+  let names = 0;
   for (const group of groups) {
-    held += group.names;
-    if (near.length > 0 && held > MAX_HELD) break;
-    near.push(...group.near);
+    names += group.names;
+    if (held.length > 0 && names > MAX_HELD) break;
+    held.push(...group.near);
   }
-  if (near.length === 0) return [];
-  return register.all<Named>(sql("register/search:similar"), { near: JSON.stringify(near), country, most: LOOKED_AT });
+  if (held.length === 0) return [];
+  const query = listed(sql("register/search:similar"), [...new Set(held.map(({ id }) => id))]);
+  const of = { near: JSON.stringify(held), country, most: LOOKED_AT };
+  return namesOf(register, await register.all<{ name: number }>(query, of));
 }
 
 async function byName(
@@ -158,7 +195,7 @@ async function byName(
   for (const { number } of equal) found.add(number, "same_name", 1);
   if (found.byNumber.size > most) return;
   const words = wordsOf(key);
-  found.addNamed(key, (await withAllWords(register, words, country)) ?? []);
+  found.addNamed(key, await withAllWords(register, words, country));
   if (found.byNumber.size > most) return;
   found.addNamed(key, await similar(register, words, country));
 }
@@ -200,10 +237,44 @@ async function byIds(
 
 interface Standing {
   number: number;
-  lei: string;
   active: boolean;
   issued: boolean;
   exact_name: boolean;
+}
+
+/** Companies with their hosts, in the order of the numbers. */
+async function companiesOf(register: Statements, numbers: readonly number[]): Promise<Company[]> {
+  if (numbers.length === 0) return [];
+  const rows = await register.all<Omit<Company, "domains">>(listed(sql("register/search:companies"), numbers));
+  const hosts = await register.all<{ number: number; host: string }>(listed(sql("register/search:hosts"), numbers));
+  const byNumber = new Map(rows.map((row) => [row.number, row]));
+  return numbers.map((number) => ({
+    ...byNumber.get(number)!,
+    domains: hosts.filter((row) => row.number === number).map(({ host }) => host),
+  }));
+}
+
+/** What was found, best first. */
+async function ranked(register: Statements, found: Found, folded: string): Promise<number[]> {
+  if (found.byNumber.size === 0) return [];
+  const query = listed(sql("register/search:standing"), [...found.byNumber.keys()]);
+  const standing = await register.all<Standing>(query, { folded });
+  for (const { number, exact_name: exact } of standing) if (exact) found.add(number, "exact_name", 1);
+  const of = (number: number) => found.byNumber.get(number)!;
+  const order = (x: Standing, y: Standing): number =>
+    best(of(x.number).reasons) - best(of(y.number).reasons) ||
+    of(y.number).score - of(x.number).score ||
+    Number(y.active) - Number(x.active) ||
+    Number(y.issued) - Number(x.issued) ||
+    x.number - y.number;
+  return standing.sort(order).map(({ number }) => number);
+}
+
+/** Only the best of the reasons by name: an equal name holds all words too. */
+function toldReasons(reasons: ReadonlySet<Reason>): Reason[] {
+  const told = REASONS.filter((reason) => reasons.has(reason));
+  const byName = told.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
+  return byName < 0 ? told : told.slice(0, byName + 1);
 }
 
 /**
@@ -218,27 +289,11 @@ export async function search(register: Statements, question: Question, most: num
   const found = new Found();
   await byIds(register, question, asked!, found);
   if (asked!.key !== "") await byName(register, asked!.key, question, most, found);
-  const numbers = JSON.stringify([...found.byNumber.keys()]);
-  const standing = await register.all<Standing>(sql("register/search:standing"), { numbers, folded: asked!.folded });
-  for (const { number, exact_name: exact } of standing) if (exact) found.add(number, "exact_name", 1);
-  const of = (number: number) => found.byNumber.get(number)!;
-  standing.sort(
-    (x, y) =>
-      best(of(x.number).reasons) - best(of(y.number).reasons) ||
-      of(y.number).score - of(x.number).score ||
-      Number(y.active) - Number(x.active) ||
-      Number(y.issued) - Number(x.issued) ||
-      (x.lei < y.lei ? -1 : 1),
-  );
-  const shown = standing.slice(0, most).map(({ number }) => number);
-  const rows = await register.all<Company>(sql("register/search:companies"), { numbers: JSON.stringify(shown) });
-  const companies = new Map(rows.map((row) => [row.number, row]));
-  const matches = shown.map((number) => {
-    const { reasons, score } = of(number);
-    // An equal name holds all words too: only the better of those two is told.
-    const told = REASONS.filter((reason) => reasons.has(reason));
-    const byNames = told.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
-    return { company: companies.get(number)!, reasons: byNames < 0 ? told : told.slice(0, byNames + 1), score };
+  const numbers = await ranked(register, found, asked!.folded);
+  const companies = await companiesOf(register, numbers.slice(0, most));
+  const matches = companies.map((company) => {
+    const { reasons, score } = found.byNumber.get(company.number)!;
+    return { company, reasons: toldReasons(reasons), score };
   });
-  return { matches, more: standing.length > most };
+  return { matches, more: numbers.length > most };
 }

@@ -15,6 +15,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "facilitator",
       "watchers",
       "reports",
+      "companies-lookup",
       "api",
     ],
   ],

@@ -37,7 +37,7 @@ const told = (company: Company): CompaniesAnswer["matches"][number]["company"] =
   entity_status: orNull(company.status),
   registration_status: orNull(company.registration),
   last_update: company.updated,
-  domains: company.domains ?? [],
+  domains: company.domains,
 });
 
 /** A reason in words. */

@@ -6,9 +6,9 @@
 -- Small letters without accents, points of abbreviations gone (S.p.A. is spa), every other sign a space. Signs are listed, not
 -- letters: the engine compiles a pattern at every question, and one of all letters there are takes it milliseconds.
 CREATE OR REPLACE MACRO folded(said) AS trim(regexp_replace(regexp_replace(regexp_replace(
-  translate(strip_accents(replace(replace(replace(replace(replace(translate(lower(nfc_normalize(said)),
-      'ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ０１２３４５６７８９　', 'abcdefghijklmnopqrstuvwxyz0123456789 '),
-    'ß', 'ss'), 'æ', 'ae'), 'œ', 'oe'), 'þ', 'th'), '&', ' and ')), 'øłđðı', 'olddi'),
+  translate(replace(replace(replace(replace(replace(strip_accents(translate(lower(nfc_normalize(said)),
+      'ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ０１２３４５６７８９　', 'abcdefghijklmnopqrstuvwxyz0123456789 ')),
+    'ß', 'ss'), 'æ', 'ae'), 'œ', 'oe'), 'þ', 'th'), '&', ' and '), 'øłđðı', 'olddi'),
   '[''’`´]', '', 'g'), '\b(\w)\.', '\1', 'g'),
   '[\x00-/:-@\[-`{-©«-±´¶-¸»¿×÷\x{2000}-\x{206F}\x{2190}-\x{2BFF}\x{3000}-\x{3004}\x{3008}-\x{3020}\x{30FB}\x{FF00}-\x{FF0F}\x{FF1A}-\x{FF20}]+',
   ' ', 'g'));

@@ -16,7 +16,7 @@ SELECT "LEI" AS lei, trim("Entity.LegalName") AS name,
   "Entity.HeadquartersAddress.Country" AS hq_country, "Entity.HeadquartersAddress.City" AS hq_city,
   "Entity.HeadquartersAddress.PostalCode" AS hq_postal_code,
   "Entity.EntityStatus" AS status, "Registration.RegistrationStatus" AS registration,
-  try_cast("Registration.LastUpdateDate" AS TIMESTAMP) AS updated
+  try_cast("Registration.LastUpdateDate" AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS updated
 FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"', escape = '"', sample_size = 2048,
   store_rejects = TRUE, rejects_limit = 0);
 
@@ -52,11 +52,16 @@ ORDER BY 1;
 
 -- name: keep
 -- The companies, in the order of their LEIs, which is what finds one by its LEI: blocks say what they hold at least and at most.
+-- Not packed, and with an index: a row that is asked for by its number takes 0.1 ms, and 20 ms where its block is unpacked for it.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused
 -- writes: company
+PRAGMA force_compression = 'uncompressed';
 CREATE TABLE company AS
 SELECT row_number() OVER (ORDER BY lei)::INTEGER AS number, r.* REPLACE (
   nullif(form_code, '') AS form_code, nullif(form_text, '') AS form_text, nullif(authority, '') AS authority,
   nullif(trim(register_number), '') AS register_number)
 FROM row_read r ANTI JOIN refused f ON f.place = r.rowid ORDER BY lei;
+CREATE INDEX company_number ON company (number);
+CHECKPOINT;
+PRAGMA force_compression = 'auto';

@@ -32,8 +32,7 @@ SELECT number FROM domain WHERE host = $host ORDER BY number LIMIT $most;
 -- grain: one name
 -- reads: name; $key, $country (null: any), $most
 -- writes: nothing
-SELECT number, key FROM name WHERE key = $key
-  AND ($country::VARCHAR IS NULL OR $country IN (jurisdiction, legal_country, hq_country)) ORDER BY active DESC, number LIMIT $most;
+SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR contains(countries, $country)) ORDER BY number LIMIT $most;
 
 -- name: word
 -- grain: a word of the register
@@ -44,58 +43,64 @@ SELECT id, names FROM vocabulary WHERE word = $word;
 -- name: all_words
 -- Names that hold up to three words, which are the rarest of a question; the shortest names come first, as what is nearest to it.
 -- grain: one name
--- reads: posting, name; $a, $b, $c (the same again where there are fewer), $country (null: any), $most
+-- reads: posting; $a, $b, $c (the same again where there are fewer), $country (null: any), $most
 -- writes: nothing
-WITH held AS (
-  SELECT name FROM posting WHERE word = $a INTERSECT SELECT name FROM posting WHERE word = $b
-  INTERSECT SELECT name FROM posting WHERE word = $c)
-SELECT n.number, n.key FROM name n JOIN held h ON h.name = n.id
-WHERE $country::VARCHAR IS NULL OR $country IN (n.jurisdiction, n.legal_country, n.hq_country)
-ORDER BY length(n.key), n.active DESC, n.id LIMIT $most;
+SELECT name FROM posting
+WHERE word = $a AND ($country::VARCHAR IS NULL OR contains(countries, $country))
+  AND ($b = $a OR name IN (SELECT name FROM posting WHERE word = $b))
+  AND ($c = $a OR name IN (SELECT name FROM posting WHERE word = $c))
+ORDER BY letters, name LIMIT $most;
 
 -- name: near
--- Words written nearly like one: those that share the most of its threes of letters, by the edits between them.
--- grain: one word; alike = 1 minus edits by the longer length
--- reads: gram, vocabulary; $word, $least (of alike)
+-- Words written nearly like one: those that share the most of its threes of letters, which are literals here for that.
+-- grain: one word; the caller counts the edits
+-- reads: gram; $least_shared, the list
 -- writes: nothing
-WITH shared AS (
-  SELECT g.word, count(*) AS threes FROM gram g JOIN (SELECT unnest(grams_of($word)) AS gram) w USING (gram)
-  GROUP BY g.word HAVING count(*) >= greatest(2, len(grams_of($word)) // 3) ORDER BY threes DESC, g.word LIMIT 400),
- told AS (
-  SELECT v.id, v.names, v.word,
-    1 - damerau_levenshtein(v.word, $word) / greatest(length(v.word), length($word)) AS alike
-  FROM vocabulary v JOIN shared s ON s.word = v.id)
-SELECT id, names, alike FROM told WHERE alike >= $least ORDER BY alike DESC, names DESC, id LIMIT 12;
+SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $least_shared ORDER BY count(*) DESC, word LIMIT 200;
+
+-- name: words
+-- grain: one word of the list
+-- reads: vocabulary
+-- writes: nothing
+SELECT id, word, names FROM vocabulary WHERE id IN ({list});
 
 -- name: similar
 -- Names by how many letters of the question they hold, in words written alike.
 -- grain: one name
--- reads: posting, name; $near (JSON: [{place, id, weight}], place = which word of the question), $country (null: any), $most
+-- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country (null: any), $most
 -- writes: nothing
 WITH near AS (
   SELECT unnest(from_json($near, '[{"place":"INTEGER","id":"INTEGER","weight":"DOUBLE"}]'), recursive := TRUE)),
  held AS (
-  SELECT p.name, n.place, max(n.weight) AS weight FROM posting p JOIN near n ON p.word = n.id GROUP BY ALL),
- best AS (SELECT name, sum(weight) AS weight FROM held GROUP BY name ORDER BY weight DESC, name LIMIT 20 * $most)
-SELECT n.number, n.key FROM name n JOIN best b ON b.name = n.id
-WHERE $country::VARCHAR IS NULL OR $country IN (n.jurisdiction, n.legal_country, n.hq_country)
-ORDER BY b.weight DESC, length(n.key), n.active DESC, n.id LIMIT $most;
+  SELECT p.name, n.place, max(n.weight) AS weight, any_value(p.letters) AS letters
+  FROM (SELECT * FROM posting WHERE word IN ({list}) AND ($country::VARCHAR IS NULL OR contains(countries, $country))) p
+  JOIN near n ON p.word = n.id GROUP BY ALL)
+SELECT name FROM held GROUP BY name ORDER BY sum(weight) DESC, any_value(letters), name LIMIT $most;
+
+-- name: names
+-- grain: one name of the list
+-- reads: name
+-- writes: nothing
+SELECT number, key FROM name WHERE id IN ({list});
 
 -- name: standing
--- What the order of equals depends on.
--- grain: one company of $numbers (JSON array)
--- reads: company; $numbers, $folded
+-- What the order of equals depends on. Numbers stand as literals: what is joined is not found by the index.
+-- grain: one company of the list
+-- reads: company; $folded
 -- writes: nothing
-SELECT number, lei, status = 'ACTIVE' AS active, registration = 'ISSUED' AS issued,
+SELECT number, status = 'ACTIVE' AS active, registration = 'ISSUED' AS issued,
   $folded <> '' AND list_contains(list_transform(list_prepend(name, names), lambda x: folded(x)), $folded) AS exact_name
-FROM company WHERE number IN (SELECT unnest(from_json($numbers, '["INTEGER"]')));
+FROM company WHERE number IN ({list});
 
 -- name: companies
 -- All that is known of some companies.
--- grain: one company of $numbers (JSON array)
--- reads: company, domain; $numbers
+-- grain: one company of the list
+-- reads: company
 -- writes: nothing
-WITH wanted AS (SELECT unnest(from_json($numbers, '["INTEGER"]')) AS number)
-SELECT c.* EXCLUDE (updated), strftime(c.updated, '%Y-%m-%dT%H:%M:%SZ') AS updated,
-  (SELECT list(host ORDER BY host) FROM domain d WHERE d.number = c.number) AS domains
-FROM company c WHERE c.number IN (SELECT number FROM wanted);
+SELECT * EXCLUDE (updated), strftime(updated, '%Y-%m-%dT%H:%M:%SZ') AS updated FROM company WHERE number IN ({list});
+
+-- name: hosts
+-- grain: one host of a company of the list
+-- reads: domain
+-- writes: nothing
+SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;
