@@ -109,6 +109,17 @@ program
   .action(async (source, options) => (await import("./commands/listings.ts")).addListings(settings(), source, options));
 
 program
+  .command("register")
+  .description("the register of companies: docs/companies-lookup.md")
+  .command("import <file>")
+  .description(
+    "make it from GLEIF's golden copy of level 1 as CSV (in a ZIP, .gz, .zst or plain); it replaces the old one",
+  )
+  .option("--domains <file>", "CSV of lei,domain: the golden copy holds no domains")
+  .addOption(json)
+  .action(async (file, options) => (await import("./commands/register.ts")).importCommand(settings(), file, options));
+
+program
   .command("ingest")
   .description("move the log into Parquet segments and the lake")
   .option("--once", "one pass, then stop")

@@ -85,6 +85,8 @@ const BY_ERROR: Record<string, ExitName> = {
   ListingsUnreadable: "unreadable",
   ListingsUnreachable: "unreachable",
   ExposureUnreadable: "unreadable",
+  RegisterUnreadable: "unreadable",
+  RegisterBusy: "busy",
   ServiceUnreachable: "unreachable",
   ReportUnproven: "tampered",
   ArchiveUnproven: "tampered",

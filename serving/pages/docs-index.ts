@@ -17,6 +17,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "facilitator",
       "watchers",
       "reports",
+      "companies-lookup",
       "api",
     ],
   ],

@@ -15,6 +15,7 @@ const FOLDER = fileURLToPath(new URL(".", import.meta.url));
 const QUICK: Readonly<Record<string, readonly string[]>> = {
   "archive.bench.ts": ["100000"],
   "audit.bench.ts": ["50", "2000"],
+  "companies.bench.ts": ["50000"],
   "grade.bench.ts": ["--quick"],
   "ingest.bench.ts": ["250000", "2"],
   "mirror.bench.ts": ["5000"],

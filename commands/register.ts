@@ -1,0 +1,52 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
+
+export interface RegisterOptions {
+  domains?: string;
+  json?: boolean;
+}
+
+/** What a reason says of a row. */
+const SAYS: Readonly<Record<Refused["reason"], string>> = {
+  no_row: "not a row of this table",
+  no_lei: "no LEI: not 18 letters and digits and two check digits",
+  check_digits: "check digits of the LEI are wrong",
+  no_name: "no legal name",
+  again: "stands there again: the newest is kept",
+  no_domain: "not a host name",
+  no_company: "LEI that is not in the golden copy",
+};
+
+const count = (n: number): string => n.toLocaleString("en");
+
+const linesOf = (refused: readonly Refused[]): string[] =>
+  refused.flatMap(({ reason, rows, examples }) => [
+    `  refused ${count(rows)}: ${SAYS[reason]}`,
+    ...examples.map((example) => `    ${example}`),
+  ]);
+
+function shown(told: Imported): string[] {
+  const { domains } = told;
+  return [
+    `${told.source}: ${count(told.rows_read)} rows read, ${count(told.rows_kept)} companies with ${count(told.names)} names kept`,
+    ...linesOf(told.refused),
+    ...(domains ? [`domains: ${count(domains.rows_read)} lines read, ${count(domains.kept)} kept`] : []),
+    ...linesOf(domains?.refused ?? []),
+    `newest update ${told.newest_update ?? "unknown"}; ${(told.size_bytes / 1e6).toFixed(0)} MB in ${told.took_s} s: ${told.register}`,
+    "next: a running service answers from it within seconds",
+  ];
+}
+
+/** `touchstone register import`: the register of companies from GLEIF's golden copy (docs/companies-lookup.md). */
+export async function importCommand(config: Config, source: string, options: RegisterOptions): Promise<void> {
+  const line = process.stderr.isTTY && !options.json;
+  const told = await importRegister({
+    ...{ source, domains: options.domains, to: registerPath(config.data_dir), clock: systemClock },
+    progress: (says) => {
+      if (line) process.stderr.write(`\r\x1b[Kregister: ${says}`);
+    },
+  });
+  if (line) process.stderr.write("\r\x1b[K");
+  process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : `${shown(told).join("\n")}\n`);
+}

@@ -1,0 +1,199 @@
+import { rmSync } from "node:fs";
+import { open, rename, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { Clock } from "../../infra/clock.ts";
+import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import { openKeeper } from "../../infra/store/lock.ts";
+import { RegisterUnreadable, readable, refuseOther } from "./source.ts";
+
+/** Raised when tables or macros change: a file of another form is not opened, and says that it has to be imported again. */
+export const REGISTER_FORM = 1;
+
+/** The register's file in a data folder. */
+export const registerPath = (dataDir: string): string => join(dataDir, "register.duckdb");
+
+/** Why rows are not kept. */
+export interface Refused {
+  reason: "no_row" | "no_lei" | "check_digits" | "no_name" | "again" | "no_domain" | "no_company";
+  rows: number;
+  /** The first few. */
+  examples: string[];
+}
+
+export interface Imported {
+  register: string;
+  source: string;
+  rows_read: number;
+  rows_kept: number;
+  refused: Refused[];
+  names: number;
+  /** null: no file of domains was given. */
+  domains: { rows_read: number; kept: number; refused: Refused[] } | null;
+  newest_update: string | null;
+  size_bytes: number;
+  took_s: number;
+}
+
+export interface ImportOptions {
+  /** The golden copy. */
+  source: string;
+  /** Pairs of `lei,domain`: GLEIF publishes none. */
+  domains?: string | undefined;
+  /** Where the register goes; an older one is replaced when the new one is whole. */
+  to: string;
+  clock: Clock;
+  progress?: (says: string) => void;
+  /** As the engine writes sizes; past it, it spills to disk. */
+  memoryLimit?: string;
+  threads?: number;
+}
+
+/** Another import into the same data folder goes on. */
+export class RegisterBusy extends Error {
+  override readonly name = "RegisterBusy";
+  constructor() {
+    super("another import of the register goes on");
+  }
+}
+
+const thousands = (n: number): string => n.toLocaleString("en");
+
+const refusedBy = async (tx: Statements, query: string): Promise<Refused[]> =>
+  (await tx.all<Omit<Refused, "rows"> & { rows: bigint }>(query)).map((row) => ({ ...row, rows: Number(row.rows) }));
+
+const countOf = async (tx: Statements, table: string): Promise<number> =>
+  Number((await tx.all<{ n: bigint }>(`SELECT count(*) AS n FROM ${table}`))[0]!.n);
+
+const sumOf = (refused: readonly Refused[], only?: Refused["reason"]): number =>
+  refused.filter(({ reason }) => only === undefined || reason === only).reduce((sum, { rows }) => sum + rows, 0);
+
+/** Temporary tables are the writer's alone, and so everything asks of it. */
+const onWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
+
+async function companies(
+  lake: Lake,
+  file: string,
+  options: ImportOptions,
+): Promise<{ read: number; refused: Refused[] }> {
+  const progress = options.progress ?? (() => {});
+  const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch((error: Error) => {
+    if (!/sniffing|CSV/i.test(error.message)) throw error;
+    throw new RegisterUnreadable(
+      `${options.source} is not GLEIF's golden copy of level 1 as CSV: no table can be read of it`,
+    );
+  });
+  refuseOther(
+    options.source,
+    columns.map(({ name }) => name),
+  );
+  progress("reading rows");
+  await lake.run(sql("register/rows:read"), { file });
+  await lake.run(sql("register/rows:refuse"));
+  const [rows, refused] = await onWriter(lake, async (tx) => [
+    await countOf(tx, "row_read"),
+    await refusedBy(tx, sql("register/rows:counted")),
+  ]);
+  const read = rows + sumOf(refused, "no_row");
+  if (read === sumOf(refused)) {
+    const first = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
+    throw new RegisterUnreadable(`no row of ${options.source} can be kept${first}`);
+  }
+  progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
+  await lake.run(sql("register/rows:keep"));
+  await lake.run("DROP TABLE row_read; DROP TABLE refused");
+  return { read, refused };
+}
+
+async function domains(lake: Lake, path: string, file: string): Promise<NonNullable<Imported["domains"]>> {
+  const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch(() => []);
+  if (!["lei", "domain"].every((wanted) => columns.some(({ name }) => name === wanted))) {
+    throw new RegisterUnreadable(`${path} is no file of domains: its first line must name the columns lei and domain`);
+  }
+  await lake.run(sql("register/domains:read"), { file });
+  await lake.run(sql("register/domains:keep"));
+  return onWriter(lake, async (tx) => {
+    const refused = await refusedBy(tx, sql("register/domains:counted"));
+    const rows = (await countOf(tx, "domain_read")) + sumOf(refused, "no_row");
+    return { rows_read: rows, kept: await countOf(tx, "domain"), refused };
+  });
+}
+
+/** The whole file, table after table; the row that makes it a register comes last. */
+async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "size_bytes" | "took_s">> {
+  const progress = options.progress ?? (() => {});
+  await lake.run(sql("register/macros"));
+  const file = await readable(options.source, "rows", lake.workDir, progress);
+  const pairs = options.domains && (await readable(options.domains, "domains", lake.workDir, progress));
+  const { read, refused } = await companies(lake, file, options);
+  rmSync(file);
+  progress("names");
+  await lake.run(sql("register/words:names"));
+  progress("words");
+  await lake.run(sql("register/words:postings"));
+  await lake.run(sql("register/words:grams"));
+  await lake.run(sql("register/words:numbers"));
+  await lake.run("CREATE TABLE domain (host VARCHAR, number INTEGER)");
+  const paired = pairs ? await domains(lake, options.domains!, pairs) : null;
+  const source = basename(options.source);
+  const facts = { form: REGISTER_FORM, source, imported_at: options.clock.now().toISOString(), rows_read: read };
+  await lake.run(sql("register/made:write"), facts);
+  const [made] = await lake.all<{ companies: number; names: number; newest_update: string | null }>(
+    sql("register/made:read"),
+  );
+  await lake.run("CHECKPOINT");
+  return {
+    ...{ register: options.to, source, rows_read: read, rows_kept: made!.companies, refused, names: made!.names },
+    ...{ domains: paired, newest_update: made!.newest_update },
+  };
+}
+
+async function synced(path: string): Promise<void> {
+  const handle = await open(path, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Fills the file aside and closes it; a run that failed leaves nothing of it. */
+async function make(aside: string, options: ImportOptions): Promise<Awaited<ReturnType<typeof fill>>> {
+  const settings = { memoryLimit: options.memoryLimit ?? "1GB", threads: options.threads ?? 2, init: [] };
+  const lake = await openLake(aside, settings);
+  let whole = false;
+  try {
+    // What an import that was killed has left, sound or torn, is of no use.
+    await lake.replace(null);
+    for (const end of ["", ".wal", ".txt"]) rmSync(`${aside}.damaged${end}`, { force: true });
+    const told = await fill(lake, options);
+    whole = true;
+    return told;
+  } finally {
+    await lake.close();
+    if (!whole) for (const end of ["", ".wal"]) rmSync(`${aside}${end}`, { force: true });
+  }
+}
+
+/**
+ * Makes a register of GLEIF's golden copy, aside, and puts it in the place of the old one by one rename when it is whole:
+ * a run that fails or is killed leaves the old one as it was. What it left is removed by the next.
+ * @throws RegisterUnreadable for a file that is not what it should be; RegisterBusy while another import goes on
+ */
+export async function importRegister(options: ImportOptions): Promise<Imported> {
+  const started = options.clock.monotonic();
+  const aside = `${options.to}.next`;
+  // Over the rename too: the engine's own lock ends before it, and the next import would begin with that very file.
+  const keeper = openKeeper(`${options.to}.lock`);
+  try {
+    if (!keeper.tries()) throw new RegisterBusy();
+    const told = await make(aside, options);
+    await synced(aside);
+    await rename(aside, options.to);
+    await synced(dirname(options.to));
+    const { size } = await stat(options.to);
+    return { ...told, size_bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
+  } finally {
+    keeper.close();
+  }
+}

@@ -1,0 +1,161 @@
+import { stat } from "node:fs/promises";
+import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import type { Clock } from "../../infra/clock.ts";
+import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
+import { sql } from "../../infra/lake/sql.ts";
+import { Turns } from "../../infra/lake/turns.ts";
+import { REGISTER_FORM } from "./import.ts";
+
+/** There is no register, or none that can be read now; the message is for the one who asked. */
+export class NoRegister extends Error {
+  override readonly name = "NoRegister";
+}
+
+/** What a register was made of. */
+export interface Made {
+  form: number;
+  source: string;
+  imported_at: string;
+  rows_read: number;
+  companies: number;
+  names: number;
+  domains: number;
+  newest_update: string | null;
+}
+
+export interface OpenRegister extends Statements {
+  readonly made: Made;
+}
+
+export interface RegisterSettings {
+  path: string;
+  clock: Clock;
+  /** How often the file is looked at, at most. */
+  lookEvery_ms?: number;
+  memoryLimit?: string;
+}
+
+/** Questions at once, each on a connection of its own; they take threads of libuv's pool of four. */
+const AT_ONCE = 2;
+/** Questions that may wait for their turn. */
+const MAX_WAITING = 64;
+
+/** One file, open to be read, until nobody uses it. */
+class Held {
+  readonly #turns = new Turns(AT_ONCE);
+  #waiting = 0;
+  #users = 0;
+  #dropped = false;
+
+  private constructor(
+    /** Which file of this name it is. */
+    readonly mark: string,
+    readonly made: Made,
+    private readonly instance: DuckDBInstance,
+    private readonly connections: DuckDBConnection[],
+  ) {}
+
+  /** @throws NoRegister */
+  static async open(path: string, mark: string, memoryLimit: string): Promise<Held> {
+    // Not from the cache of instances, which goes by the path: an older file of this name may be in use still. Only a
+    // file that is written suffers from a second instance.
+    const instance = await DuckDBInstance.create(path, {
+      access_mode: "READ_ONLY",
+      ...{ memory_limit: memoryLimit, threads: "1", autoinstall_known_extensions: "false" },
+    });
+    const connections: DuckDBConnection[] = [];
+    try {
+      for (let i = 0; i < AT_ONCE; i++) connections.push(await instance.connect());
+      const [made] = await statementsOn(connections[0]!).all<Made>(sql("register/made:read"));
+      if (made?.form === REGISTER_FORM) return new Held(mark, made, instance, connections);
+      throw new NoRegister("the register is of another version of this service and has to be imported again");
+    } catch (error) {
+      for (const connection of connections) connection.closeSync();
+      instance.closeSync();
+      throw error;
+    }
+  }
+
+  async use<T>(work: (register: OpenRegister) => Promise<T>): Promise<T> {
+    if (this.#waiting >= MAX_WAITING) throw new NoRegister("too many questions are waiting for the register");
+    this.#waiting++;
+    this.#users++;
+    const done = await this.#turns.take().finally(() => this.#waiting--);
+    const connection = this.connections.pop()!;
+    try {
+      return await work({ ...statementsOn(connection), made: this.made });
+    } finally {
+      this.connections.push(connection);
+      done();
+      this.#users--;
+      this.#closeIfUnused();
+    }
+  }
+
+  /** Closed as soon as the last question to it is answered. */
+  drop(): void {
+    this.#dropped = true;
+    this.#closeIfUnused();
+  }
+
+  #closeIfUnused(): void {
+    if (!this.#dropped || this.#users > 0) return;
+    for (const connection of this.connections.splice(0)) connection.closeSync();
+    this.instance.closeSync();
+  }
+}
+
+/**
+ * The register of companies in a data folder, read only. A new import, which is another file of the same name, is taken up by
+ * itself: questions that run go on with the old one, and the next ones ask the new one.
+ */
+export class Register {
+  readonly #settings: RegisterSettings;
+  #held: Held | null = null;
+  #lookedAt_ms = Number.NEGATIVE_INFINITY;
+  #looking: Promise<void> | null = null;
+  #why = "there is no register of companies here yet";
+  #closed = false;
+
+  constructor(settings: RegisterSettings) {
+    this.#settings = settings;
+  }
+
+  /**
+   * Work on the register as it stands. A file that cannot be opened leaves the one before it in use.
+   * @throws NoRegister when there is none, or too many wait
+   */
+  async use<T>(work: (register: OpenRegister) => Promise<T>): Promise<T> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = null;
+    });
+    await this.#looking;
+    if (!this.#held) throw new NoRegister(this.#why);
+    return this.#held.use(work);
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#held?.drop();
+    this.#held = null;
+  }
+
+  async #look(): Promise<void> {
+    const { path, clock, lookEvery_ms: every = 1_000, memoryLimit = "512MB" } = this.#settings;
+    if (this.#closed || clock.monotonic() - this.#lookedAt_ms < every) return;
+    this.#lookedAt_ms = clock.monotonic();
+    try {
+      const { ino, size, mtimeNs } = await stat(path, { bigint: true });
+      const mark = `${ino} ${size} ${mtimeNs}`;
+      if (mark === this.#held?.mark) return;
+      const opened = await Held.open(path, mark, memoryLimit);
+      this.#held?.drop();
+      this.#held = opened;
+      if (this.#closed) this.close();
+    } catch (error) {
+      // The file is gone, or is none of ours: whoever holds an older one goes on with it, which is still whole.
+      if (error instanceof NoRegister) this.#why = error.message;
+      else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#why = "the register cannot be opened";
+    }
+  }
+}

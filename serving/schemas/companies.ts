@@ -1,0 +1,105 @@
+import { z } from "zod";
+import { faultOfLei } from "../../pipelines/register/lei.ts";
+import { REASONS } from "../../pipelines/register/search.ts";
+
+/** Matches of one answer (docs/companies-lookup.md). */
+export const MAX_MATCHES = 20;
+
+const text = (most: number) =>
+  z
+    .string({ error: "must be a text" })
+    .trim()
+    .min(1, "must not be empty")
+    .max(most, `must be at most ${most} characters long`);
+
+const Lei = text(40)
+  .toUpperCase()
+  .superRefine((lei, context) => {
+    const fault = faultOfLei(lei);
+    if (fault !== null) context.addIssue({ code: "custom", message: fault });
+  });
+
+const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
+const LIMIT = `must be a whole number from 1 to ${MAX_MATCHES}`;
+
+/** Body of POST /v1/companies/lookup. Whatever is given is looked for, and the matches are united. */
+export const CompaniesQuestion = z
+  .strictObject({
+    /** ISO 17442, its check digits are looked at. */
+    lei: Lei.optional(),
+    /** Number in a business register, as written: signs and leading zeros make no difference. */
+    register_number: text(64).optional(),
+    /** GLEIF's code of that register. */
+    register_authority: text(8)
+      .toUpperCase()
+      .regex(/^RA[0-9]{6}$/, "must be a code of GLEIF's list of registration authorities: RA and six digits")
+      .optional(),
+    /** A host name, or a url of it. */
+    domain: text(300).regex(HOST, "must be a host name such as example.com, in its ASCII form").optional(),
+    name: text(300).optional(),
+    /** ISO 3166-1 alpha-2: of jurisdiction, legal address or headquarters. Not asked of a LEI and a domain. */
+    country: text(2)
+      .toUpperCase()
+      .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
+      .optional(),
+    limit: z.int({ error: LIMIT }).min(1, LIMIT).max(MAX_MATCHES, LIMIT).optional(),
+  })
+  .superRefine(({ lei, register_number, register_authority, domain, name }, context) => {
+    if ([lei, register_number, domain, name].every((given) => given === undefined)) {
+      context.addIssue({ code: "custom", message: "must have one of name, domain, lei and register_number" });
+    }
+    if (register_authority !== undefined && register_number === undefined) {
+      const message = "is asked only together with register_number";
+      context.addIssue({ code: "custom", path: ["register_authority"], message });
+    }
+  });
+export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
+
+const Text = z.string().nullable();
+const Address = z.strictObject({ country: Text, city: Text, postal_code: Text });
+
+const CompanyFound = z.strictObject({
+  lei: z.string(),
+  name: z.string(),
+  /** Trading names, former ones, other spellings. */
+  other_names: z.array(z.string()),
+  /** ISO 3166-1, or 3166-2 where the law is that of a part of a country. */
+  jurisdiction: Text,
+  /** ELF code (ISO 20275), and words where there is none. */
+  legal_form: z.strictObject({ elf: Text, says: Text }),
+  register: z.strictObject({ authority: Text, number: Text }),
+  legal_address: Address,
+  headquarters: Address,
+  /** ACTIVE or INACTIVE, as GLEIF says it. */
+  entity_status: Text,
+  /** Of the LEI: ISSUED, LAPSED, RETIRED, ... */
+  registration_status: Text,
+  last_update: Text,
+  /** Of the operator's own file: GLEIF publishes none. */
+  domains: z.array(z.string()),
+});
+
+export const CompaniesAnswer = z.strictObject({
+  schema: z.literal("svc.companies.v1"),
+  /** What was looked up, and how old it is. */
+  register: z.strictObject({
+    source: z.string(),
+    imported_at: z.string(),
+    newest_update: Text,
+    companies: z.int(),
+    domains: z.int(),
+  }),
+  /** Best first; none is an answer too. */
+  matches: z.array(
+    z.strictObject({
+      reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),
+      /** 0 to 1; 1 of an exact id and of an equal name. */
+      score: z.number(),
+      company: CompanyFound,
+    }),
+  ),
+  /** There are further matches. */
+  more: z.boolean(),
+  answered_at: z.string(),
+});
+export type CompaniesAnswer = z.infer<typeof CompaniesAnswer>;

@@ -1,0 +1,33 @@
+-- name: read
+-- The operator's own file of domains: `lei,domain`, a pair a line.
+-- grain: one line
+-- reads: $file
+-- writes: temporary domain_read, temporary domain_errors and domain_scans
+CREATE OR REPLACE TEMP TABLE domain_read AS
+SELECT trim(lei) AS lei, domain AS said, nullif(host_of(domain), '') AS host
+FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"', escape = '"', sample_size = 2048,
+  store_rejects = TRUE, rejects_table = 'domain_errors', rejects_scan = 'domain_scans', rejects_limit = 0);
+
+-- name: keep
+-- Hosts of the companies. One may be that of several, as with the parts of a group.
+-- grain: one host of one company
+-- reads: domain_read, company
+-- writes: domain
+INSERT INTO domain
+SELECT DISTINCT r.host, c.number FROM domain_read r JOIN company c USING (lei) WHERE r.host IS NOT NULL ORDER BY r.host, c.number;
+
+-- name: counted
+-- Why lines of that file are not kept, as with the rows of the golden copy.
+-- grain: one reason; examples = at most five
+-- reads: domain_read, company, domain_errors
+-- writes: nothing
+WITH told AS (
+  SELECT r.rowid AS place, r.lei, r.said, CASE WHEN r.host IS NULL THEN 'no_domain' WHEN c.lei IS NULL THEN 'no_company'
+    WHEN row_number() OVER (PARTITION BY r.lei, r.host ORDER BY r.rowid) > 1 THEN 'again' END AS reason
+  FROM domain_read r LEFT JOIN company c USING (lei))
+SELECT reason, count(*) AS rows, list(coalesce(left(lei, 40), '') || ' ' || coalesce(left(said, 60), '') ORDER BY place)[1:5] AS examples
+FROM told WHERE reason IS NOT NULL GROUP BY reason
+UNION ALL
+SELECT 'no_row', count(DISTINCT line), list('line ' || line || ': ' || lower(replace(error_type::VARCHAR, '_', ' ')) ORDER BY line)[1:5]
+FROM (SELECT line, min(error_type) AS error_type FROM domain_errors GROUP BY line) HAVING count(*) > 0
+ORDER BY 1;

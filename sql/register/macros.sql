@@ -1,0 +1,49 @@
+-- How names and numbers are compared: one definition for the import and for every question, kept in the register file itself.
+-- grain: none
+-- reads: nothing
+-- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of
+
+-- Small letters without accents, points of abbreviations gone (S.p.A. is spa), every other sign a space. Signs are listed, not
+-- letters: the engine compiles a pattern at every question, and one of all letters there are takes it milliseconds.
+CREATE OR REPLACE MACRO folded(said) AS trim(regexp_replace(regexp_replace(regexp_replace(
+  translate(replace(replace(replace(replace(replace(strip_accents(translate(lower(nfc_normalize(said)),
+      'ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ０１２３４５６７８９　', 'abcdefghijklmnopqrstuvwxyz0123456789 ')),
+    'ß', 'ss'), 'æ', 'ae'), 'œ', 'oe'), 'þ', 'th'), '&', ' and '), 'øłđðı', 'olddi'),
+  '[''’`´]', '', 'g'), '\b(\w)\.', '\1', 'g'),
+  '[\x00-/:-@\[-`{-©«-±´¶-¸»¿×÷\x{2000}-\x{206F}\x{2190}-\x{2BFF}\x{3000}-\x{3004}\x{3008}-\x{3020}\x{30FB}\x{FF00}-\x{FF0F}\x{FF1A}-\x{FF20}]+',
+  ' ', 'g'));
+
+-- Legal forms at the end of a name, then those that stand in front of one; docs/companies-lookup.md has the same list.
+CREATE OR REPLACE MACRO without_form(text) AS regexp_replace(regexp_replace(text,
+  '( (and co|gmbh|mbh|ag|kg|kgaa|ohg|ug|ug haftungsbeschrankt|ev|eg|se|inc|incorporated|corp|corporation|co|company|llc|l l c|llp|lp'
+  '|limited partnership|ltd|limited|plc|public limited company|pty|pte|pvt|private|sa|s a|sas|sasu|sarl|eurl|sci|snc|sca|scs|spa|s p a'
+  '|srl|s r l|srls|bv|b v|nv|n v|cv|vof|bvba|ab|as|a s|asa|aps|oy|oyj|ou|sl|s l|slu|sau|lda|ltda|sgps|eireli|sp zoo|sp z oo|sp z o o'
+  '|sro|s r o|spol|doo|d o o|ad|dd|ood|eood|ead|kft|zrt|nyrt|bt|sdn|bhd|tbk|kk|k k|jsc|pjsc|ojsc|cjsc|fze|wll|aktiengesellschaft'
+  '|aktiebolag|gesellschaft mit beschrankter haftung|societe anonyme|sociedad anonima|sociedad limitada|societa per azioni'
+  '|societa a responsabilita limitata|spolka z ograniczona odpowiedzialnoscia|spolka z oo|spolka akcyjna'
+  '|besloten vennootschap|naamloze vennootschap|anonim sirketi|limited sirketi|kabushiki kaisha))+$', ''),
+  '^((ooo|oao|zao|pao|ooo|ооо|оао|зао|пао|ао|pt|uab|sia|as) )+', '');
+CREATE OR REPLACE MACRO without_han_form(text) AS regexp_replace(regexp_replace(text, '^(?:株式会社|有限会社|合同会社) ?(.)', '\1'),
+  '(.) ?(?:株式会社|有限会社|合同会社|股份有限公司|有限责任公司|有限公司)$', '\1');
+-- Each of these leaves a word or a sign beside what it takes, so a name that is nothing but a legal form stays as it is.
+CREATE OR REPLACE MACRO plain_name(said) AS without_han_form(without_form(folded(said)));
+
+CREATE OR REPLACE MACRO words_of(plain) AS string_split(plain, ' ');
+-- Three letters each, the word's ends marked: _al, all, lli, .., nz_.
+CREATE OR REPLACE MACRO grams_of(word) AS
+  list_distinct(list_transform(range(1, length(word) + 1), lambda i: substr('_' || word || '_', i, 3)));
+
+-- Register numbers are written with and without spaces, points and leading zeros.
+CREATE OR REPLACE MACRO number_key(said) AS nullif(ltrim(upper(regexp_replace(said, '[^0-9A-Za-z]', '', 'g')), '0'), '');
+
+-- ISO 17442: letters stand for 10 to 35; the whole number is 1 modulo 97. 18 characters and two digits have 38 digits at most.
+CREATE OR REPLACE MACRO lei_digits(lei) AS
+  replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(
+  replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(lei,
+  'A','10'),'B','11'),'C','12'),'D','13'),'E','14'),'F','15'),'G','16'),'H','17'),'I','18'),'J','19'),'K','20'),'L','21'),'M','22'),
+  'N','23'),'O','24'),'P','25'),'Q','26'),'R','27'),'S','28'),'T','29'),'U','30'),'V','31'),'W','32'),'X','33'),'Y','34'),'Z','35');
+CREATE OR REPLACE MACRO lei_holds(lei) AS lei_digits(lei)::HUGEINT % 97 = 1;
+
+-- A host without `www.`, or null where the text is no host name.
+CREATE OR REPLACE MACRO host_of(said) AS
+  regexp_extract(lower(trim(said)), '^(?:https?://)?(?:www\.)?((?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63})\.?(?:[:/].*)?$', 1);

@@ -1,0 +1,25 @@
+-- name: columns
+-- Names of the columns of a file with one line of them, to see what it is before it is read.
+-- grain: one column, in the order of the file
+-- reads: $file
+-- writes: nothing
+SELECT column_name AS name FROM (DESCRIBE SELECT * FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"',
+  escape = '"', sample_size = 20, ignore_errors = TRUE));
+
+-- name: write
+-- What the register was made of. Without this row a file is no register: it is written last.
+-- grain: one register
+-- reads: company, name, domain; $form, $source, $imported_at, $rows_read
+-- writes: made
+CREATE TABLE made AS
+SELECT $form::INTEGER AS form, $source::VARCHAR AS source, $imported_at::VARCHAR AS imported_at, $rows_read::INTEGER AS rows_read,
+  (SELECT count(*) FROM company)::INTEGER AS companies, (SELECT count(*) FROM name)::INTEGER AS names,
+  (SELECT count(*) FROM domain)::INTEGER AS domains,
+  (SELECT strftime(max(updated), '%Y-%m-%dT%H:%M:%SZ') FROM company) AS newest_update;
+
+-- name: read
+-- What an open register was made of.
+-- grain: one register
+-- reads: made
+-- writes: nothing
+SELECT * FROM made;

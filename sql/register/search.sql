@@ -1,0 +1,106 @@
+-- name: asked
+-- A question as its names and numbers are compared.
+-- grain: one question
+-- reads: $name, $number, $domain
+-- writes: nothing
+SELECT folded($name) AS folded, plain_name($name) AS key, number_key($number) AS number, nullif(host_of($domain), '') AS host;
+
+-- name: by_lei
+-- grain: the company of a LEI
+-- reads: company; $lei
+-- writes: nothing
+SELECT number FROM company WHERE lei = $lei;
+
+-- name: by_number
+-- Register numbers are unique within one register only: those of all of them, unless one is named.
+-- grain: one company; of more than $most the first by LEI
+-- reads: register_number, company; $number, $authority, $country (null: any), $most
+-- writes: nothing
+SELECT r.number FROM register_number r JOIN company c USING (number)
+WHERE r.key = $number AND ($authority::VARCHAR IS NULL OR r.authority = $authority)
+  AND ($country::VARCHAR IS NULL OR $country IN (left(c.jurisdiction, 2), c.legal_country, c.hq_country))
+ORDER BY c.status = 'ACTIVE' DESC, r.number LIMIT $most;
+
+-- name: by_host
+-- grain: one company
+-- reads: domain; $host, $most
+-- writes: nothing
+SELECT number FROM domain WHERE host = $host ORDER BY number LIMIT $most;
+
+-- name: by_key
+-- Names that are equal as they are compared.
+-- grain: one name
+-- reads: name; $key, $country (null: any), $most
+-- writes: nothing
+SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR contains(countries, $country)) ORDER BY number LIMIT $most;
+
+-- name: word
+-- grain: a word of the register
+-- reads: vocabulary; $word
+-- writes: nothing
+SELECT id, names FROM vocabulary WHERE word = $word;
+
+-- name: all_words
+-- Names that hold up to three words, which are the rarest of a question; the shortest names come first, as what is nearest to it.
+-- grain: one name
+-- reads: posting; $a, $b, $c (the same again where there are fewer), $country (null: any), $most
+-- writes: nothing
+SELECT name FROM posting
+WHERE word = $a AND ($country::VARCHAR IS NULL OR contains(countries, $country))
+  AND ($b = $a OR name IN (SELECT name FROM posting WHERE word = $b))
+  AND ($c = $a OR name IN (SELECT name FROM posting WHERE word = $c))
+ORDER BY letters, name LIMIT $most;
+
+-- name: near
+-- Words written nearly like one: those that share the most of its threes of letters, which are literals here for that.
+-- grain: one word; the caller counts the edits
+-- reads: gram; $least_shared, the list
+-- writes: nothing
+SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $least_shared ORDER BY count(*) DESC, word LIMIT 200;
+
+-- name: words
+-- grain: one word of the list
+-- reads: vocabulary
+-- writes: nothing
+SELECT id, word, names FROM vocabulary WHERE id IN ({list});
+
+-- name: similar
+-- Names by how many letters of the question they hold, in words written alike.
+-- grain: one name
+-- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country (null: any), $most
+-- writes: nothing
+WITH near AS (
+  SELECT unnest(from_json($near, '[{"place":"INTEGER","id":"INTEGER","weight":"DOUBLE"}]'), recursive := TRUE)),
+ held AS (
+  SELECT p.name, n.place, max(n.weight) AS weight, any_value(p.letters) AS letters
+  FROM (SELECT * FROM posting WHERE word IN ({list}) AND ($country::VARCHAR IS NULL OR contains(countries, $country))) p
+  JOIN near n ON p.word = n.id GROUP BY ALL)
+SELECT name FROM held GROUP BY name ORDER BY sum(weight) DESC, any_value(letters), name LIMIT $most;
+
+-- name: names
+-- grain: one name of the list
+-- reads: name
+-- writes: nothing
+SELECT number, key FROM name WHERE id IN ({list});
+
+-- name: standing
+-- What the order of equals depends on. Numbers stand as literals: what is joined is not found by the index.
+-- grain: one company of the list
+-- reads: company; $folded
+-- writes: nothing
+SELECT number, status = 'ACTIVE' AS active, registration = 'ISSUED' AS issued,
+  $folded <> '' AND list_contains(list_transform(list_prepend(name, names), lambda x: folded(x)), $folded) AS exact_name
+FROM company WHERE number IN ({list});
+
+-- name: companies
+-- All that is known of some companies.
+-- grain: one company of the list
+-- reads: company
+-- writes: nothing
+SELECT * EXCLUDE (updated), strftime(updated, '%Y-%m-%dT%H:%M:%SZ') AS updated FROM company WHERE number IN ({list});
+
+-- name: hosts
+-- grain: one host of a company of the list
+-- reads: domain
+-- writes: nothing
+SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;

@@ -1,0 +1,110 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { FixedClock, systemClock } from "../../../infra/clock.ts";
+import { sql } from "../../../infra/lake/sql.ts";
+import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
+import { Register } from "../../../pipelines/register/register.ts";
+import { Problem } from "../../../serving/http/problem.ts";
+import { CompaniesAnswer } from "../../../serving/schemas/companies.ts";
+import { companiesLookup } from "../../../serving/work/companies.ts";
+
+const ROOT = resolve(import.meta.dirname, "../../..");
+const clock = new FixedClock("2026-11-23T08:00:00Z");
+
+let dir: string;
+let register: Register;
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "companies-"));
+  register = new Register({ path: registerPath(dir), clock: systemClock, lookEvery_ms: 0 });
+});
+afterAll(async () => {
+  register.close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const ask = (body: unknown): Promise<CompaniesAnswer> => companiesLookup.run(body, { register, clock });
+const problem = async (body: unknown): Promise<Problem> => {
+  const failed = await ask(body).catch((error: unknown) => error);
+  expect(failed).toBeInstanceOf(Problem);
+  return failed as Problem;
+};
+const take = (domains?: string) =>
+  importRegister({ source: join(ROOT, "fixtures/register/golden-copy.csv"), domains, to: registerPath(dir), clock });
+
+describe("in this order", () => {
+  test("without a register nothing is answered and nothing is charged", async () => {
+    expect(await problem({ name: "SAP" })).toMatchObject({
+      ...{ code: "unavailable", message: "there is no register of companies here yet; nothing is charged" },
+    });
+  });
+
+  test("a register that was just imported is answered from at once, one without domains says so", async () => {
+    await take();
+    const answer = await ask({ name: "sap" });
+    expect(CompaniesAnswer.parse(answer)).toEqual(answer);
+    expect(answer.matches[0]).toMatchObject({
+      reasons: [{ reason: "same_name", says: "name equals after normalisation" }],
+      score: 1,
+      company: { lei: "529900D6BF99LW9R2E68", register: { authority: null, number: "HRB 719915" }, domains: [] },
+    });
+    expect(answer).toMatchObject({ more: false, answered_at: "2026-11-23T08:00:00.000Z", register: { companies: 48 } });
+    const alone = await problem({ domain: "sap.com" });
+    expect(alone).toMatchObject({ code: "unavailable", message: "this register holds no domains; nothing is charged" });
+    expect((await ask({ domain: "sap.com", name: "sap" })).matches).toHaveLength(1);
+  });
+
+  test("and the next one, with domains, without a restart", async () => {
+    await take(join(ROOT, "fixtures/register/domains.csv"));
+    const answer = await ask({ domain: "www.asml.com", register_number: "17085815" });
+    expect(answer.matches.map(({ reasons }) => reasons.map(({ says }) => says))).toEqual([
+      ["exact register number in NL", "exact domain"],
+    ]);
+    expect(answer.matches[0]!.company.domains).toEqual(["asml.com"]);
+  });
+
+  test("a LEI may be written small, a limit keeps to itself", async () => {
+    expect((await ask({ lei: " 529900d6bf99lw9r2e68 " })).matches[0]!.reasons[0]!.says).toBe("exact LEI");
+    expect(await ask({ name: "bank", limit: 1 })).toMatchObject({ matches: { length: 1 }, more: true });
+    expect((await ask({ name: "Simeens" })).matches[0]!.reasons[0]!.says).toBe("similar (0.86)");
+  });
+});
+
+test.each<[unknown, string]>([
+  [{ lei: "529900D6BF99LW9R2E69" }, "/lei"],
+  [{ lei: "529900D6BF99" }, "/lei"],
+  [{ lei: 5 }, "/lei"],
+  [{}, "/"],
+  [{ country: "DE" }, "/"],
+  [{ name: " " }, "/name"],
+  [{ name: "x".repeat(301) }, "/name"],
+  [{ name: "x", country: "DEU" }, "/country"],
+  [{ name: "x", limit: 21 }, "/limit"],
+  [{ name: "x", limit: 0 }, "/limit"],
+  [{ domain: "no host" }, "/domain"],
+  [{ name: "x", register_authority: "RA000585" }, "/register_authority"],
+  [{ register_number: "1", register_authority: "585" }, "/register_authority"],
+  [{ name: "x", more: 1 }, "/"],
+  [[], "/"],
+  [null, "/"],
+])("%j is not valid at %s", async (body, pointer) => {
+  const { code, extra } = await problem(body);
+  expect(code).toBe("bad_request");
+  expect(extra.errors!.map((error) => error.pointer)).toContain(pointer);
+});
+
+test("the page lists the legal forms that are left out, all of them", async () => {
+  const page = await readFile(join(ROOT, "docs/companies-lookup.md"), "utf8");
+  const text = sql("register/macros").replace(/'\s*\n\s*'/g, "");
+  const [, ends] = text.match(/'\( \((.+?)\)\)\+\$'/)!;
+  const [, starts] = text.match(/'\^\(\((.+?)\) \)\+'/)!;
+  const [, han] = text.match(/'\(\.\) \?\(\?:(.+?)\)\$'/)!;
+  const listed = (heading: string): string[] => {
+    const line = page.split("\n").find((one) => one.startsWith(heading));
+    return [...(line ?? "").matchAll(/`([^`]+)`/g)].map(([, form]) => form!);
+  };
+  expect(listed("At the end:")).toEqual([...ends!.split("|"), ...han!.split("|")]);
+  expect(listed("In front:").slice(0, starts!.split("|").length)).toEqual(starts!.split("|"));
+});
