@@ -173,11 +173,10 @@ const wholeSeconds = (value: unknown): value is number => Number.isSafeInteger(v
 export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { reason: string } {
   const authorization = authorizationOf(payment);
   const { x402Version, accepted, payload } = (payment ?? {}) as Record<string, Record<string, unknown>>;
-  const salt = payload?.salt;
-  const bound = payload !== undefined && "saltNonce" in payload;
-  if (!authorization || typeof salt !== "string" || !/^0x[0-9a-fA-F]{64}$/.test(salt) || bound) {
-    return { reason: because("payload_format") };
-  }
+  const { salt, saltNonce } = payload ?? {};
+  // A nonce beside the salt is of offers with another authorizer than ours.
+  const isSalt = typeof salt === "string" && /^0x[0-9a-fA-F]{64}$/.test(salt) && saltNonce === undefined;
+  if (!authorization || !isSalt) return { reason: because("payload_format") };
   if ((x402Version as unknown) !== 2 || accepted?.scheme !== "auth-capture") return { reason: because("scheme") };
   if (accepted.network !== offer.network) return { reason: because("network_mismatch") };
   const echo = (accepted.extra ?? {}) as Record<string, unknown>;

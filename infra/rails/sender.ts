@@ -1,15 +1,7 @@
-import {
-  type Address,
-  BaseError,
-  ContractFunctionRevertedError,
-  encodeFunctionData,
-  formatTransactionReceipt,
-  type Hex,
-  keccak256,
-} from "viem";
+import { type Address, BaseError, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { redact } from "../secrets.ts";
-import { ChainDown, isPassing, type Reader } from "./rpc.ts";
+import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
 /** Ample for one EIP-3009 transfer; no estimate is asked for, so a doomed transfer costs gas and no time. */
 const GAS = 250_000n;
@@ -106,22 +98,14 @@ export function inWords(error: unknown): string {
   return redact(text).slice(0, MAX_SAYS);
 }
 
-/** Name of the custom error, or text, that a call reverted with; null when it did not revert. */
-export function revertOf(error: unknown): string | null {
-  const found =
-    error instanceof BaseError ? error.walk((cause) => cause instanceof ContractFunctionRevertedError) : null;
-  if (!(found instanceof ContractFunctionRevertedError)) return null;
-  return inWords(found.data?.errorName ?? found.reason ?? found.signature ?? "reverted");
-}
-
 /** Would this call pass now, sent from here? Null, or what it reverts with. @throws ChainDown */
 export async function whyItWouldRevert(reader: Reader, from: Address, call: ContractCall): Promise<string | null> {
   try {
     await reader.simulateContract({ ...call, account: from, gas: call.gas ?? GAS });
     return null;
   } catch (error) {
-    const reverted = revertOf(error);
-    if (reverted !== null) return reverted;
+    const reverted = revertIn(error);
+    if (reverted) return inWords(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
     if (isPassing(error)) throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
     throw error;
   }

@@ -1,7 +1,7 @@
 import { type FacilitatorClient, type FacilitatorConfig, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import { keepAddress, redact } from "../secrets.ts";
+import { keepAddress, redact, redactError } from "../secrets.ts";
 import { authorizationOf } from "./authorization.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
@@ -105,7 +105,9 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
         if (error instanceof VerifyError && error.invalidReason && isVerdict(error.statusCode)) {
           return { isValid: false as const, invalidReason: error.invalidReason, payer: undefined };
         }
-        throw new TillDown(`${name} cannot say whether a payment is valid: ${inWords(error)}`, { cause: error });
+        throw new TillDown(`${name} cannot say whether a payment is valid: ${inWords(error)}`, {
+          cause: redactError(error),
+        });
       });
       if (!answer.isValid) return { valid: false, reason: cut(answer.invalidReason) };
       if (answer.payer && answer.payer.toLowerCase() !== asked.payer) {

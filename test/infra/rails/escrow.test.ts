@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { x402Client } from "@x402/core/client";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
+import fc from "fast-check";
 import { type Address, type Hex, parseAbi, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -315,6 +316,25 @@ describe("what is not our offer is not held", () => {
     change(theirs);
     const checked = await escrow.check(await paid(theirs), ours, seconds());
     expect(checked).toEqual({ valid: false, reason: `invalid_auth_capture_evm_${reason}` });
+  });
+
+  test("whatever a stranger writes, reading it never throws", async () => {
+    const offer = escrow.offer(TOTAL, seconds());
+    const payment = await paid(offer);
+    const odd = fc.oneof(fc.anything(), fc.constantFrom(null, "", 0, "0x", [], {}));
+    const paths = [["payload"], ["accepted"], ["x402Version"], ["accepted", "extra"], ["payload", "salt"]];
+    const deeper = ["from", "to", "value", "validAfter", "validBefore", "nonce"];
+    const all = [...paths, ["payload", "authorization"], ...deeper.map((name) => ["payload", "authorization", name])];
+    fc.assert(
+      fc.property(fc.constantFrom(...all), odd, (path, value) => {
+        const copy = structuredClone(payment) as unknown as Record<string, never>;
+        const parent = path.slice(0, -1).reduce((at, name) => at[name]!, copy);
+        Object.assign(parent, { [path.at(-1)!]: value });
+        expect(holdOf(copy, offer)).toBeTypeOf("object");
+        expect(holdOf(value, offer)).toHaveProperty("reason");
+      }),
+      { numRuns: 2_000 },
+    );
   });
 
   test("an answer to the offer of some minutes ago is held by that offer's deadline", async () => {

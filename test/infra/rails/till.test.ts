@@ -275,15 +275,14 @@ describe("in process, a chain that does not answer", () => {
       const node = await nodeThatDiesAfterSending(rig.chain.rpcUrl);
       try {
         const privateKey = `0x${randomBytes(32).toString("hex")}`;
-        const facilitator = createFacilitator({ rpcUrl, network: rig.chain.network, privateKey });
+        const facilitator = createFacilitator({ rpcUrl: node.rpcUrl, network: rig.chain.network, privateKey });
         await rig.chain.giveGas(facilitator.address);
         const outcome = await createTill("here", facilitator).settle(payload, terms(5n));
         const seen = await settlementOf(payment);
         expect(outcome).toMatchObject({ outcome: "unknown", tx: seen?.tx });
         expect(seen).toMatchObject({ amountAtomic: 5n });
       } finally {
-        proxy.closeAllConnections();
-        proxy.close();
+        node.close();
       }
     },
   );
