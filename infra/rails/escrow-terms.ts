@@ -13,8 +13,8 @@ import { authorizationOf } from "./authorization.ts";
 import { signingDomain } from "./charge.ts";
 
 /**
- * Version 1.0 of the commerce-payments contracts, at the same addresses on every chain that has them. An offer names the
- * escrow: a buyer's client that is told nothing signs for another version, and its payment fits nowhere.
+ * Version 1.0 of the commerce-payments contracts, at the same addresses on every chain that has them. An offer names
+ * the escrow: a buyer's client that is told nothing signs for another version, and its payment fits nowhere.
  */
 export const ESCROW: Address = "0xBdEA0D1bcC5966192B070Fdf62aB4EF5b4420cff";
 /** Takes the buyer's EIP-3009 authorization: what the buyer signs is a transfer to this address. */
@@ -104,7 +104,9 @@ export interface EscrowTimes {
   hold_s?: number;
   /** In which a client may sign, and we may place the hold. Default 300. */
   sign_s?: number;
-  /** Of a hold there must be left when it is accepted: for the seller's answer, the check and the capture. Default 600. */
+  /**
+   * Of a hold there must be left when it is accepted: for the seller's answer, the check and the capture. Default 600.
+   */
   least_s?: number;
 }
 
@@ -166,9 +168,9 @@ const ERC6492 = /649264926492649264926492649264926492649264926492649264926492649
 const wholeSeconds = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) < 2 ** 48;
 
 /**
- * What a payload would hold, or why it does not answer our offer. Pure, whatever the time; never throws: a stranger wrote it.
- * Deadlines move with every offer, so they are the buyer's echo (`accepted.extra`); everything else is ours, and a payload
- * signed over anything else has another nonce.
+ * What a payload would hold, or why it does not answer our offer. Pure, whatever the time; never throws: a stranger
+ * wrote it. Deadlines move with every offer, so they are the buyer's echo (`accepted.extra`); everything else is ours,
+ * and a payload signed over anything else has another nonce.
  */
 export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { reason: string } {
   const authorization = authorizationOf(payment);

@@ -21,8 +21,8 @@ const NONCES = parseAbi(["function authorizationState(address authorizer, bytes3
 const GAS = 500_000n;
 
 /**
- * What the chain says of a hold. `final` as for a settlement. Of `none`, the block that was read: at or after the hold's
- * `validBefore` it can never be placed any more.
+ * What the chain says of a hold. `final` as for a settlement. Of `none`, the block that was read: at or after the
+ * hold's `validBefore` it can never be placed any more.
  */
 export type HoldState =
   | { state: "none"; block: { number: number; time: number } }
@@ -32,9 +32,9 @@ export type HoldState =
 export type HoldChecked = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
 
 /**
- * Buyers' money held in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. Every act may be done
- * again: what is done already is `sent` with the transaction that did it. An act never throws for what the chain does, and
- * its answer decides nothing: `state` does.
+ * Buyers' money held in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. Every act may be
+ * done again: what is done already is `sent` with the transaction that did it. An act never throws for what the chain
+ * does, and its answer decides nothing: `state` does.
  */
 export interface Escrow {
   /** Lower-case address that authorizes, captures and voids. */
@@ -43,7 +43,8 @@ export interface Escrow {
   offer(totalAtomic: bigint, now: number): PaymentRequirements;
   /**
    * Would a payment be held if we placed it now? Moves nothing.
-   * @param payment decoded payment header @param offer ours, of now: only its deadlines may differ from what the buyer answers
+   * @param payment decoded payment header @param offer ours, of now: only its deadlines may differ from what the buyer
+   * answers
    * @throws ChainDown
    */
   check(payment: unknown, offer: PaymentRequirements, now: number): Promise<HoldChecked>;
@@ -134,7 +135,9 @@ export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions
   };
 }
 
-/** Who signed is asked here first: it costs the chain nothing. A contract wallet's signature is the chain's to judge. */
+/**
+ * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature is the chain's to judge.
+ */
 async function whyNotSigned(
   { reader, network }: Money,
   hold: Hold,
@@ -167,7 +170,9 @@ const REASONS: Readonly<Record<string, string>> = {
   TokenCollectionFailed: "token_collection_failed",
 };
 
-/** A reason for the buyer: what the escrow says, or what its token's words, which differ from token to token, come from. */
+/**
+ * A reason for the buyer: what the escrow says, or what its token's words, which differ from token to token, come from.
+ */
 async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): Promise<string> {
   const { payer } = hold.info;
   const [used, balance] = await reading("a payer", () =>

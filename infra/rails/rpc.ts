@@ -22,8 +22,8 @@ const RETRY_DELAY_MS = 100;
 const TIMEOUT_MS = 10_000;
 
 /**
- * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every error,
- * nodes echo it, and a message may be written into the record.
+ * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every
+ * error, nodes echo it, and a message may be written into the record.
  */
 function quiet(transport: HttpTransport): HttpTransport {
   return (options) => {
@@ -58,8 +58,8 @@ const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | nul
 const EXECUTION_REVERTED = 3;
 
 /**
- * What a call reverted with, or null when it was not answered by a revert. viem says the same of a node's internal error,
- * which says nothing of the call: so there must be data, the code of a revert, or the word.
+ * What a call reverted with, or null when it was not answered by a revert. viem says the same of a node's internal
+ * error, which says nothing of the call: so there must be data, the code of a revert, or the word.
  */
 export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;

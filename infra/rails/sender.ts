@@ -19,8 +19,8 @@ export interface ContractCall {
 }
 
 /**
- * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still vanish,
- * `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
+ * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still
+ * vanish, `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
  */
 export type Outcome =
   | { outcome: "sent"; tx: string }
@@ -112,8 +112,8 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
 }
 
 /**
- * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what the
- * chain or the way to it does.
+ * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what
+ * the chain or the way to it does.
  */
 export async function transact(reader: Reader, sender: Sender, call: ContractCall): Promise<Outcome> {
   let tx: Hex | undefined;

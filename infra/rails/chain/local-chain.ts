@@ -14,7 +14,9 @@ import { createReader, reading } from "../rpc.ts";
 import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
 import { type ContractName, readArtefact } from "./artefact.ts";
 
-/** USDC's address on Base Sepolia: with it here, default assets and `$` prices of the protocol packages work offline. */
+/**
+ * USDC's address on Base Sepolia: with it here, default assets and `$` prices of the protocol packages work offline.
+ */
 export const LOCAL_USDC = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 /** Multicall3's address on every chain: without code there, all payment failures look like one. */
 const MULTICALL3 = "0xca11bde05977b3631167028862be2a173976ca11";
@@ -53,8 +55,8 @@ export interface LocalChain {
 }
 
 /**
- * Start the local chain and place the token and the escrow. Blocks come at once with a transaction and every second anyway; chain
- * time keeps to this machine's clock. Throws when the port is taken or anvil does not answer in 15 s.
+ * Start the local chain and place the token and the escrow. Blocks come at once with a transaction and every second
+ * anyway; chain time keeps to this machine's clock. Throws when the port is taken or anvil does not answer in 15 s.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
   const port = await freePort(options.port);
@@ -85,8 +87,8 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
 }
 
 /**
- * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On any
- * other chain it throws: such a node does not know the method.
+ * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On
+ * any other chain it throws: such a node does not know the method.
  */
 export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
   const reader = createReader(rpcUrl);

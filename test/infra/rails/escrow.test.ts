@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { x402Client } from "@x402/core/client";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
-import fc from "fast-check";
+
 import { type Address, type Hex, parseAbi, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -19,6 +19,7 @@ import {
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";
 import { createSender, type Sender, transact } from "../../../infra/rails/sender.ts";
+import * as fc from "../../helpers/fast-check.ts";
 import { nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
 const TOTAL = 250_000n;

@@ -87,8 +87,8 @@ export async function payer(rig: Rig): Promise<Wallet> {
 }
 
 /**
- * A node of the same chain that takes a transaction and is never heard of again: what was sent is mined, and whoever sent it
- * through here cannot know.
+ * A node of the same chain that takes a transaction and is never heard of again: what was sent is mined, and whoever
+ * sent it through here cannot know.
  */
 export async function nodeThatDiesAfterSending(rpcUrl: string): Promise<{ rpcUrl: string; close(): void }> {
   let open = true;
