@@ -68,8 +68,8 @@ export interface Authorization {
 }
 
 /**
- * The EIP-3009 authorization of an x402 payload (`exact` of either version, `auth-capture`), or null when there is none or
- * it cannot be read. Pure; never throws: a stranger wrote it. @param payment the decoded payment header
+ * The EIP-3009 authorization of an x402 payload (`exact` of either version, `auth-capture`), or null when there is none
+ * or it cannot be read. Pure; never throws: a stranger wrote it. @param payment the decoded payment header
  */
 export function authorizationOf(payment: unknown): Authorization | null {
   const read = Signed.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);

@@ -25,8 +25,9 @@ export interface Facilitator extends FacilitatorClient {
 }
 
 /**
- * What went wrong on the way to the chain during one question. The protocol's package takes a node that does not answer for
- * a payment that is not valid, and a receipt that does not come for a transfer that failed: neither may be believed.
+ * What went wrong on the way to the chain during one question. The protocol's package takes a node that does not answer
+ * for a payment that is not valid, and a receipt that does not come for a transfer that failed: neither may be
+ * believed.
  */
 interface Course {
   trouble?: unknown;

@@ -22,8 +22,8 @@ const RETRY_DELAY_MS = 100;
 const TIMEOUT_MS = 10_000;
 
 /**
- * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every error,
- * nodes echo it, and a message may be written into the record.
+ * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every
+ * error, nodes echo it, and a message may be written into the record.
  */
 function quiet(transport: HttpTransport): HttpTransport {
   return (options) => {
@@ -51,12 +51,27 @@ export type Reader = ReturnType<typeof createReader>;
 /** Trouble that says nothing of the question. A block that is not found was replaced while we asked. */
 const PASSING = [HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
-/** Did the way to the chain fail, and not what was asked? A call that reverts was answered. */
+const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
+  error.walk((cause) => cause instanceof kind) as E | null;
+
+/** EIP-1474 has no code for it; this one is what nodes agreed on. */
+const EXECUTION_REVERTED = 3;
+
+/**
+ * What a call reverted with, or null when it was not answered by a revert. viem says the same of a node's internal
+ * error, which says nothing of the call: so there must be data, the code of a revert, or the word.
+ */
+export function revertIn(error: unknown): ContractFunctionRevertedError | null {
+  if (!(error instanceof BaseError)) return null;
+  const reverted = walked(error, ContractFunctionRevertedError);
+  const answer = walked(error, RpcRequestError);
+  const said = reverted?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
+  return said ? reverted : null;
+}
+
+/** Did the way to the chain fail, and not what was asked? */
 export function isPassing(error: unknown): error is BaseError {
-  if (!(error instanceof BaseError)) return false;
-  const is = (kinds: readonly (new (...args: never[]) => Error)[]) => (cause: unknown) =>
-    kinds.some((kind) => cause instanceof kind);
-  return !error.walk(is([ContractFunctionRevertedError])) && error.walk(is(PASSING)) !== null;
+  return error instanceof BaseError && !revertIn(error) && PASSING.some((kind) => walked(error, kind as never));
 }
 
 /** Run one read; trouble on the way to the chain becomes `ChainDown`, anything else passes as it is. */

@@ -1,15 +1,7 @@
-import {
-  type Address,
-  BaseError,
-  ContractFunctionRevertedError,
-  encodeFunctionData,
-  formatTransactionReceipt,
-  type Hex,
-  keccak256,
-} from "viem";
+import { type Address, BaseError, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { redact } from "../secrets.ts";
-import { ChainDown, isPassing, type Reader } from "./rpc.ts";
+import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
 /** Ample for one EIP-3009 transfer; no estimate is asked for, so a doomed transfer costs gas and no time. */
 const GAS = 250_000n;
@@ -27,8 +19,8 @@ export interface ContractCall {
 }
 
 /**
- * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still vanish,
- * `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
+ * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still
+ * vanish, `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
  */
 export type Outcome =
   | { outcome: "sent"; tx: string }
@@ -106,30 +98,22 @@ export function inWords(error: unknown): string {
   return redact(text).slice(0, MAX_SAYS);
 }
 
-/** Name of the custom error, or text, that a call reverted with; null when it did not revert. */
-export function revertOf(error: unknown): string | null {
-  const found =
-    error instanceof BaseError ? error.walk((cause) => cause instanceof ContractFunctionRevertedError) : null;
-  if (!(found instanceof ContractFunctionRevertedError)) return null;
-  return inWords(found.data?.errorName ?? found.reason ?? found.signature ?? "reverted");
-}
-
 /** Would this call pass now, sent from here? Null, or what it reverts with. @throws ChainDown */
 export async function whyItWouldRevert(reader: Reader, from: Address, call: ContractCall): Promise<string | null> {
   try {
     await reader.simulateContract({ ...call, account: from, gas: call.gas ?? GAS });
     return null;
   } catch (error) {
-    const reverted = revertOf(error);
-    if (reverted !== null) return reverted;
+    const reverted = revertIn(error);
+    if (reverted) return inWords(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
     if (isPassing(error)) throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
     throw error;
   }
 }
 
 /**
- * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what the
- * chain or the way to it does.
+ * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what
+ * the chain or the way to it does.
  */
 export async function transact(reader: Reader, sender: Sender, call: ContractCall): Promise<Outcome> {
   let tx: Hex | undefined;

@@ -1,13 +1,13 @@
 import { type FacilitatorClient, type FacilitatorConfig, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import { keepAddress, redact } from "../secrets.ts";
+import { keepAddress, redact, redactError } from "../secrets.ts";
 import { authorizationOf } from "./authorization.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
 /**
- * Where buyers are charged: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It knows nothing of orders, and
- * is never asked whether money moved: that is `Rail.settlementOf`.
+ * Where buyers are charged: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It knows nothing of orders,
+ * and is never asked whether money moved: that is `Rail.settlementOf`.
  */
 export interface Till {
   /** For logs and status. */
@@ -21,8 +21,8 @@ export interface Till {
   verify(payment: unknown, requirements: PaymentRequirements): Promise<Verified>;
   /**
    * Charge the buyer. Waits until the transaction is in a block, or as long as this till waits. Never throws for what a
-   * facilitator does. After `unknown` the chain decides; the same payment may be settled again, here or elsewhere: its nonce
-   * moves money once.
+   * facilitator does. After `unknown` the chain decides; the same payment may be settled again, here or elsewhere: its
+   * nonce moves money once.
    */
   settle(payment: unknown, requirements: PaymentRequirements): Promise<Outcome>;
 }
@@ -42,8 +42,8 @@ const cut = (reason: string | undefined): string => redact(reason ?? "no reason 
 /** Stated after a receipt that says so: the transfer was undone, and this transaction is over. */
 const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
 /**
- * Not a verdict on the payment: the reference facilitator says `..transaction_failed` without a transaction when its node did
- * not answer, and others have words of their own for the same. Then the transaction may be on its way.
+ * Not a verdict on the payment: the reference facilitator says `..transaction_failed` without a transaction when its
+ * node did not answer, and others have words of their own for the same. Then the transaction may be on its way.
  */
 const UNSURE =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
@@ -105,7 +105,9 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
         if (error instanceof VerifyError && error.invalidReason && isVerdict(error.statusCode)) {
           return { isValid: false as const, invalidReason: error.invalidReason, payer: undefined };
         }
-        throw new TillDown(`${name} cannot say whether a payment is valid: ${inWords(error)}`, { cause: error });
+        throw new TillDown(`${name} cannot say whether a payment is valid: ${inWords(error)}`, {
+          cause: redactError(error),
+        });
       });
       if (!answer.isValid) return { valid: false, reason: cut(answer.invalidReason) };
       if (answer.payer && answer.payer.toLowerCase() !== asked.payer) {

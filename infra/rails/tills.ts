@@ -14,12 +14,12 @@ export interface Tills extends Till {
 }
 
 /**
- * Several tills in their order of preference. One that could not be asked rests for a while and is then tried again; when
- * all of them rest, they are asked all the same, since a rest is a guess and a buyer waits.
+ * Several tills in their order of preference. One that could not be asked rests for a while and is then tried again;
+ * when all of them rest, they are asked all the same, since a rest is a guess and a buyer waits.
  *
  * Whether a payment is valid is asked of the next one when nobody answers. A settlement goes to one till only: after
- * `unknown` it may be on its way to a block, and whether to send it again is the caller's to decide, who reads the chain. If
- * it does, the till that left it unknown rests, so that another one is asked.
+ * `unknown` it may be on its way to a block, and whether to send it again is the caller's to decide, who reads the
+ * chain. If it does, the till that left it unknown rests, so that another one is asked.
  */
 export function createTills(tills: readonly Till[], { clock, rest_ms = 30_000 }: TillsOptions): Tills {
   if (tills.length === 0) throw new RangeError("no till");

@@ -29,8 +29,8 @@ export interface LocalWalletsOptions {
 export interface LocalWallets extends Wallets {
   /**
    * A wallet of our own under one name, e.g. the float that pays sellers, or the till that buyers pay into.
-   * @param floorAtomic what it is lifted to when it holds less than half of it; 0n leaves it as it is. Default: the known
-   * wallet's floor
+   * @param floorAtomic what it is lifted to when it holds less than half of it; 0n leaves it as it is. Default: the
+   * known wallet's floor
    */
   named(role: string, floorAtomic?: bigint): Promise<Wallet>;
 }
@@ -86,7 +86,9 @@ interface Waiting {
   done: (error?: unknown) => void;
 }
 
-/** Lifts accounts to a floor. What is asked while a mint is on its way shares the next one: one transaction for many. */
+/**
+ * Lifts accounts to a floor. What is asked while a mint is on its way shares the next one: one transaction for many.
+ */
 function createFunding(reader: Reader, token: Address): (address: string, floor: bigint) => Promise<void> {
   const waiting: Waiting[] = [];
   let running = false;

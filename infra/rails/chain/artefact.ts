@@ -12,7 +12,10 @@ export interface Artefact {
 }
 
 /** Contracts of this folder. Each has a source in `contracts/` and a committed artefact in `artefacts/`. */
-export const CONTRACTS = ["LocalUsdc", "Multicall"] as const;
+export const CONTRACTS = [
+  ...(["LocalUsdc", "Multicall"] as const),
+  ...(["AuthCaptureEscrow", "Eip3009Collector", "OperatorRefundCollector"] as const),
+] as const;
 export type ContractName = (typeof CONTRACTS)[number];
 
 export const artefactPath = (contract: ContractName): string =>

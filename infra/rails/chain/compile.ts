@@ -21,7 +21,8 @@ export function compile(contract: ContractName): Artefact {
     compile(input: string, callbacks: { import(path: string): { contents: string } }): string;
   };
   const file = `${contract}.sol`;
-  const source = readFileSync(fileURLToPath(new URL(`./contracts/${file}`, import.meta.url)), "utf8");
+  const ours = (name: string) => readFileSync(fileURLToPath(new URL(`./contracts/${name}`, import.meta.url)), "utf8");
+  const source = ours(file);
   const input = {
     language: "Solidity",
     sources: { [file]: { content: source } },
@@ -32,7 +33,10 @@ export function compile(contract: ContractName): Artefact {
       outputSelection: { "*": { [contract]: ["abi", "evm.bytecode.object"] } },
     },
   };
-  const readImport = (path: string) => ({ contents: readFileSync(require.resolve(path), "utf8") });
+  // A contract of this folder is imported as `./Name.sol`, which the compiler calls `Name.sol`.
+  const readImport = (path: string) => ({
+    contents: path.includes("/") ? readFileSync(require.resolve(path), "utf8") : ours(path),
+  });
   const output = JSON.parse(solc.compile(JSON.stringify(input), { import: readImport })) as SolcOutput;
   const fatal = output.errors?.filter((error) => error.severity === "error") ?? [];
   const built = output.contracts?.[file]?.[contract];

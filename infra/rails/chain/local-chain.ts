@@ -1,12 +1,27 @@
-import { type Address, createTestClient, type Hex, http, publicActions, toHex, walletActions } from "viem";
+import {
+  type Address,
+  concat,
+  createTestClient,
+  encodeAbiParameters,
+  type Hex,
+  http,
+  publicActions,
+  toHex,
+  walletActions,
+} from "viem";
+import { COLLECTOR, ESCROW } from "../escrow-terms.ts";
 import { createReader, reading } from "../rpc.ts";
 import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
 import { type ContractName, readArtefact } from "./artefact.ts";
 
-/** USDC's address on Base Sepolia: with it here, default assets and `$` prices of the protocol packages work offline. */
+/**
+ * USDC's address on Base Sepolia: with it here, default assets and `$` prices of the protocol packages work offline.
+ */
 export const LOCAL_USDC = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 /** Multicall3's address on every chain: without code there, all payment failures look like one. */
 const MULTICALL3 = "0xca11bde05977b3631167028862be2a173976ca11";
+/** Of the same contracts as the escrow: brings refunds from the operator. */
+export const REFUND_COLLECTOR = "0x934907bffd0901b6A21e398B9C53A4A38F02fa5d";
 export const LOCAL_CHAIN_ID = 84532;
 export const LOCAL_NETWORK = `eip155:${LOCAL_CHAIN_ID}`;
 
@@ -40,8 +55,8 @@ export interface LocalChain {
 }
 
 /**
- * Start the local chain and place the token. Blocks come at once with a transaction and every second anyway; chain
- * time keeps to this machine's clock. Throws when the port is taken or anvil does not answer in 15 s.
+ * Start the local chain and place the token and the escrow. Blocks come at once with a transaction and every second
+ * anyway; chain time keeps to this machine's clock. Throws when the port is taken or anvil does not answer in 15 s.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
   const port = await freePort(options.port);
@@ -51,11 +66,17 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     await answering(anvil, () => client.getChainId());
     const place = (address: string, creation: string) => placeCode(client, address as Address, creation as Hex);
     const giveGas = (address: string) => giveLocalGas(anvil.rpcUrl, address);
-    const artefacts: [string, ContractName][] = [
+    const ofEscrow = encodeAbiParameters([{ type: "address" }], [ESCROW]);
+    const artefacts: [string, ContractName, Hex?][] = [
       [LOCAL_USDC, "LocalUsdc"],
       [MULTICALL3, "Multicall"],
+      [ESCROW, "AuthCaptureEscrow"],
+      [COLLECTOR, "Eip3009Collector", ofEscrow],
+      [REFUND_COLLECTOR, "OperatorRefundCollector", ofEscrow],
     ];
-    await Promise.all(artefacts.map(([address, name]) => place(address, readArtefact(name).bytecode)));
+    await Promise.all(
+      artefacts.map(([address, name, args = "0x"]) => place(address, concat([readArtefact(name).bytecode, args]))),
+    );
     const { rpcUrl, pid, ended, stop } = anvil;
     const ids = { chainId: LOCAL_CHAIN_ID, network: LOCAL_NETWORK, asset: LOCAL_USDC };
     return { rpcUrl, port, pid, ended, stop, ...ids, giveGas, place };
@@ -66,8 +87,8 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
 }
 
 /**
- * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On any
- * other chain it throws: such a node does not know the method.
+ * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On
+ * any other chain it throws: such a node does not know the method.
  */
 export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
   const reader = createReader(rpcUrl);

@@ -1,4 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
@@ -82,4 +84,29 @@ export const offer = (entry: PayableEntry, signed: SignedPayment): [PaymentPaylo
 
 export async function payer(rig: Rig): Promise<Wallet> {
   return rig.wallets.blind(`cap_${randomBytes(4).toString("hex")}`, "2026-11-21", 10_000_000n);
+}
+
+/**
+ * A node of the same chain that takes a transaction and is never heard of again: what was sent is mined, and whoever
+ * sent it through here cannot know.
+ */
+export async function nodeThatDiesAfterSending(rpcUrl: string): Promise<{ rpcUrl: string; close(): void }> {
+  let open = true;
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = Buffer.concat(chunks).toString();
+    if (!open) return void request.socket.destroy();
+    const answer = await fetch(rpcUrl, { method: "POST", body, headers: { "content-type": "application/json" } });
+    if (body.includes("eth_sendRawTransaction")) open = false;
+    response.end(await answer.text());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    rpcUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
 }

@@ -9,7 +9,7 @@ import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { SignedPayment } from "../../../infra/rails/rails.ts";
 import { asVersion1, createHttpTill, createTill, type Till, TillDown } from "../../../infra/rails/till.ts";
 import { createTills } from "../../../infra/rails/tills.ts";
-import { decoded, entryV1, entryV2, payer, type Rig, startRig } from "./harness.ts";
+import { decoded, entryV1, entryV2, nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
 /** How the facilitator behind the HTTP adapter behaves, in front of the real one. */
 type Manner = "well" | "late" | "500" | "503 with a verdict" | "garbage" | "half" | "hangs up" | "denies" | "strange";
@@ -272,33 +272,17 @@ describe("in process, a chain that does not answer", () => {
     "x402 v%i: a receipt that does not come leaves the transaction's hash",
     async (version) => {
       const { payload, payment } = await signed(5n, version);
-      let open = true;
-      const proxy = createServer(async (request, response) => {
-        const chunks: Buffer[] = [];
-        for await (const chunk of request) chunks.push(chunk as Buffer);
-        const body = Buffer.concat(chunks).toString();
-        if (!open) return void request.socket.destroy();
-        const answer = await fetch(rig.chain.rpcUrl, {
-          method: "POST",
-          body,
-          headers: { "content-type": "application/json" },
-        });
-        if (body.includes("eth_sendRawTransaction")) open = false;
-        response.end(await answer.text());
-      });
-      await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+      const node = await nodeThatDiesAfterSending(rig.chain.rpcUrl);
       try {
-        const rpcUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
         const privateKey = `0x${randomBytes(32).toString("hex")}`;
-        const facilitator = createFacilitator({ rpcUrl, network: rig.chain.network, privateKey });
+        const facilitator = createFacilitator({ rpcUrl: node.rpcUrl, network: rig.chain.network, privateKey });
         await rig.chain.giveGas(facilitator.address);
         const outcome = await createTill("here", facilitator).settle(payload, terms(5n));
         const seen = await settlementOf(payment);
         expect(outcome).toMatchObject({ outcome: "unknown", tx: seen?.tx });
         expect(seen).toMatchObject({ amountAtomic: 5n });
       } finally {
-        proxy.closeAllConnections();
-        proxy.close();
+        node.close();
       }
     },
   );

@@ -1,0 +1,232 @@
+import type { PaymentRequirements } from "@x402/core/types";
+import { erc20Abi, isAddress, parseAbi, recoverTypedDataAddress } from "viem";
+import { RECEIVE_TYPES } from "./authorization.ts";
+import {
+  COLLECTOR,
+  ESCROW,
+  ESCROW_ABI,
+  type EscrowPlace,
+  type EscrowTimes,
+  escrowOffer,
+  type Hold,
+  holdOf,
+  whyNotInTime,
+} from "./escrow-terms.ts";
+import { ChainDown, reading } from "./rpc.ts";
+import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
+import { logsSince, type Money } from "./settlement.ts";
+
+const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
+/** An authorization through collector and token, with room for a contract wallet's signature. */
+const GAS = 500_000n;
+
+/**
+ * What the chain says of a hold. `final` as for a settlement. Of `none`, the block that was read: at or after the
+ * hold's `validBefore` it can never be placed any more.
+ */
+export type HoldState =
+  | { state: "none"; block: { number: number; time: number } }
+  | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
+  | { state: "captured" | "voided" | "reclaimed"; tx: string; final: boolean; amountAtomic: bigint };
+
+export type HoldChecked = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
+
+/**
+ * Buyers' money held in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. Every act may be
+ * done again: what is done already is `sent` with the transaction that did it. An act never throws for what the chain
+ * does, and its answer decides nothing: `state` does.
+ */
+export interface Escrow {
+  /** Lower-case address that authorizes, captures and voids. */
+  readonly operator: string;
+  /** See `escrowOffer`. @param now unix seconds */
+  offer(totalAtomic: bigint, now: number): PaymentRequirements;
+  /**
+   * Would a payment be held if we placed it now? Moves nothing.
+   * @param payment decoded payment header @param offer ours, of now: only its deadlines may differ from what the buyer
+   * answers
+   * @throws ChainDown
+   */
+  check(payment: unknown, offer: PaymentRequirements, now: number): Promise<HoldChecked>;
+  /** Move the buyer's money into the escrow: all of it, since the buyer's signature is used up by any part. */
+  authorize(hold: Hold, sinceBlock: number): Promise<Outcome>;
+  /** Take all of it. Refused from `captureDeadline` on: begin well before, a transaction waits for its block. */
+  capture(hold: Hold, sinceBlock: number): Promise<Outcome>;
+  /** Give all of it back. */
+  void(hold: Hold, sinceBlock: number): Promise<Outcome>;
+  /** @param sinceBlock before which nothing of this hold can have happened @throws ChainDown */
+  state(hold: Hold, sinceBlock: number): Promise<HoldState>;
+}
+
+export interface EscrowOptions {
+  money: Money;
+  /** Its key is the operator's, and pays the gas. */
+  sender: Sender;
+  /** Gets what is captured. */
+  payTo: string;
+  times?: EscrowTimes;
+}
+
+const EVENTS = {
+  held: "PaymentAuthorized",
+  captured: "PaymentCaptured",
+  voided: "PaymentVoided",
+  reclaimed: "PaymentReclaimed",
+} as const;
+
+/** Which of a hold's states an act leads to. */
+const REACHES = {
+  authorize: ["held", "captured", "voided", "reclaimed"],
+  capture: ["captured"],
+  void: ["voided"],
+} as const;
+
+export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions): Escrow {
+  if (!isAddress(payTo, { strict: false })) throw new TypeError(`not an address: ${payTo}`);
+  const { reader, network, asset } = money;
+  const place: EscrowPlace = { network, asset, payTo, operator: sender.address };
+  const call = (functionName: string, args: readonly unknown[]) => ({
+    ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: GAS },
+  });
+  const authorizing = ({ info, amountAtomic, signature }: Hold) =>
+    call("authorize", [info, amountAtomic, COLLECTOR, signature]);
+
+  /** Do it, unless it is done; and look again when it was refused: somebody may have done it just before us. */
+  async function act(
+    what: keyof typeof REACHES,
+    hold: Hold,
+    since: number,
+    args: readonly unknown[],
+  ): Promise<Outcome> {
+    const done = async (): Promise<Outcome | null> => {
+      const seen = await stateOf(money, hold, since);
+      return (REACHES[what] as readonly string[]).includes(seen.state) && "tx" in seen
+        ? { outcome: "sent", tx: what === "authorize" ? (await eventOf(money, hold, since, "held"))!.tx : seen.tx }
+        : null;
+    };
+    try {
+      const before = await done();
+      if (before) return before;
+      const outcome = await transact(reader, sender, call(what, args));
+      return outcome.outcome === "refused" ? ((await done()) ?? outcome) : outcome;
+    } catch (error) {
+      return { outcome: "unknown", says: inWords(error) };
+    }
+  }
+
+  return {
+    operator: sender.address.toLowerCase(),
+    offer: (totalAtomic, now) => escrowOffer(place, times, totalAtomic, now),
+    async check(payment, offer, now) {
+      const hold = holdOf(payment, offer);
+      if ("reason" in hold) return { valid: false, reason: hold.reason };
+      const late = whyNotInTime(hold, times, now);
+      if (late) return { valid: false, reason: late };
+      const unsigned = await whyNotSigned(money, hold, offer);
+      if (unsigned) return { valid: false, reason: unsigned };
+      const reverts = await whyItWouldRevert(reader, sender.address, authorizing(hold));
+      if (reverts) return { valid: false, reason: await reasonOf(money, hold, reverts) };
+      return { valid: true, payer: hold.payer, hold };
+    },
+    authorize: (hold, since) => act("authorize", hold, since, authorizing(hold).args),
+    capture: (hold, since) => act("capture", hold, since, [hold.info, hold.amountAtomic, 0, hold.info.feeReceiver]),
+    void: (hold, since) => act("void", hold, since, [hold.info]),
+    state: (hold, since) => stateOf(money, hold, since),
+  };
+}
+
+/**
+ * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature is the chain's to judge.
+ */
+async function whyNotSigned(
+  { reader, network }: Money,
+  hold: Hold,
+  offer: PaymentRequirements,
+): Promise<string | null> {
+  const { info, signature } = hold;
+  const { name, version } = offer.extra as { name: string; version: string };
+  const chainId = Number(network.slice("eip155:".length));
+  const signer = await recoverTypedDataAddress({
+    domain: { name, version, chainId, verifyingContract: info.token },
+    types: RECEIVE_TYPES,
+    primaryType: "ReceiveWithAuthorization",
+    message: {
+      ...{ from: info.payer, to: COLLECTOR, value: info.maxAmount, validAfter: 0n },
+      ...{ validBefore: BigInt(info.preApprovalExpiry), nonce: hold.nonce as `0x${string}` },
+    },
+    signature,
+  }).catch(() => null);
+  if (signer?.toLowerCase() === hold.payer) return null;
+  const code = await reading("code", () => reader.getCode({ address: info.payer }));
+  return code && code !== "0x" ? null : "invalid_auth_capture_evm_signature";
+}
+
+/** The scheme's names for what the escrow reverts with. */
+const REASONS: Readonly<Record<string, string>> = {
+  AfterPreApprovalExpiry: "authorization_expired",
+  InvalidExpiries: "deadline_ordering",
+  InvalidSender: "operator_mismatch",
+  PaymentAlreadyCollected: "payment_already_collected",
+  TokenCollectionFailed: "token_collection_failed",
+};
+
+/**
+ * A reason for the buyer: what the escrow says, or what its token's words, which differ from token to token, come from.
+ */
+async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): Promise<string> {
+  const { payer } = hold.info;
+  const [used, balance] = await reading("a payer", () =>
+    Promise.all([
+      reader.readContract({
+        ...{ address: asset, abi: NONCES, functionName: "authorizationState" },
+        args: [payer, hold.nonce as `0x${string}`],
+      }),
+      reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [payer] }),
+    ]),
+  );
+  const known = REASONS[reverts];
+  if (known) return `invalid_auth_capture_evm_${known}`;
+  if (used) return "invalid_auth_capture_evm_payment_already_collected";
+  if (balance < hold.amountAtomic) return "invalid_auth_capture_evm_insufficient_balance";
+  return "invalid_auth_capture_evm_simulation_failed";
+}
+
+interface Seen {
+  tx: string;
+  final: boolean;
+  amountAtomic: bigint;
+}
+
+/** The one event of its kind that a hold has, or null. */
+async function eventOf(money: Money, hold: Hold, since: number, state: keyof typeof EVENTS): Promise<Seen | null> {
+  const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENTS[state])!;
+  const { logs, head } = await logsSince(money, since, (fromBlock, toBlock) =>
+    money.reader.getLogs({
+      ...{ address: ESCROW, event: event as Extract<typeof event, { type: "event"; name: "PaymentVoided" }> },
+      ...{ args: { paymentInfoHash: hold.hash }, strict: true, fromBlock, toBlock },
+    }),
+  );
+  const log = logs[0];
+  if (!log) return null;
+  const final = head - log.blockNumber + 1n >= BigInt(money.confirmations);
+  return { tx: log.transactionHash, final, amountAtomic: log.args.amount };
+}
+
+/** See `Escrow.state`: which state it is, the escrow's own storage says at one block; its logs add the transaction. */
+async function stateOf(money: Money, hold: Hold, since: number): Promise<HoldState> {
+  const { reader } = money;
+  const head = await reading("its head", () => reader.getBlock());
+  const [collected, capturable, refundable] = await reading("a hold", () =>
+    reader.readContract({
+      ...{ address: ESCROW, abi: ESCROW_ABI, functionName: "paymentState" },
+      ...{ args: [hold.hash], blockNumber: head.number },
+    }),
+  );
+  if (!collected) return { state: "none", block: { number: Number(head.number), time: Number(head.timestamp) } };
+  const over = refundable > 0n ? (["captured"] as const) : (["voided", "reclaimed", "captured"] as const);
+  for (const state of capturable > 0n ? (["held"] as const) : over) {
+    const seen = await eventOf(money, hold, since, state);
+    if (seen) return { state, ...seen };
+  }
+  throw new ChainDown(`the escrow has hold ${hold.hash}, and no log since ${since} says how`);
+}

@@ -1,0 +1,67 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { type Abi, encodeErrorResult, type Hex, parseAbi } from "viem";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ChainDown, createReader, reading } from "../../../infra/rails/rpc.ts";
+import { createSender, transact, whyItWouldRevert } from "../../../infra/rails/sender.ts";
+
+const ABI = parseAbi(["function pay() returns (bool)", "error NotNow()"]);
+const TO = "0x00000000000000000000000000000000000000a1";
+
+/** A node that answers every call with one error. */
+let fails: { code: number; message: string; data?: Hex };
+let asked: string[] = [];
+let node: Server;
+let rpcUrl: string;
+beforeAll(async () => {
+  node = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const { id, method } = JSON.parse(Buffer.concat(chunks).toString());
+    asked.push(method);
+    response.end(JSON.stringify({ jsonrpc: "2.0", id, error: fails }));
+  });
+  await new Promise<void>((resolve) => node.listen(0, "127.0.0.1", resolve));
+  rpcUrl = `http://127.0.0.1:${(node.address() as AddressInfo).port}`;
+});
+afterAll(() => {
+  node.closeAllConnections();
+  node.close();
+});
+
+const open = () => {
+  const reader = createReader(rpcUrl);
+  return { reader, sender: createSender(reader, 84532, `0x${"1".repeat(64)}`) };
+};
+const call = { address: TO, abi: ABI as Abi, functionName: "pay" } as const;
+
+const NOT_NOW = encodeErrorResult({ abi: ABI, errorName: "NotNow" });
+test.each([
+  ["the code of a revert", { code: 3, message: "execution reverted", data: NOT_NOW }, "NotNow"],
+  ["a revert under the code of an internal error", { code: -32603, message: "reverted", data: NOT_NOW }, "NotNow"],
+  ["a revert in words", { code: 3, message: "execution reverted: too late" }, "too late"],
+  ["a revert without words", { code: 3, message: "execution reverted" }, "execution reverted"],
+] as const)("%s is a refusal, and nothing is sent", async (_what, answer, reason) => {
+  fails = answer;
+  asked = [];
+  const { reader, sender } = open();
+  expect(await transact(reader, sender, call)).toMatchObject({
+    outcome: "refused",
+    reason: expect.stringContaining(reason),
+  });
+  expect(asked).not.toContain("eth_sendRawTransaction");
+  await expect(reading("it", () => reader.readContract(call))).rejects.not.toThrow(ChainDown);
+});
+
+test.each([
+  ["an internal error", { code: -32603, message: "database is locked" }],
+  ["a limit", { code: -32005, message: "too many requests" }],
+  ["a block it has not", { code: -32000, message: "header not found" }],
+  ["a method it has not", { code: -32601, message: "no such method" }],
+] as const)("a node's own trouble, %s, says nothing of the call", async (_what, answer) => {
+  fails = answer;
+  const { reader, sender } = open();
+  expect(await transact(reader, sender, call)).toMatchObject({ outcome: "unknown" });
+  await expect(whyItWouldRevert(reader, TO, call)).rejects.toThrow(ChainDown);
+  await expect(reading("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
+});
