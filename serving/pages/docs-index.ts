@@ -14,6 +14,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "cursor-rule",
       "facilitator",
       "watchers",
+      "paid-operations",
       "reports",
       "api",
     ],

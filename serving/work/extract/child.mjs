@@ -42,7 +42,14 @@ function faultOf(error) {
   return { ok: false, why: "unreadable", says };
 }
 
-const say = (answer) => process.stdout.write(JSON.stringify(answer), () => process.exit(0));
+let isSaid = false;
+
+/** The one answer, and the end. A fault that is heard of later belongs to work that nobody waits for. */
+function say(answer) {
+  if (isSaid) return;
+  isSaid = true;
+  process.stdout.write(JSON.stringify(answer), () => process.exit(0));
+}
 
 for (const event of ["uncaughtException", "unhandledRejection"]) process.on(event, (error) => say(faultOf(error)));
 const { asked, bytes } = await input();

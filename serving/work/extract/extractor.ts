@@ -85,8 +85,11 @@ export const childFlags = (heapMib: number): string[] => [
 
 /** Seconds that the kernel gives a child beyond what we watch for: it holds where we are gone ourselves. */
 const KERNEL_SLACK_S = 2;
-/** Sets limits of the kernel on itself and becomes the child: no core file, no file at all, so many seconds of processor. */
-const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -t "$1"; shift; exec "$@"';
+/**
+ * Sets limits of the kernel on itself and becomes the child: no core file, no file at all, so many seconds of processor; past
+ * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed.
+ */
+const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec "$@"';
 const WATCH_MS = 20;
 /** The page size and the clock tick of Linux as /proc counts them (proc(5): USER_HZ is 100 on every platform of Node). */
 const PAGE_BYTES = 4_096;
@@ -206,7 +209,7 @@ class Job {
     if (/heap|allocation|out of memory/i.test(this.#errors)) {
       return { ok: false, why: "bound", bound: "memory", says: `reading it takes more than ${heapMib} MiB of memory` };
     }
-    if (this.#child.signalCode === "SIGXCPU" || this.#child.signalCode === "SIGKILL") {
+    if (this.#child.signalCode === "SIGXCPU") {
       return { ok: false, why: "bound", bound: "time", says: `reading it takes more than ${cpuMs} ms of a processor` };
     }
     return { ok: false, why: "unreadable", says: "the reader died of it" };

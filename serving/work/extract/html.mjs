@@ -9,7 +9,7 @@ const TEXT = 3;
 const names = (text) => new Set(text.split(" "));
 /** What is shown to nobody, or is no text. */
 const SKIPPED = names(
-  "AUDIO BUTTON CANVAS DATALIST EMBED HEAD IFRAME MAP NOSCRIPT OBJECT SCRIPT SELECT STYLE SVG TEMPLATE TEXTAREA VIDEO",
+  "AUDIO BUTTON CANVAS DATALIST EMBED HEAD IFRAME MAP NOSCRIPT OBJECT SCRIPT SELECT STYLE SVG TEMPLATE TEXTAREA TITLE VIDEO",
 );
 /** What stands apart by an empty line, and what begins a line of its own. */
 const PARAGRAPHS = names("BLOCKQUOTE DL FIGURE H1 H2 H3 H4 H5 H6 HR OL P PRE TABLE UL");
@@ -250,6 +250,19 @@ function mainOf(document) {
 }
 
 /**
+ * A document may leave out its outermost elements (HTML, section 13.1.2.4); the parser leaves them out too, and would take the
+ * first one of several for the whole.
+ */
+function documentOf(html) {
+  const { document } = parseHTML(/<html[\s>]/i.test(html) ? html : `<html><body>${html}</body></html>`);
+  const root = document.documentElement;
+  if (root.querySelector("body")) return document;
+  const all = [...root.childNodes].filter(({ localName }) => localName !== "head");
+  for (const node of all) document.body.appendChild(node);
+  return document;
+}
+
+/**
  * Tags and entities are counted before anything is made of them: each becomes a node or two.
  * @param {string} html
  * @param {{part: "whole" | "main", url: string | null, limits: object}} asked
@@ -260,8 +273,7 @@ export function readHtml(html, { part, url, limits }) {
   if (marks > limits.markup) {
     throw new PastBound("markup", `${marks} tags and entities, and at most ${limits.markup} are read`);
   }
-  // A document without its outermost element is a valid one, and the parser would take the first for it.
-  const { document } = parseHTML(/<html[\s>]/i.test(html) ? html : `<html><body>${html}</body></html>`);
+  const document = documentOf(html);
   const base = baseOf(document, url);
   const metadata = metadataOf(document);
   const page = walk(document.documentElement, limits);
