@@ -90,6 +90,13 @@ const KERNEL_SLACK_S = 2;
  * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed.
  */
 const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec "$@"';
+
+/** A command that runs Node with these arguments under limits of the kernel. @param seconds of a processor */
+export const limited = (seconds: number, node: readonly string[]): [string, string[]] => [
+  "/bin/sh",
+  ["-c", LIMITED, "sh", String(seconds), process.execPath, ...node],
+];
+
 const WATCH_MS = 20;
 /** The page size and the clock tick of Linux as /proc counts them (proc(5): USER_HZ is 100 on every platform of Node). */
 const PAGE_BYTES = 4_096;
@@ -131,8 +138,7 @@ class Job {
     private readonly limits: ExtractLimits,
   ) {
     const seconds = Math.ceil(limits.cpuMs / 1_000) + KERNEL_SLACK_S;
-    const command = [process.execPath, ...childFlags(limits.heapMib), CHILD];
-    this.#child = spawn("/bin/sh", ["-c", LIMITED, "sh", String(seconds), ...command], {
+    this.#child = spawn(...limited(seconds, [...childFlags(limits.heapMib), CHILD]), {
       stdio: ["pipe", "pipe", "pipe"],
       cwd: "/",
       env: {},

@@ -10,6 +10,7 @@ import {
   childFlags,
   createExtractor,
   type ExtractorOptions,
+  limited,
   NobodyReads,
   NotExtracted,
 } from "../../../serving/work/extract/extractor.ts";
@@ -335,6 +336,18 @@ describe("the child", () => {
     } finally {
       rmSync(dir, { recursive: true });
     }
+  });
+
+  test("is ended by the kernel where nobody watches it, and writes no file", () => {
+    const endless = limited(1, [...childFlags(64), "-e", "for (;;);"]);
+    const { signal, status } = spawnSync(...endless, { env: {}, cwd: "/" });
+    expect(signal === "SIGXCPU" || signal === "SIGKILL", `${signal} ${status}`).toBe(true);
+    const dir = mkdtempSync(join(tmpdir(), "child-"));
+    // Without the permission model: what is left is the kernel's own word.
+    const script = `require("fs").writeFileSync(${JSON.stringify(join(dir, "out"))}, "text")`;
+    const wrote = spawnSync(...limited(5, ["-e", script]), { env: {}, cwd: "/" });
+    expect([wrote.status === 0, readFileSync(join(dir, "out"), "utf8")]).toEqual([false, ""]);
+    rmSync(dir, { recursive: true });
   });
 
   test("so many at once and so many that wait; who comes later is refused, and so is who waited too long", async () => {
