@@ -46,18 +46,26 @@ export const termsOf = (text: string): string[] =>
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
 
-/** Sentences of a text with their offsets. A line is a paragraph: no sentence goes on in the next one. */
-export function* sentencesOf(text: string): Generator<{ offset: number; text: string }> {
-  let lineAt = 0;
-  for (const line of text.split("\n")) {
-    for (const { segment, index } of segmenter.segment(line)) {
-      const lead = segment.length - segment.trimStart().length;
-      const sentence = segment.trim();
+/** A text to choose from. */
+export interface Ranking {
+  text: string;
+  /** Its lines end where a page did, so that paragraphs are what an empty line sets apart; else each line is one. */
+  wraps: boolean;
+}
+
+/** Sentences of a text with their offsets, word for word. No sentence goes on in the next paragraph. */
+export function* sentencesOf({ text, wraps }: Ranking): Generator<{ offset: number; text: string }> {
+  let from = 0;
+  for (const paragraph of text.split(wraps ? "\n\n" : "\n")) {
+    // As long as before, so that offsets stay: a line's end would end a sentence too.
+    for (const { segment, index } of segmenter.segment(paragraph.replaceAll("\n", " "))) {
+      const start = index + segment.length - segment.trimStart().length;
+      const sentence = paragraph.slice(start, index + segment.trimEnd().length);
       if (sentence.length >= CHARS.min && sentence.length <= CHARS.max && !sentence.includes("\t")) {
-        yield { offset: lineAt + index + lead, text: sentence };
+        yield { offset: from + start, text: sentence };
       }
     }
-    lineAt += line.length + 1;
+    from += paragraph.length + (wraps ? 2 : 1);
   }
 }
 
@@ -67,7 +75,7 @@ interface Candidate extends Ranked {
   score: number;
 }
 
-function candidatesOf(texts: readonly string[]): Candidate[] {
+function candidatesOf(texts: readonly Ranking[]): Candidate[] {
   const all: Candidate[] = [];
   for (const [source, text] of texts.entries()) {
     for (const { offset, text: sentence } of sentencesOf(text)) {
@@ -115,7 +123,7 @@ function likeness(a: Candidate, b: Candidate): number {
  * The sentences of `texts` that say most of the question and not the same twice, best first; none where none has its words.
  * @param most how many
  */
-export function rank(question: string, texts: readonly string[], most: number): Ranked[] {
+export function rank(question: string, texts: readonly Ranking[], most: number): Ranked[] {
   const terms = [...new Set(termsOf(question))];
   const candidates = scored(candidatesOf(texts), terms);
   const best = candidates[0]?.score ?? 1;

@@ -105,7 +105,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
   });
   // It is raced below; where the race never begins, nobody else hears of it.
   late.catch(() => undefined);
-  const evidence = sources.map(({ about: { url }, text }) => ({ url, text }));
+  const evidence = sources.map(({ about: { url, kind }, text }) => ({ url, text, wraps: kind !== "html" }));
   try {
     const given = await Promise.race([deps.summariser.summarise(question, evidence, MAX_SENTENCES, off), late]);
     const asked = given.slice(0, MAX_SENTENCES);

@@ -1,10 +1,9 @@
 import { BoundedThread } from "../../../infra/bounded-thread.ts";
-import type { Ranked } from "./rank.ts";
+import type { Ranked, Ranking } from "./rank.ts";
 
 /** A text that a brief may quote. */
-export interface Evidence {
+export interface Evidence extends Ranking {
   url: string;
-  text: string;
 }
 
 /** A sentence of a brief, and the place in the evidence of what it is quoted from. */
@@ -67,6 +66,7 @@ export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25, and of those that are alike the best one. Nothing is written that no source says.",
   summarise(question, evidence, most) {
-    return thread.ask<Ranked[]>({ question, texts: evidence.map(({ text }) => text), most }, LIMITS);
+    const texts = evidence.map(({ text, wraps }) => ({ text, wraps }));
+    return thread.ask<Ranked[]>({ question, texts, most }, LIMITS);
   },
 };

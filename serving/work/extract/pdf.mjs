@@ -9,6 +9,8 @@ import { Bounded, brief, clean, countOf, cutTo, flat, linkOf, PastBound, Unreada
 const WORD_GAP = 0.15;
 const COLUMN_GAP = 1.5;
 const LINE_STEP = 0.5;
+/** Lines of one paragraph stand no further apart than this. */
+const PARAGRAPH_STEP = 1.7;
 /** A heading is so much larger than most of the text, and no longer than this. */
 const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
@@ -84,8 +86,8 @@ function place(line, item, before) {
     line.cells.push({ text: item.text, left: item.x, right: item.x + item.width });
     return;
   }
-  const isApart = gap > WORD_GAP * item.size && !cell.text.endsWith(" ") && !item.text.startsWith(" ");
-  cell.text += isApart ? ` ${item.text}` : item.text;
+  const isWord = gap > WORD_GAP * item.size && !cell.text.endsWith(" ") && !item.text.startsWith(" ");
+  cell.text += isWord ? ` ${item.text}` : item.text;
   cell.right = item.x + item.width;
 }
 
@@ -150,7 +152,13 @@ function headingSizes(pages) {
   return new Map(larger.map((size, i) => [size, Math.min(i + 1, 6)]));
 }
 
-/** The whole text, and what in it is a heading; two lines of one size one after the other are one heading. */
+/** Does this line begin a paragraph? Upwards is the next column. */
+function isApart(line, above) {
+  const step = above.y - line.y;
+  return step < 0 || step > PARAGRAPH_STEP * Math.max(line.size, above.size);
+}
+
+/** The whole text, paragraphs apart by an empty line, and what in it is a heading; two lines of one size one after the other are one heading. */
 function textOf(pages, limits) {
   const levels = headingSizes(pages);
   const headings = new Bounded(limits.headings);
@@ -162,12 +170,12 @@ function textOf(pages, limits) {
     length += text.length;
   };
   for (const { lines, number } of pages) {
-    if (length > 0 && lines.length > 0) put("\n");
     last = null;
-    for (const line of lines) {
-      if (length > 0) put("\n");
+    for (const [i, line] of lines.entries()) {
       const words = wordsOf(line);
       const level = !line.isRow && words.length <= HEADING_CHARS ? (levels.get(sizeOf(line)) ?? null) : null;
+      const begins = i === 0 || (last?.level ?? null) !== level || isApart(line, lines[i - 1]);
+      if (length > 0) put(begins ? "\n\n" : "\n");
       if (level !== null && last?.level === level) last.text = cutTo(`${last.text} ${flat(words)}`, 300);
       else if (level !== null) headings.push({ level, text: cutTo(flat(words), 300), offset: length, page: number });
       last = level === null ? null : headings.list.at(-1);

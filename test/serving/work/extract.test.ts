@@ -158,7 +158,7 @@ describe("PDF", () => {
       pages: 2,
     });
     expect(said.text).toBe(
-      "Annual report\nRevenue rose by four percent (4 %) in the year.\nCosts fell.\nYear\tRevenue\n2024\t12.5\n2025\t13.0\nSee the site\n\nThe second page.",
+      "Annual report\n\nRevenue rose by four percent (4 %) in the year.\nCosts fell.\n\nYear\tRevenue\n2024\t12.5\n2025\t13.0\n\nSee the site\n\nThe second page.",
     );
     expect(said.headings).toEqual([{ level: 1, text: "Annual report", offset: 0, page: 1 }]);
     expect(said.tables).toEqual([

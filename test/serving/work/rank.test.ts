@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { rank, sentencesOf, termsOf } from "../../../serving/work/brief/rank.ts";
+import { rank as rankTexts, sentencesOf, termsOf } from "../../../serving/work/brief/rank.ts";
 import { placed } from "../../../serving/work/brief/summariser.ts";
 
 const TERMS = [
@@ -21,7 +21,7 @@ describe("words of a question", () => {
 describe("sentences", () => {
   test("stand at their offsets, do not cross lines, and are neither scraps nor rows of tables", () => {
     const text = `Short.\nOne whole sentence stands here.  And “another” one 😀 stands here!\na\tb\tc d e f g h i j k l\n${"x".repeat(700)}`;
-    const found = [...sentencesOf(text)];
+    const found = [...sentencesOf({ text, wraps: false })];
     expect(found.map(({ text: one }) => one)).toEqual([
       "One whole sentence stands here.",
       "And “another” one 😀 stands here!",
@@ -29,6 +29,26 @@ describe("sentences", () => {
     for (const { offset, text: one } of found) expect(text.slice(offset, offset + one.length)).toBe(one);
   });
 });
+
+test("of a text that wraps, a sentence goes on in the next line and ends with its paragraph", () => {
+  const text =
+    "Chapter of refunds\n\nThe buyer may ask for it\nwithin 30 days. After that\nnobody may do so.\n\nAnother paragraph without an end\n\n\nThe last paragraph of them all.";
+  const found = [...sentencesOf({ text, wraps: true })];
+  expect(found.map(({ text: one }) => one)).toEqual([
+    "The buyer may ask for it\nwithin 30 days.",
+    "After that\nnobody may do so.",
+    "Another paragraph without an end",
+    "The last paragraph of them all.",
+  ]);
+  for (const { offset, text: one } of found) expect(text.startsWith(one, offset)).toBe(true);
+});
+
+const rank = (question: string, texts: readonly string[], most: number) =>
+  rankTexts(
+    question,
+    texts.map((text) => ({ text, wraps: false })),
+    most,
+  );
 
 describe("ranking", () => {
   test("what says most of the question comes first, and what says nothing of it not at all", () => {
@@ -72,7 +92,7 @@ describe("ranking", () => {
 });
 
 describe("quotes", () => {
-  const evidence = [{ url: "https://a.example/", text: TERMS }];
+  const evidence = [{ url: "https://a.example/", text: TERMS, wraps: false }];
   test.each<[string, object, number | null]>([
     ["word for word", { source: 0, text: "The shop is closed on Sundays" }, TERMS.indexOf("The shop is")],
     [

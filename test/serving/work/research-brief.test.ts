@@ -18,7 +18,8 @@ const TERMS = `<!doctype html><html><head><title>Terms</title></head><body>${MEN
 const FAQ = pdfWith([
   {
     words: [
-      { x: 72, y: 720, text: "A refund goes back to the card with which the buyer paid." },
+      { x: 72, y: 720, text: "A refund goes back to the card" },
+      { x: 72, y: 706, text: "with which the buyer paid." },
       { x: 72, y: 690, text: "The shop is closed on Sundays." },
     ],
   },
@@ -57,7 +58,7 @@ describe("a brief of addresses", () => {
     });
     expect(said.sentences.map(({ text }) => text).sort()).toEqual([
       "A buyer may ask for a refund within 30 days of the purchase.",
-      "A refund goes back to the card with which the buyer paid.",
+      "A refund goes back to the card\nwith which the buyer paid.",
       "Nobody else may give the buyer a refund, says the town.",
     ]);
     expect(said.sources).toMatchObject([
