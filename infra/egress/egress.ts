@@ -24,6 +24,8 @@ export interface EgressRequest {
   profile: Profile;
   /** Paid leg: deadline to the last byte in ms (already clamped by the caller to 30..120 s). Others: the profile's. */
   deadlineMs?: number;
+  /** Redirects that are followed at most, where that is fewer than the profile's. */
+  hops?: number;
   signal?: AbortSignal;
   /** Whose places it takes (gate.ts); default: the profile's name. */
   pool?: string;

@@ -55,9 +55,10 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
 
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
-/** Limits of one request: the paid leg takes the caller's deadline up to 120 s, the others only a shorter one. */
-export function limitsFor({ profile, deadlineMs }: EgressRequest, changes: LimitChanges): Limits {
-  const limits = { ...LIMITS[profile], ...changes[profile] };
+/** Limits of one request: the paid leg takes the caller's deadline up to 120 s, the others only a shorter one; hops only fewer. */
+export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes: LimitChanges): Limits {
+  const all = { ...LIMITS[profile], ...changes[profile] };
+  const limits = hops === undefined ? all : { ...all, hops: Math.min(hops, all.hops) };
   if (deadlineMs === undefined) return limits;
   const ceiling = profile === "paid" ? PAID_MAX_MS : limits.totalMs;
   return { ...limits, totalMs: Math.max(0, Math.min(deadlineMs, ceiling)) };

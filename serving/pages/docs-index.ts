@@ -16,6 +16,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "cursor-rule",
       "facilitator",
       "watchers",
+      "paid-operations",
       "reports",
       "companies-lookup",
       "api",

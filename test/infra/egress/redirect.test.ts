@@ -46,6 +46,17 @@ describe("redirects of evidence", () => {
     expect(server.connections()).toBe(4);
   });
 
+  it.each([
+    [0, 1],
+    [1, 2],
+    [9, 4],
+  ])("a request that allows %i has the redirect after those for its answer", async (hops, connections) => {
+    const { server, egress } = await maze();
+    const result = await egress.fetch(evidence(`${server.origin}/hop/7`, { hops }));
+    expect(result).toMatchObject({ outcome: "answered", status: 302 });
+    expect(server.connections()).toBe(connections);
+  });
+
   it.each([301, 302, 303, 307, 308])("%i is one", async (status) => {
     const { server, egress } = await maze();
     const result = await egress.fetch(evidence(`${server.origin}/to${status}?/end`));

@@ -1,0 +1,106 @@
+import { z } from "zod";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { URL_LENGTH } from "./check.ts";
+
+/** Largest document that may be sent, bytes once decoded; one that is fetched may be as large as egress reads. */
+export const MAX_SENT_BYTES = 8 * 1024 * 1024;
+/** The same in base64 (RFC 4648 section 4). */
+export const MAX_SENT_CHARS = Math.ceil(MAX_SENT_BYTES / 3) * 4;
+
+const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
+
+/** An address that the caller wants fetched. Whether it may be is for egress to say. */
+export const FetchedUrl = z
+  .string({ error: "must be a url" })
+  .min(URL_LENGTH.min, LENGTH)
+  .max(URL_LENGTH.max, LENGTH)
+  // It comes back in what is signed, and half of a pair has no canonical bytes (RFC 8785 section 3.2.2.2).
+  .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
+
+export const PARTS = ["whole", "main"] as const;
+
+/** Body of POST /v1/docs/extract: a document by its address, or the document itself. */
+export const ExtractRequest = z
+  .strictObject({
+    url: FetchedUrl.optional(),
+    /** base64, padded. */
+    bytes: z
+      .string({ error: "must be base64" })
+      .min(1, "must not be empty")
+      .max(MAX_SENT_CHARS, `must be at most ${MAX_SENT_BYTES} bytes once decoded`)
+      .optional(),
+    /** Of HTML: everything that it shows, or its main text without menus and the like. */
+    part: z.enum(PARTS, { error: "must be whole or main" }).optional(),
+  })
+  .superRefine(({ url, bytes }, context) => {
+    if ((url === undefined) === (bytes === undefined)) {
+      context.addIssue({ code: "custom", path: ["url"], message: "either url or bytes must be given, and not both" });
+    }
+  });
+export type ExtractRequest = z.infer<typeof ExtractRequest>;
+
+const Metadata = z.strictObject({
+  title: z.string().nullable(),
+  author: z.string().nullable(),
+  /** As the document says it, BCP 47 where it keeps to the rule. */
+  language: z.string().nullable(),
+  description: z.string().nullable(),
+  /** As the document says it; of a PDF the day on which it was made. */
+  published: z.string().nullable(),
+  /** null of what has no pages. */
+  pages: z.int().nullable(),
+});
+
+const Heading = z.strictObject({
+  level: z.int().min(1).max(6),
+  text: z.string(),
+  /** Where it begins in `text`, in UTF-16 code units. */
+  offset: z.int().min(0),
+  page: z.int().nullable(),
+});
+
+const Table = z.strictObject({
+  page: z.int().nullable(),
+  /** markup: the document says that it is a table; layout: its cells stand under each other. */
+  found: z.enum(["markup", "layout"]),
+  caption: z.string().nullable(),
+  /** Is the first row a header, as far as the document says so? */
+  header: z.boolean(),
+  /** Cells as they stand: one that spans several columns is one cell. */
+  rows: z.array(z.array(z.string())),
+});
+
+const Link = z.strictObject({ text: z.string(), url: z.string(), page: z.int().nullable() });
+
+const CUT = ["text", "headings", "tables", "links"] as const;
+
+/** What was read of a document. */
+export const Extracted = z.strictObject({
+  kind: z.enum(["pdf", "html", "text"]),
+  part: z.enum(PARTS),
+  metadata: Metadata,
+  text: z.string(),
+  headings: z.array(Heading),
+  tables: z.array(Table),
+  links: z.array(Link),
+  /** What the document holds more of than an answer does. */
+  cut: z.array(z.enum(CUT)),
+});
+export type Extracted = z.infer<typeof Extracted>;
+
+/** Answer of POST /v1/docs/extract. */
+export const ExtractAnswer = Extracted.extend({
+  schema: z.literal("svc.extract.v1"),
+  kind: z.enum(["pdf", "html"]),
+  source: z.strictObject({
+    /** As asked; null of a document that was sent. */
+    url: z.string().nullable(),
+    /** Where it was read, after redirects. */
+    final_url: z.string().nullable(),
+    fetched_at: z.string().nullable(),
+    content_type: z.string().nullable(),
+    sha256: Sha256Hex,
+    bytes: z.int().min(1),
+  }),
+});
+export type ExtractAnswer = z.infer<typeof ExtractAnswer>;

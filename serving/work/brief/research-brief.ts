@@ -1,0 +1,160 @@
+import { rfc3339 } from "../../../pipelines/record/time.ts";
+import { Problem, validated } from "../../http/problem.ts";
+import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
+import { textOnly } from "../extract/limits.ts";
+import { documentAt, readBy, sha256Soon } from "../fetching.ts";
+import type { Work, WorkDeps } from "../work.ts";
+import { LOOKED_AT_CHARS, type Source } from "./corpus.ts";
+import { termsOf } from "./rank.ts";
+import { placed } from "./summariser.ts";
+
+const MAX_BODY = 32_768;
+const MAX_SENTENCES = 8;
+/** Longest that a summariser may think, ms. */
+const SUMMARY_MS = 30_000;
+
+/** A source, or why there is none. */
+type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
+
+async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
+  const pointer = `/urls/${i}`;
+  const answer = await documentAt(deps.egress, { url, pointer, signal });
+  const fetchedAt = deps.clock.now();
+  const asked = {
+    bytes: answer.body,
+    type: answer.headers["content-type"],
+    url: answer.url,
+    part: "main" as const,
+    kinds: ["pdf", "html", "text"] as const,
+    most: textOnly(LOOKED_AT_CHARS),
+    ...(signal ? { signal } : {}),
+  };
+  const [sha256, { text, kind, part, metadata, cut }] = await Promise.all([
+    sha256Soon(answer.body),
+    readBy(deps.extractor, asked, pointer),
+  ]);
+  return {
+    about: {
+      read: true,
+      url,
+      final_url: answer.url,
+      fetched_at: rfc3339(fetchedAt),
+      title: metadata.title,
+      kind,
+      part,
+      sha256,
+      bytes: answer.body.length,
+      cut: cut.includes("text"),
+    },
+    text,
+  };
+}
+
+async function tryAll(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<Tried[]> {
+  const tries = urls.map(async (url, i): Promise<Tried> => {
+    try {
+      return { ok: true, source: await readAt(url, i, deps, signal) };
+    } catch (error) {
+      // An address that is never fetched is the caller's mistake, and our own fault is no source's: both end the work.
+      if (!(error instanceof Problem) || !["not_fetched", "not_extracted"].includes(error.code)) throw error;
+      return { ok: false, url, problem: error };
+    }
+  });
+  // All of them end before the first fault is told: nothing goes on behind an answer.
+  await Promise.allSettled(tries);
+  return Promise.all(tries);
+}
+
+/** @throws Problem not_fetched where not one address could be read, with the reason of each */
+async function sourcesAt(
+  urls: readonly string[],
+  deps: WorkDeps,
+  signal?: AbortSignal,
+): Promise<{ read: Source[]; listed: BriefSource[] }> {
+  const tried = await tryAll(urls, deps, signal);
+  const read = tried.flatMap((one) => (one.ok ? [one.source] : []));
+  if (read.length === 0) {
+    const errors = tried.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
+    throw new Problem("not_fetched", "none of the addresses could be read", { errors });
+  }
+  const listed = tried.map((one): BriefSource => {
+    if (one.ok) return one.source.about;
+    const why = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
+    return { read: false, url: one.url, why };
+  });
+  return { read, listed };
+}
+
+/** All documents of the corpus. @throws Problem unavailable */
+async function ownSources({ corpus }: WorkDeps): Promise<readonly Source[]> {
+  try {
+    return await corpus.sources();
+  } catch {
+    throw new Problem("unavailable", "what questions without urls are asked of cannot be read now", {
+      headers: { "retry-after": "10" },
+    });
+  }
+}
+
+/** What a summariser says of the evidence, in its time. @throws Problem unavailable */
+async function summaryOf(question: string, sources: readonly Source[], deps: WorkDeps, signal?: AbortSignal) {
+  const patience = AbortSignal.timeout(SUMMARY_MS);
+  const off = signal ? AbortSignal.any([signal, patience]) : patience;
+  const late = new Promise<never>((_, reject) => {
+    off.addEventListener("abort", () => reject(new Error("called off")), { once: true });
+  });
+  // It is raced below; where the race never begins, nobody else hears of it.
+  late.catch(() => undefined);
+  const evidence = sources.map(({ about: { url, kind }, text }) => ({ url, text, wraps: kind !== "html" }));
+  try {
+    const given = await Promise.race([deps.summariser.summarise(question, evidence, MAX_SENTENCES, off), late]);
+    const asked = given.slice(0, MAX_SENTENCES);
+    const quotes = placed(asked, evidence);
+    return { quotes, notQuoted: asked.length - quotes.length };
+  } catch {
+    throw new Problem("unavailable", "the brief cannot be made now", { headers: { "retry-after": "10" } });
+  }
+}
+
+/** POST /v1/research/brief (docs/paid-operations.md). */
+export const researchBrief: Work<BriefAnswer> = {
+  id: "researchBrief",
+  method: "POST",
+  path: "/v1/research/brief",
+  summary: "A question answered in sentences of the sources, each quoted word for word and cited",
+  body: BriefRequest,
+  answer: BriefAnswer,
+  maxBodyBytes: MAX_BODY,
+  errors: ["not_fetched", "nothing_relevant", "unavailable"],
+  async run(body, deps, signal) {
+    const { question, urls } = validated(BriefRequest, body);
+    if (termsOf(question).length === 0) {
+      const detail = "holds no word that could be looked for";
+      throw new Problem("bad_request", `question ${detail}`, { errors: [{ pointer: "/question", detail }] });
+    }
+    const own = urls ? null : await ownSources(deps);
+    const { read, listed } = own ? { read: own, listed: [] } : await sourcesAt(urls!, deps, signal);
+    const { quotes, notQuoted } = await summaryOf(question, read, deps, signal);
+    if (quotes.length === 0) {
+      throw new Problem("nothing_relevant", "no sentence of what was read says anything of what is asked");
+    }
+    const sentences = quotes.map(({ source, text, offset }) => {
+      const { url, sha256 } = read[source]!.about;
+      return { text, cites: { url, sha256, offset } };
+    });
+    const cited = [...new Set(quotes.map(({ source }) => source))].map((source) => read[source]!.about);
+    const { name, says } = deps.summariser;
+    return {
+      schema: "svc.brief.v1",
+      question,
+      asked_of: urls
+        ? { what: "urls", says: "the addresses of the request, and nothing else" }
+        : { what: "corpus", says: deps.corpus.says },
+      summariser: { name, says },
+      sentences,
+      not_quoted: notQuoted,
+      sources: own ? cited : listed,
+      answered_at: rfc3339(deps.clock.now()),
+    };
+  },
+};

@@ -1,0 +1,76 @@
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { Problem, validated } from "../http/problem.ts";
+import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
+import { documentAt, readBy, sha256Soon } from "./fetching.ts";
+import type { Work, WorkDeps } from "./work.ts";
+
+/** The document in base64, and the rest of the body. */
+const MAX_BODY = MAX_SENT_CHARS + 8_192;
+
+interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
+  document: Uint8Array;
+  pointer: string;
+}
+
+const badBytes = (detail: string): Problem =>
+  new Problem("bad_request", `bytes ${detail}`, { errors: [{ pointer: "/bytes", detail }] });
+
+/** Bytes of base64. Node skips what is no base64, so the length tells whether anything was. @throws Problem bad_request */
+function sent(base64: string): Uint8Array {
+  const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
+  const bytes = Buffer.from(base64, "base64");
+  if (base64.length % 4 !== 0 || bytes.length !== (base64.length / 4) * 3 - padding) {
+    throw badBytes("must be base64 with its padding (RFC 4648 section 4) and no line ends");
+  }
+  if (bytes.length > MAX_SENT_BYTES) throw badBytes(`must be at most ${MAX_SENT_BYTES} bytes once decoded`);
+  return bytes;
+}
+
+async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
+  if (url === undefined) {
+    const nowhere = { url: null, final_url: null, fetched_at: null, content_type: null };
+    return { ...nowhere, document: sent(bytes ?? ""), pointer: "/bytes" };
+  }
+  const answer = await documentAt(deps.egress, { url, pointer: "/url", signal });
+  return {
+    url,
+    final_url: answer.url,
+    fetched_at: rfc3339(deps.clock.now()),
+    content_type: answer.headers["content-type"]?.slice(0, 200) ?? null,
+    document: answer.body,
+    pointer: "/url",
+  };
+}
+
+/** POST /v1/docs/extract (docs/paid-operations.md). */
+export const docsExtract: Work<ExtractAnswer> = {
+  id: "docsExtract",
+  method: "POST",
+  path: "/v1/docs/extract",
+  summary: "A PDF or an HTML page, by url or by its bytes, as text, headings, tables, links and metadata",
+  body: ExtractRequest,
+  answer: ExtractAnswer,
+  maxBodyBytes: MAX_BODY,
+  errors: ["not_fetched", "not_extracted", "unavailable"],
+  async run(body, deps, signal) {
+    const asked = validated(ExtractRequest, body);
+    const { document, pointer, ...source } = await sourceOf(asked, deps, signal);
+    const [sha256, extracted] = await Promise.all([
+      sha256Soon(document),
+      readBy(
+        deps.extractor,
+        {
+          bytes: document,
+          type: source.content_type ?? undefined,
+          url: source.final_url,
+          part: asked.part ?? "whole",
+          kinds: ["pdf", "html"],
+          ...(signal ? { signal } : {}),
+        },
+        pointer,
+      ),
+    ]);
+    const kind = extracted.kind === "pdf" ? "pdf" : "html";
+    return { schema: "svc.extract.v1", source: { ...source, sha256, bytes: document.length }, ...extracted, kind };
+  },
+};

@@ -1,0 +1,277 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { Gate } from "../../../infra/egress/gate.ts";
+import { Extracted } from "../../schemas/extract.ts";
+import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
+
+export type Kind = Extracted["kind"];
+
+/** A document to be read. */
+export interface Asked {
+  bytes: Uint8Array;
+  /** Media type that it was sent with. */
+  type?: string | undefined;
+  /** Where it was read: relative links count from there. */
+  url?: string | null;
+  part?: Extracted["part"];
+  /** What it may be; anything else is refused. */
+  kinds: readonly Kind[];
+  /** Changes to what an answer holds. */
+  most?: Partial<ExtractLimits>;
+  signal?: AbortSignal;
+}
+
+/**
+ * A document that gave nothing. bound: it went past one, which `bound` names; unreadable: damaged, locked, without text, or
+ * our reader stumbled over it; kind: it is something else than was asked for.
+ */
+export class NotExtracted extends Error {
+  override readonly name = "NotExtracted";
+  constructor(
+    readonly why: "bound" | "unreadable" | "kind",
+    says: string,
+    readonly bound: string | null = null,
+  ) {
+    super(says);
+  }
+}
+
+/** Nobody can read now: too many wait, no child could be begun, or it was called off. It says nothing of the document. */
+export class NobodyReads extends Error {
+  override readonly name = "NobodyReads";
+}
+
+/** The way to what reads documents. */
+export interface Extractor {
+  /** @throws NotExtracted, NobodyReads */
+  read(asked: Asked): Promise<Extracted>;
+  /** Ends every child; what waits is refused. */
+  close(): Promise<void>;
+}
+
+export interface ExtractorOptions {
+  limits?: Partial<ExtractLimits>;
+  /** Children at once, and documents that may wait for one. */
+  atOnce?: number;
+  maxWaiting?: number;
+  /** Longest wait for a child, ms. */
+  waitMs?: number;
+}
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+const CHILD = fileURLToPath(new URL("./child.mjs", import.meta.url));
+const CLOSED = new URL("./closed.mjs", import.meta.url).href;
+const PACKAGES = fileURLToPath(new URL("../../../node_modules", import.meta.url));
+
+/** Files that the child may read: its own code and the packages, by both names where they are a link. */
+const READABLE = [HERE, PACKAGES, realpathSync(PACKAGES)].map((folder) => `${folder.replace(/\/$/, "")}/*`);
+
+/** Node's permission model by the name that this version has for it: no file is written, no process or thread begun. */
+const PERMISSION = process.allowedNodeEnvironmentFlags.has("--permission")
+  ? "--permission"
+  : "--experimental-permission";
+
+/** Flags of Node under which a child reads strangers' documents. @param heapMib its heap */
+export const childFlags = (heapMib: number): string[] => [
+  PERMISSION,
+  ...READABLE.map((pattern) => `--allow-fs-read=${pattern}`),
+  "--disallow-code-generation-from-strings",
+  "--disable-proto=throw",
+  `--max-old-space-size=${heapMib}`,
+  "--no-warnings",
+  `--import=${CLOSED}`,
+];
+
+/** Seconds that the kernel gives a child beyond what we watch for: it holds where we are gone ourselves. */
+const KERNEL_SLACK_S = 2;
+/**
+ * Sets limits of the kernel on itself and becomes the child: no core file, no file at all, so many seconds of processor; past
+ * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed.
+ */
+const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec "$@"';
+
+/** A command that runs Node with these arguments under limits of the kernel. @param seconds of a processor */
+export const limited = (seconds: number, node: readonly string[]): [string, string[]] => [
+  "/bin/sh",
+  ["-c", LIMITED, "sh", String(seconds), process.execPath, ...node],
+];
+
+const WATCH_MS = 20;
+/** The page size and the clock tick of Linux as /proc counts them (proc(5): USER_HZ is 100 on every platform of Node). */
+const PAGE_BYTES = 4_096;
+const TICK_MS = 10;
+const MAX_ERROR_BYTES = 16_384;
+
+/** What a process has used, or null where the system does not tell: then the heap, the kernel and the clock bound it. */
+function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
+  try {
+    // The name in the middle may hold anything; what counts comes behind its last bracket.
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    const ticks = Number(fields[11]) + Number(fields[12]);
+    return { rssBytes: Number(fields[21]) * PAGE_BYTES, cpuMs: ticks * TICK_MS };
+  } catch {
+    return null;
+  }
+}
+
+const pastBound = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
+const mib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
+
+/** What a child has said, or how it ended. */
+type Said = { ok: true; said: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
+
+/** One child and its one document. */
+class Job {
+  readonly #child: ChildProcess;
+  readonly #out: Buffer[] = [];
+  #outBytes = 0;
+  #errors = "";
+  #fault: Error | null = null;
+  readonly #watch: NodeJS.Timeout;
+  readonly #wall: NodeJS.Timeout;
+  readonly done: Promise<Extracted>;
+
+  constructor(
+    private readonly asked: Asked,
+    private readonly limits: ExtractLimits,
+  ) {
+    const seconds = Math.ceil(limits.cpuMs / 1_000) + KERNEL_SLACK_S;
+    this.#child = spawn(...limited(seconds, [...childFlags(limits.heapMib), CHILD]), {
+      stdio: ["pipe", "pipe", "pipe"],
+      cwd: "/",
+      env: {},
+    });
+    this.#watch = setInterval(() => this.#look(), WATCH_MS);
+    const late = `not read within ${limits.wallMs} ms`;
+    this.#wall = setTimeout(() => this.end(pastBound("time", late)), limits.wallMs);
+    this.done = this.#run();
+  }
+
+  /** Kills the child; whoever waits is told `fault`, the first one. */
+  end(fault: Error): void {
+    this.#fault ??= fault;
+    this.#child.kill("SIGKILL");
+  }
+
+  async #run(): Promise<Extracted> {
+    const child = this.#child;
+    child.stdout!.on("data", (chunk: Buffer) => this.#take(chunk));
+    child.stderr!.on("data", (chunk: Buffer) => {
+      if (this.#errors.length < MAX_ERROR_BYTES) this.#errors += chunk.toString("latin1");
+    });
+    // A child that dies while it is being told has its death for an answer.
+    child.stdin!.on("error", () => {});
+    const ended = new Promise<void>((resolve) => {
+      child.once("error", (error) => {
+        this.#fault ??= new NobodyReads(`no reader can be begun: ${error.message}`);
+        resolve();
+      });
+      child.once("close", () => resolve());
+    });
+    const { type, url = null, part = "whole", kinds, bytes } = this.asked;
+    child.stdin!.write(`${JSON.stringify({ type, url, part, kinds, limits: this.limits })}\n`);
+    child.stdin!.end(bytes);
+    await ended;
+    clearInterval(this.#watch);
+    clearTimeout(this.#wall);
+    if (this.#fault) throw this.#fault;
+    return this.#answer();
+  }
+
+  #look(): void {
+    const used = this.#child.pid === undefined ? null : usedBy(this.#child.pid);
+    if (!used) return;
+    const { rssBytes, cpuMs } = this.limits;
+    if (used.rssBytes > rssBytes)
+      this.end(pastBound("memory", `reading it takes more than ${mib(rssBytes)} of memory`));
+    if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of a processor`));
+  }
+
+  #take(chunk: Buffer): void {
+    this.#outBytes += chunk.length;
+    const most = this.limits.outputBytes;
+    if (this.#outBytes > most) this.end(pastBound("output", `what was read of it is more than ${most} bytes`));
+    else this.#out.push(chunk);
+  }
+
+  #answer(): Extracted {
+    const said = this.#said();
+    if (!said.ok) throw new NotExtracted(said.why, said.says, said.bound ?? null);
+    const checked = Extracted.safeParse(said.said);
+    if (!checked.success) throw new NotExtracted("unreadable", "the reader gave an answer of the wrong form");
+    return checked.data;
+  }
+
+  /** The child's word; one that died without any ran out of heap, was killed by the kernel, or stumbled. */
+  #said(): Said {
+    try {
+      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as Said;
+    } catch {
+      return { ok: false, why: "unreadable", says: "the reader ended in the middle of its answer" };
+    }
+    const { heapMib, cpuMs } = this.limits;
+    if (/heap|allocation|out of memory/i.test(this.#errors)) {
+      return { ok: false, why: "bound", bound: "memory", says: `reading it takes more than ${heapMib} MiB of memory` };
+    }
+    if (this.#child.signalCode === "SIGXCPU") {
+      return { ok: false, why: "bound", bound: "time", says: `reading it takes more than ${cpuMs} ms of a processor` };
+    }
+    return { ok: false, why: "unreadable", says: "the reader died of it" };
+  }
+}
+
+/** Wait for a child, ms, children at once and documents that wait, unless said otherwise. */
+const DEFAULTS = { atOnce: 2, maxWaiting: 16, waitMs: 15_000 };
+const LINE = "documents";
+
+class ChildExtractor implements Extractor {
+  readonly #gate: Gate;
+  readonly #jobs = new Set<Job>();
+  readonly #closing = new AbortController();
+
+  constructor(private readonly options: ExtractorOptions) {
+    this.#gate = new Gate(options.atOnce ?? DEFAULTS.atOnce, options.maxWaiting ?? DEFAULTS.maxWaiting);
+  }
+
+  async read(asked: Asked): Promise<Extracted> {
+    const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
+    const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
+    const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
+    const leave = await this.#gate.enter(AbortSignal.any([...off, patience]), LINE);
+    if (!leave) throw new NobodyReads("too many documents are being read");
+    try {
+      return await this.#inChild(asked, limits, AbortSignal.any(off));
+    } finally {
+      leave();
+    }
+  }
+
+  async #inChild(asked: Asked, limits: ExtractLimits, signal: AbortSignal): Promise<Extracted> {
+    if (signal.aborted) throw new NobodyReads("called off");
+    const job = new Job(asked, limits);
+    const off = () => job.end(new NobodyReads("called off"));
+    signal.addEventListener("abort", off, { once: true });
+    this.#jobs.add(job);
+    try {
+      return await job.done;
+    } finally {
+      signal.removeEventListener("abort", off);
+      this.#jobs.delete(job);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled([...this.#jobs].map(({ done }) => done));
+  }
+}
+
+/**
+ * Reads PDF and HTML of strangers, each document in a process of its own that is killed when it takes too much: memory and
+ * processor time are watched from outside (and bounded by the heap's size and the kernel as well), it is begun with an empty
+ * environment, may read no file but its own code, begin nothing and reach no network, and what it writes is counted. What
+ * becomes of a child is an error of its document alone.
+ */
+export const createExtractor = (options: ExtractorOptions = {}): Extractor => new ChildExtractor(options);

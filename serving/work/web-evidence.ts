@@ -1,0 +1,126 @@
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { signedText } from "../answers/check.ts";
+import { Problem, validated } from "../http/problem.ts";
+import { EvidenceReceipt, EvidenceRequest } from "../schemas/evidence.ts";
+import type { Extractor } from "./extract/extractor.ts";
+import { textOnly } from "./extract/limits.ts";
+import { type Answered, answeredBy, readBy, sha256Soon } from "./fetching.ts";
+import type { Work } from "./work.ts";
+
+const MAX_BODY = 16_384;
+const EXCERPT_CHARS = 2_000;
+const VALUE_CHARS = 500;
+const NAME_CHARS = 64;
+const MAX_NAMES = 100;
+
+/** Headers that say something of the document, of its age, or of who may have it. */
+const KEPT = [
+  "age",
+  "cache-control",
+  "content-disposition",
+  "content-encoding",
+  "content-language",
+  "content-length",
+  "content-location",
+  "content-type",
+  "date",
+  "digest",
+  "etag",
+  "expires",
+  "last-modified",
+  "link",
+  "location",
+  "repr-digest",
+  "retry-after",
+  "server",
+  "vary",
+  "www-authenticate",
+  "x-robots-tag",
+] as const;
+
+type Headers = Pick<EvidenceReceipt, "headers" | "headers_cut" | "headers_left_out">;
+
+function headersOf(answered: Record<string, string>): Headers {
+  const headers: Record<string, string> = {};
+  const cut: string[] = [];
+  for (const name of KEPT) {
+    const value = answered[name];
+    if (value === undefined) continue;
+    headers[name] = value.slice(0, VALUE_CHARS);
+    if (value.length > VALUE_CHARS) cut.push(name);
+  }
+  const others = Object.keys(answered).filter((name) => !Object.hasOwn(headers, name));
+  const named = others.sort().slice(0, MAX_NAMES);
+  return { headers, headers_cut: cut, headers_left_out: named.map((name) => name.slice(0, NAME_CHARS)) };
+}
+
+function locationOf({ status, headers, url }: Answered): string | null {
+  const { location } = headers;
+  if (location === undefined || status < 300 || status > 399) return null;
+  return (URL.canParse(location, url) ? new URL(location, url).href : location).slice(0, 2 * VALUE_CHARS);
+}
+
+/** What can be read of it. A document that cannot is evidence all the same; that nobody can read now is our fault. */
+async function excerptOf(
+  extractor: Extractor,
+  answer: Answered,
+  signal?: AbortSignal,
+): Promise<Pick<EvidenceReceipt, "excerpt" | "excerpt_missing">> {
+  if (answer.body.length === 0) return { excerpt: null, excerpt_missing: "the body is empty" };
+  const asked = {
+    bytes: answer.body,
+    type: answer.headers["content-type"],
+    url: answer.url,
+    kinds: ["pdf", "html", "text"] as const,
+    most: textOnly(EXCERPT_CHARS),
+    ...(signal ? { signal } : {}),
+  };
+  try {
+    return { excerpt: (await readBy(extractor, asked, "/url")).text, excerpt_missing: null };
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== "not_extracted") throw error;
+    return { excerpt: null, excerpt_missing: error.message };
+  }
+}
+
+/** POST /v1/web/evidence (docs/paid-operations.md): any answer is evidence, a 404 too; no answer is none. */
+export const webEvidence: Work<EvidenceReceipt> = {
+  id: "webEvidence",
+  method: "POST",
+  path: "/v1/web/evidence",
+  summary: "One address fetched now: status, headers, hash and an excerpt of what it answered, as a signed receipt",
+  body: EvidenceRequest,
+  answer: EvidenceReceipt,
+  maxBodyBytes: MAX_BODY,
+  errors: ["not_fetched", "unavailable"],
+  async run(body, { egress, extractor, clock, signer }, signal) {
+    const { url, compare_to } = validated(EvidenceRequest, body);
+    const answer = await answeredBy(egress, { url, pointer: "/url", hops: 0, signal });
+    const fetchedAt = clock.now();
+    const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(extractor, answer, signal)]);
+    const compared = compare_to && ({ to: compare_to, result: compare_to === sha256 ? "same" : "different" } as const);
+    const facts: Omit<EvidenceReceipt, "signing_key_id" | "canonicalization" | "signature"> = {
+      schema: "svc.evidence.v1",
+      url,
+      final_url: withoutFragment(answer.url),
+      redirects: "not followed",
+      location: locationOf(answer),
+      status: answer.status,
+      ...headersOf(answer.headers),
+      peer: { address: answer.remoteAddress, tls: answer.url.startsWith("https:") ? "verified" : "none" },
+      body: { sha256, bytes: answer.body.length },
+      ...excerpt,
+      compared: compared || null,
+      fetched_at: rfc3339(fetchedAt),
+      took_ms: Math.round(answer.totalMs),
+      answered_at: rfc3339(clock.now()),
+    };
+    return EvidenceReceipt.parse(JSON.parse(signedText(signer, facts)));
+  },
+};
+
+function withoutFragment(text: string): string {
+  const url = new URL(text);
+  url.hash = "";
+  return url.href;
+}

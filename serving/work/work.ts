@@ -1,0 +1,40 @@
+import type { z } from "zod";
+import type { Clock } from "../../infra/clock.ts";
+import type { Egress } from "../../infra/egress/egress.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
+import type { ProblemCode } from "../http/problem.ts";
+import type { Corpus } from "./brief/corpus.ts";
+import type { Summariser } from "./brief/summariser.ts";
+import type { Extractor } from "./extract/extractor.ts";
+
+/** What paid work is done with. */
+export interface WorkDeps {
+  egress: Egress;
+  extractor: Extractor;
+  /** The answers key. */
+  signer: Signer;
+  clock: Clock;
+  /** What a question without addresses is asked of. */
+  corpus: Corpus;
+  summariser: Summariser;
+}
+
+/**
+ * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it. `run` takes the body
+ * as it was parsed and looks at it itself. Either it gives a whole answer or it rejects, and what it rejects with is a
+ * Problem unless the fault is ours: nothing in between, so that nothing is charged for what was not done.
+ */
+export interface Work<Answer extends object = object> {
+  id: string;
+  method: "POST";
+  path: string;
+  summary: string;
+  body: z.ZodType;
+  answer: z.ZodType<Answer>;
+  /** Longest body, bytes. */
+  maxBodyBytes: number;
+  /** Beside bad_request and too_large, which every body may earn. */
+  errors: readonly ProblemCode[];
+  /** @throws Problem, also for a body that is not valid */
+  run(body: unknown, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;
+}

@@ -1,0 +1,41 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { PROBLEMS } from "../../../serving/http/problem.ts";
+import { WORKS } from "../../../serving/work/works.ts";
+
+test("the rows are those of the interface, in its order, and the page describes each of them", () => {
+  expect(WORKS.map(({ id, path }) => [id, path])).toEqual([
+    ["docsExtract", "/v1/docs/extract"],
+    ["webEvidence", "/v1/web/evidence"],
+    ["researchBrief", "/v1/research/brief"],
+  ]);
+  const page = readFileSync(join(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
+  for (const { path } of WORKS) expect(page).toContain(`## POST ${path}`);
+});
+
+test.each(WORKS.map((work) => [work.id, work] as const))(
+  "%s can be described: closed bodies and answers, known errors",
+  (_, work) => {
+    for (const schema of [work.body, work.answer]) {
+      const described = z.toJSONSchema(schema, { io: "input" });
+      expect(described).toMatchObject({ type: "object", additionalProperties: false });
+    }
+    for (const code of work.errors) expect(PROBLEMS).toHaveProperty(code);
+    expect(work.maxBodyBytes).toBeGreaterThan(0);
+  },
+);
+
+test("every member that an answer has at its top stands on the page", () => {
+  const page = readFileSync(join(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
+  const missing = WORKS.flatMap(({ id, body, answer }) =>
+    [body, answer].flatMap((schema) => {
+      const { properties = {} } = z.toJSONSchema(schema, { io: "input" }) as { properties?: object };
+      return Object.keys(properties)
+        .filter((name) => !page.includes(`\`${name}\``))
+        .map((name) => `${id}: ${name}`);
+    }),
+  );
+  expect(missing).toEqual([]);
+});
