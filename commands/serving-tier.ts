@@ -11,9 +11,11 @@ import type { Logger } from "../infra/telemetry.ts";
 import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
-import { LOOKS } from "../pipelines/1-observe/queue.ts";
+import { LOOKS, WORK } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { PublishedTree } from "../pipelines/published/tree-head.ts";
+import { registerPath } from "../pipelines/register/import.ts";
+import { Register } from "../pipelines/register/register.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
@@ -27,6 +29,7 @@ import { NO_LOG, type ServingLog } from "../serving/replica/late-log.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { followAsks } from "../serving/tables/ask-line.ts";
 import { Follower } from "../serving/tables/follower.ts";
+import { createExtractor } from "../serving/work/extract/extractor.ts";
 
 export interface ServingTier {
   app: H3;
@@ -156,6 +159,8 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
   const { sockets, streams } = boundsOf(config.limits);
   const askLine = askLineOf(askLimits);
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
+  const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
+  const workshop = { egress: saying(egress, { pool: WORK }), extractor: createExtractor(), register };
   const app = createApp({
     askLine,
     ...(demand ? { demand } : {}),
@@ -164,7 +169,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     log,
     answers,
     judge: (url) => egress.validate(url),
-    ...(parts.sales ? { sales: parts.sales } : {}),
+    ...(parts.sales ? { sales: parts.sales, workshop } : {}),
     receivers: { egress, log, plain: config.allow_loopback },
     jwks,
     clock: {
@@ -213,6 +218,8 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
       await asks?.stop();
       await demand?.stop();
       await follower.stop();
+      await workshop.extractor.close();
+      register.close();
       await status.close();
     },
   };

@@ -28,6 +28,9 @@ import { NO_LOG, type ServingLog } from "./replica/late-log.ts";
 import type { AskLine } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
+import { docsCorpus } from "./work/brief/corpus.ts";
+import { extractive } from "./work/brief/summariser.ts";
+import type { WorkDeps } from "./work/work.ts";
 
 export interface ServingLimits {
   /** Checks of one client in a minute. */
@@ -97,6 +100,8 @@ export interface ServingDeps {
   receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
   /** What calls are bought with; without it nothing is sold here. */
   sales?: Sales;
+  /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
+  workshop?: Pick<WorkDeps, "egress" | "extractor" | "register">;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }
@@ -105,6 +110,7 @@ export interface ServingDeps {
 export interface Service extends Omit<ServingDeps, "looks"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
+  work: WorkDeps | null;
   buyLimiter: Limiter;
   checks: Checks;
   exposures: Exposures;
@@ -134,6 +140,7 @@ export function serviceOf(deps: ServingDeps): Service {
   const proxies = parseProxies(limits.trustedProxies);
   const streams = new Streams({ ...STREAM_LIMITS, ...limits.streams }, steady, deps.metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
+  const docs = readDocs(deps.docsDir ?? PROJECT_DOCS);
   const asks = new Asks({
     log: deps.log,
     clock: deps.clock,
@@ -169,7 +176,7 @@ export function serviceOf(deps: ServingDeps): Service {
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),
-    docs: readDocs(deps.docsDir ?? PROJECT_DOCS),
+    docs,
     checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
     exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposuresPerMinute, windowS: 60 }, steady),
     readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),
@@ -206,9 +213,21 @@ export function serviceOf(deps: ServingDeps): Service {
           quotesPerDomainMinute: limits.quotesPerDomainMinute,
         })
       : null,
+    work: workOf(deps, docs, baseUrl),
     buyLimiter: new Limiter({ name: "buys", quota: limits.buysPerMinute, windowS: 60 }, steady),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
+}
+
+/** A question without addresses is asked of our own documentation. */
+function workOf(
+  { workshop, answers, clock }: ServingDeps,
+  docs: ReadonlyMap<string, Doc>,
+  baseUrl: string,
+): WorkDeps | null {
+  if (!workshop) return null;
+  const corpus = docsCorpus({ docs, baseUrl, extractor: workshop.extractor, clock });
+  return { ...workshop, signer: answers, clock, corpus, summariser: extractive };
 }
 
 /** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */

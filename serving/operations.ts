@@ -8,6 +8,7 @@ import { LISTING_PAGES, retestListing, validateListing } from "./operations/list
 import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
+import { PAID } from "./operations/paid.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
 import { BUYING } from "./operations/via.ts";
@@ -47,6 +48,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...ARCHIVE,
   ...WATCHERS,
   ...BUYING,
+  ...PAID,
   exposure,
   disputes,
   validateListing,

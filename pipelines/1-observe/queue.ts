@@ -7,6 +7,8 @@ export const ASKS_AT_ONCE = 8;
 export const ASKS = "asks";
 /** The pool of looks for somebody who waits for them, of which nothing is kept (serving): a few places, by setting. */
 export const LOOKS = "looks";
+/** The pool of fetches for paid work of our own (serving): buyers name the addresses. */
+export const WORK = "work";
 /** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
 export const PAID = "paid";
 
@@ -14,6 +16,8 @@ const KEPT = 16;
 /** Challenges and notices at once, to receivers that strangers name: beside the places of the plan, never of them. */
 export const CHALLENGES_AT_ONCE = 8;
 export const NOTICES_AT_ONCE = 16;
+/** Addresses at once that buyers of our own work name. */
+const WORK_AT_ONCE = 16;
 
 /** What is asked for never takes more than a few places, and some are there for paid calls alone. */
 export const POOLS: Readonly<Record<string, Pool>> = {
@@ -21,11 +25,12 @@ export const POOLS: Readonly<Record<string, Pool>> = {
   [PAID]: { kept: KEPT },
   challenge: { most: CHALLENGES_AT_ONCE },
   notice: { most: NOTICES_AT_ONCE },
+  [WORK]: { most: WORK_AT_ONCE },
 };
 
 /** Places of egress: so many that no host of the plan waits for one. */
 export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
-  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + looksAtOnce);
+  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + WORK_AT_ONCE + looksAtOnce);
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

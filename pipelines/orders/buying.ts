@@ -164,7 +164,8 @@ export class Buying {
       const { bytes, contentType: content_type } = answer;
       const pieces = piecesOf(0, bytes);
       const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length, pieces: pieces.length };
-      await orders.step(order, ...pieces, { state: "worked", ...worked }, { state: "settle_intent" });
+      await this.#keep(order, pieces);
+      await orders.step(order, ...pieces.slice(-1), { state: "worked", ...worked }, { state: "settle_intent" });
       await this.settle(order);
       return order;
     } catch (error) {
@@ -176,18 +177,25 @@ export class Buying {
     }
   }
 
+  /** All pieces of an answer but the last, each in an append of its own: brokers bound what comes in one. */
+  async #keep(order: Order, pieces: readonly NewStep<"bytes">[]): Promise<void> {
+    for (const piece of pieces.slice(0, -1)) await this.deps.orders.step(order, piece);
+  }
+
   /** Send the payment of the newest leg, and write what came, what it is worth, and what follows from that. */
   async #leg(order: Order): Promise<void> {
     const { orders, seller } = this.deps;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const came = await sendLeg(seller, intent);
+    const pieces = piecesOf(leg, came.bytes);
+    await this.#keep(order, pieces);
     const next = came.pass
       ? ({ state: "settle_intent" } as const)
       : ({ state: "released", says: "The answer did not pass." } as const);
     await orders.step(
       order,
-      ...piecesOf(leg, came.bytes),
+      ...pieces.slice(-1),
       resultOf(leg, came),
       { state: "checked", leg, pass: came.pass, last: true, fault: came.pass ? null : "seller" },
       next,

@@ -1,5 +1,4 @@
-import type { z } from "zod";
-import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { sha256hex } from "../../infra/canonical.ts";
 import { NotBought } from "../../pipelines/orders/buying.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
@@ -8,32 +7,23 @@ import { paymentOf } from "../buy/payments.ts";
 import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { bytesOf, jsonOf } from "../http/request.ts";
+import type { Work } from "../work/work.ts";
+import { WORKS } from "../work/works.ts";
 import type { Call, Operation } from "./operation.ts";
 import { sellingOf } from "./via.ts";
 
 /** Price of each of our own operations, micro-units (interface, Limits). */
 const PRICE_MICRO = 20_000n;
 /** Seconds in which a payment must still hold: the longest work, and a settlement. */
-const HOLDS_S = 135;
-
-/** An operation of our own that is sold: its row without what all of them share, and the work. */
-export interface Work<I> extends Pick<Operation, "id" | "path" | "summary"> {
-  body: z.ZodType<I>;
-  answer: z.ZodType;
-  /** Longest body, bytes. */
-  maxBody: number;
-  errors?: Operation["errors"];
-  /** The answer. @throws Problem, also by rejecting: then nothing is charged */
-  run(call: Call, input: I): Promise<object>;
-}
+const HOLDS_S = 180;
 
 /**
  * A paid operation: without a payment the terms, as a 402, whatever the body is. With one the input is looked at, the work
  * is done, and only then the buyer is charged; work that fails costs nothing, and the same payment again gives the same
  * answer.
  */
-export const paid = <I>(work: Work<I>): Operation => ({
+const paid = (work: Work): Operation => ({
   id: work.id,
   method: "POST",
   path: work.path,
@@ -48,23 +38,29 @@ export const paid = <I>(work: Work<I>): Operation => ({
     accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, PRICE_MICRO)] : []),
     since: "2026-11-23",
   },
-  errors: ["bad_payment", "payment_used", "unavailable", "log_unavailable", ...(work.errors ?? [])],
+  errors: [...new Set([...ERRORS, ...work.errors])],
   limiter: (service) => service.buyLimiter,
   run: (call) => sold(call, work),
 });
 
-async function sold<I>(call: Call, work: Work<I>): Promise<Response> {
+const ERRORS = ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"] as const;
+
+async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
   const { sales } = sellingOf(service);
+  const { work: deps } = service;
+  if (!deps) throw new Problem("unavailable", "this server does no work of its own; ask the service itself");
   const counter = new Counter(sales);
   const sale: Sale = {
     ...{ url: service.baseUrl + work.path, description: work.summary, mime: JSON_TYPE, totalMicro: PRICE_MICRO },
   };
   const payment = paymentOf(request.headers);
-  if (!payment)
-    return paymentRequired(sales.cashier, sale, { error: "Payment required: you are charged if the work is done." });
-  const input = validated(work.body, await jsonBody(request.body, work.maxBody));
-  const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), canonicalBytes(input as object)]));
+  const asking = { error: "Payment required: you are charged once the work is done." };
+  if (!payment) return paymentRequired(sales.cashier, sale, asking);
+  const bytes = await bytesOf(request.body, work.maxBodyBytes);
+  const input = jsonOf(bytes);
+  validated(work.body, input);
+  const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await counter.known(payment, requestSha256);
   if (known) return counter.told(known, payment, sale);
   const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
@@ -73,7 +69,7 @@ async function sold<I>(call: Call, work: Work<I>): Promise<Response> {
   const quote = { price: formatMoney(0n), fee: total, total };
   const { key, claim } = counter.claimOf(payment, sale, { operation: "own", requestSha256, quote, publish: false });
   const answer = async () => ({
-    bytes: Buffer.from(JSON.stringify(await work.run(call, input))),
+    bytes: Buffer.from(JSON.stringify(await work.run(input, deps))),
     contentType: JSON_TYPE,
   });
   try {
@@ -85,3 +81,6 @@ async function sold<I>(call: Call, work: Work<I>): Promise<Response> {
     throw error;
   }
 }
+
+/** Our own paid operations, in the order of the interface. */
+export const PAID: readonly Operation[] = WORKS.map(paid);

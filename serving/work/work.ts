@@ -2,6 +2,7 @@ import type { z } from "zod";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
+import type { Register } from "../../pipelines/register/register.ts";
 import type { ProblemCode } from "../http/problem.ts";
 import type { Corpus } from "./brief/corpus.ts";
 import type { Summariser } from "./brief/summariser.ts";
@@ -17,6 +18,7 @@ export interface WorkDeps {
   /** What a question without addresses is asked of. */
   corpus: Corpus;
   summariser: Summariser;
+  register: Register;
 }
 
 /**
