@@ -14,8 +14,6 @@ import type { Sink } from "./sink.ts";
 export interface Source {
   /** As the operator named it, for messages. */
   readonly name: string;
-  /** Each answer takes a round trip: small objects are worth asking for before their turn (prefetch.ts). */
-  readonly distant?: boolean;
   /**
    * The object as it is stored (an entry bundle packed), or null when there is none.
    * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
