@@ -82,11 +82,6 @@ export class ThreadPool {
     return this.#threads.length > 0;
   }
 
-  /** Begin threads for so many questions, so that they are ready when the first is asked. */
-  begin(questions: number): void {
-    while (this.#threads.length < Math.min(questions, this.width)) this.#begin();
-  }
-
   /** @param moved memory that is the thread's from now on @throws when its thread dies, or the pool is closed */
   async ask<T extends object>(question: object, moved: readonly TransferListItem[] = []): Promise<T> {
     if (this.#closed) throw new Error(`no thread that ${this.does} any more: they are closed`);

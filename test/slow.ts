@@ -16,7 +16,7 @@ export const SLOW = [
   "test/pipelines/5-archive/{as-of,disasters,evidence,history,killed,supersede}.test.ts",
   "test/pipelines/audit/{archives,command,recompute}.test.ts",
   "test/pipelines/corrections/{consequences,model}.test.ts",
-  "test/pipelines/mirror/{power,prefetch-run,segment,segment-cards,table}.test.ts",
+  "test/pipelines/mirror/{power,segment,segment-cards,table}.test.ts",
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",

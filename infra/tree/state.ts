@@ -36,24 +36,10 @@ export class TreeState {
    * of the old size did not have: full ones that were completed, and the changed right edge.
    */
   append(leafHashes: readonly Buffer[]): { state: TreeState; tiles: Tile[] } {
-    return this.#grown(leafHashes, 0);
-  }
-
-  /**
-   * The tree with a complete subtree of 256^level leaves at its end, whose tiles below that level are known already.
-   * @throws RangeError where the tree does not end between two of them
-   */
-  appendSubtree(root: Buffer, level: number): { state: TreeState; tiles: Tile[] } {
-    if (this.size % TILE_WIDTH ** level !== 0) throw new RangeError(`${this.size} leaves do not end on level ${level}`);
-    return this.#grown([root], level);
-  }
-
-  #grown(hashesThere: readonly Buffer[], from: number): { state: TreeState; tiles: Tile[] } {
     const edge: Buffer[][] = this.edge.map((hashes) => [...hashes]);
     const tiles: Tile[] = [];
-    for (let level = 0; level < from; level++) edge[level] ??= [];
-    let incoming = hashesThere;
-    for (let level = from; incoming.length > 0; level++) {
+    let incoming = leafHashes;
+    for (let level = 0; incoming.length > 0; level++) {
       let hashes = edge[level] ?? [];
       const before = Math.floor(this.size / TILE_WIDTH ** (level + 1));
       const completed: Buffer[] = [];
@@ -70,6 +56,6 @@ export class TreeState {
       }
       incoming = completed;
     }
-    return { state: new TreeState(this.size + hashesThere.length * TILE_WIDTH ** from, edge), tiles };
+    return { state: new TreeState(this.size + leafHashes.length, edge), tiles };
   }
 }

@@ -1,7 +1,7 @@
 import { round6 } from "./bounds.ts";
 import { SAID } from "./packed.ts";
-import { BAD_BELOW, WALL_ONE_IN } from "./params.ts";
-import { PARTS, type PartSums, type Sums } from "./sums.ts";
+import { WALL_ONE_IN } from "./params.ts";
+import { type BlockSample, type PartName, partsOf, type Sums } from "./sums.ts";
 
 /** Sums of a block, one after the other in one array; the first ones are of all rows, those from PAID on of paid ones. */
 const ROWS = 0;
@@ -19,33 +19,6 @@ const CHECKED = 11;
 const PAID_HONEST = 12;
 const PAID_TOLD = 13;
 const WIDTH = 14;
-
-/** Sums of one part over its blocks, in time order. */
-class Part {
-  #w = 0;
-  #s = 0;
-  #m = 0;
-  #bad = 0;
-  #starts = 0;
-  #before = false;
-
-  /** @param x mean of a block, null where it says nothing of this part */
-  add(w: number, x: number | null): void {
-    if (x === null) return;
-    this.#m++;
-    this.#w += w;
-    this.#s += w * x;
-    const bad = x < BAD_BELOW;
-    if (bad) this.#bad++;
-    if (bad && !this.#before) this.#starts++;
-    this.#before = bad;
-  }
-
-  sums(): PartSums | null {
-    if (this.#m === 0) return null;
-    return { w: round6(this.#w), s: round6(this.#s), m: this.#m, bad: this.#bad, starts: this.#starts };
-  }
-}
 
 const mean = (sum: number, n: number): number | null => (n > 0 ? round6(sum / n) : null);
 
@@ -91,8 +64,9 @@ export class Blocks {
   /** Sums of every part; the first floor(m/20) blocks with a wall are excused, in time order. */
   parts(): Pick<Sums, "parts" | "course" | "walled"> {
     const sums = this.#sums;
-    const parts = PARTS.map((name) => ({ name, part: new Part() }));
-    const [liveness, honesty, paidHonesty, deliveries, outcomes, schema] = parts.map(({ part }) => part);
+    const samples: Record<PartName, BlockSample[]> = {
+      ...{ liveness: [], honesty: [], paid_honesty: [], delivery: [], outcome: [], schema_conformance: [] },
+    };
     const course: number[] = [];
     let excusable = Math.floor(this.#seen() / WALL_ONE_IN);
     let walled = false;
@@ -102,25 +76,20 @@ export class Blocks {
       const walls = sums[at + WALLS]!;
       const excused = walls > 0 && excusable-- > 0;
       walled ||= walls > 0 && !excused;
-      liveness!.add(1, mean(sums[at + ANSWERED]!, excused ? n - walls : n));
-      honesty!.add(1, mean(sums[at + HONEST]!, sums[at + TOLD]!));
+      samples.liveness.push({ w: 1, x: mean(sums[at + ANSWERED]!, excused ? n - walls : n) });
+      samples.honesty.push({ w: 1, x: mean(sums[at + HONEST]!, sums[at + TOLD]!) });
       const paid = sums[at + PAID]!;
       if (paid === 0) continue;
       const w = sums[at + WEIGHT]! / paid;
       const delivery = mean(sums[at + DELIVERY]!, paid);
       const outcome = mean(sums[at + OUTCOME]!, sums[at + OUTCOMES]!);
-      paidHonesty!.add(1, mean(sums[at + PAID_HONEST]!, sums[at + PAID_TOLD]!));
-      deliveries!.add(w, delivery);
-      outcomes!.add(w, outcome);
-      schema!.add(w, mean(sums[at + FITS]!, sums[at + CHECKED]!));
+      samples.paid_honesty.push({ w: 1, x: mean(sums[at + PAID_HONEST]!, sums[at + PAID_TOLD]!) });
+      samples.delivery.push({ w, x: delivery });
+      samples.outcome.push({ w, x: outcome });
+      samples.schema_conformance.push({ w, x: mean(sums[at + FITS]!, sums[at + CHECKED]!) });
       course.push(outcome ?? delivery!);
     }
-    const found: Sums["parts"] = {};
-    for (const { name, part } of parts) {
-      const of = part.sums();
-      if (of) found[name] = of;
-    }
-    return { parts: found, course, walled };
+    return { parts: partsOf(samples), course, walled };
   }
 
   /** Blocks with a row. */

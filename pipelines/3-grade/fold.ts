@@ -1,60 +1,25 @@
 import { round6 } from "./bounds.ts";
 import { Blocks } from "./fold-blocks.ts";
-import { Latencies } from "./fold-latency.ts";
 import { type PackedRows, SAID, SAID_SCALE } from "./packed.ts";
-import { AFTER, BLOCK_MS, DAY_MS, params, QUOTES_A_DAY, windowStart } from "./params.ts";
-import { priceScore } from "./scores.ts";
+import { AFTER, BLOCK_MS, DAY_MS, QUOTES_A_DAY, windowStart } from "./params.ts";
+import { p95, priceStability } from "./scores.ts";
 import type { Sums } from "./sums.ts";
 
-const { baseline_days } = params.price;
-
-/** The quotes of one endpoint by UTC day, used again for the next. */
-export class Prices {
-  readonly #lowest: Float64Array;
-  readonly #dearest: Float64Array;
-  /** Every different quote of a day with more than one: few endpoints have any. */
-  readonly #quotes = new Map<number, Set<number>>();
-
-  /** @param days of the window */
-  constructor(days: number) {
-    this.#lowest = new Float64Array(days);
-    this.#dearest = new Float64Array(days);
-  }
-
-  clear(): void {
-    this.#lowest.fill(Number.POSITIVE_INFINITY);
-    this.#dearest.fill(0);
-    this.#quotes.clear();
-  }
+/** The quotes of one endpoint by UTC day. */
+class Prices {
+  readonly #days = new Map<number, number[]>();
 
   /** @param price above 0 */
   add(day: number, price: number): void {
-    const lowest = this.#lowest[day]!;
-    const dearest = this.#dearest[day]!;
-    if (price === lowest && price === dearest) return;
-    if (dearest > 0) {
-      const quotes = this.#quotes.get(day);
-      if (quotes) quotes.add(price);
-      else this.#quotes.set(day, new Set([lowest, price]));
-    }
-    if (price < lowest) this.#lowest[day] = price;
-    if (price > dearest) this.#dearest[day] = price;
+    const quotes = this.#days.get(day);
+    if (!quotes) this.#days.set(day, [price]);
+    // Most days have one price however often it was asked.
+    else if (quotes.at(-1) !== price) quotes.push(price);
   }
 
-  /** How far each day's dearest quote lies above the lowest of the days before. */
   sums(): Pick<Sums, "price" | "dynamicPrice"> {
-    let w = 0;
-    let s = 0;
-    for (let day = 0; day < this.#dearest.length; day++) {
-      const dearest = this.#dearest[day]!;
-      if (dearest === 0) continue;
-      let before = Number.POSITIVE_INFINITY;
-      for (let d = Math.max(0, day - baseline_days); d < day; d++) before = Math.min(before, this.#lowest[d]!);
-      if (before === Number.POSITIVE_INFINITY) continue;
-      w++;
-      s += priceScore(round6(dearest / before));
-    }
-    const dynamicPrice = [...this.#quotes.values()].some((quotes) => quotes.size > QUOTES_A_DAY);
+    const { w, s } = priceStability(this.#days);
+    const dynamicPrice = [...this.#days.values()].some((quotes) => new Set(quotes).size > QUOTES_A_DAY);
     return { price: { w, s: round6(s) }, dynamicPrice };
   }
 }
@@ -91,26 +56,20 @@ export class Fold {
   readonly #since: number;
   readonly #theftBefore: number;
   readonly #blocks: Blocks;
-  readonly #free: Latencies;
-  readonly #paid: Latencies;
-  readonly #prices: Prices;
 
   /** @param now the run's moment: no row is of it or later */
   constructor(now: Date) {
     this.#since = windowStart(now).getTime();
     this.#theftBefore = now.getTime() - AFTER.pendingTheft - this.#since;
     const span = now.getTime() - this.#since;
-    const blocks = Math.ceil(span / BLOCK_MS);
-    this.#blocks = new Blocks(blocks);
-    this.#free = new Latencies(blocks);
-    this.#paid = new Latencies(blocks);
-    this.#prices = new Prices(Math.ceil(span / DAY_MS));
+    this.#blocks = new Blocks(Math.ceil(span / BLOCK_MS));
   }
 
   /** @returns the sums, and whether the newest answer or quote needs an id to be told */
   of(packed: PackedRows, ep: number): { folded: Folded; tied: boolean } {
     const { rows, paid } = packed.of(ep);
-    for (const part of [this.#blocks, this.#free, this.#paid, this.#prices]) part.clear();
+    this.#blocks.clear();
+    const [free, ours, prices] = [[] as [number, number][], [] as [number, number][], new Prices()];
     const facts = new Facts(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
       const said = rows[at]!;
@@ -122,8 +81,8 @@ export class Fold {
       const isPaid = (bits & SAID.paid) !== 0;
       this.#blocks.add(block, bits);
       // A number that is not there is NaN.
-      if (!Number.isNaN(ms)) (isPaid ? this.#paid : this.#free).add(block, ms);
-      if (!Number.isNaN(price)) this.#prices.add(Math.floor(t / DAY_MS), price);
+      if (!Number.isNaN(ms)) (isPaid ? ours : free).push([block, ms]);
+      if (!Number.isNaN(price)) prices.add(Math.floor(t / DAY_MS), price);
       facts.add(t, bits, price);
       if (!isPaid) continue;
       this.#blocks.addPaid(block, bits, paid[paidAt]!, paid[paidAt + 1]!, paid[paidAt + 2]!);
@@ -134,8 +93,8 @@ export class Fold {
       counted: packed.counted[ep]!,
       unconfirmed: packed.unconfirmed[ep] === 1,
       ...this.#blocks.parts(),
-      latency: { free: this.#free.stratum(), paid: this.#paid.stratum() },
-      ...this.#prices.sums(),
+      latency: { free: p95(free), paid: p95(ours) },
+      ...prices.sums(),
       ...facts.sums(this.#since),
     };
     return { folded, tied: facts.tied };

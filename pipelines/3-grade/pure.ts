@@ -1,17 +1,11 @@
 import type { RunLine } from "../record/card.ts";
-import { deffOf, round6, worstOf } from "./bounds.ts";
+import { round6, worstOf } from "./bounds.ts";
 import { lineOf } from "./cards.ts";
-import { AFTER, BAD_BELOW, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
+import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
 import type { RelatedParties } from "./related.ts";
 import { counts, inputsDigest, type Said, type Sample, said } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
-import { PARTS, type PartName, type PartSums, type Sums } from "./sums.ts";
-
-/** One block of one part: mean of its rows, and its weight. */
-interface BlockSample {
-  w: number;
-  x: number | null;
-}
+import { type BlockSample, PARTS, type PartName, partsOf, type Sums } from "./sums.ts";
 
 const mean = (xs: readonly number[]): number | null =>
   xs.length === 0 ? null : round6(xs.reduce((sum, x) => sum + x, 0) / xs.length);
@@ -55,53 +49,13 @@ function samplesOf(block: readonly Said[], excused: boolean): Record<PartName, B
   };
 }
 
-function partSumsOf(samples: readonly BlockSample[]): PartSums | null {
-  const xs: number[] = [];
-  let w = 0;
-  let s = 0;
-  for (const sample of samples) {
-    if (sample.x === null) continue;
-    xs.push(sample.x);
-    w += sample.w;
-    s += sample.w * sample.x;
-  }
-  return xs.length === 0 ? null : { w: round6(w), s: round6(s), m: xs.length, ...badRuns(xs) };
-}
-
 /** Sums of every part, and the course of the paid blocks by the deepest check there was. */
-function partsOf(blocks: readonly Said[][]): {
-  parts: Partial<Record<PartName, PartSums>>;
-  course: number[];
-  walled: boolean;
-} {
+function blockSums(blocks: readonly Said[][]): Pick<Sums, "parts" | "course" | "walled"> {
   const { excused, walled } = wallsOf(blocks);
-  const samples = blocks.map((block) => samplesOf(block, excused.has(block)));
-  const parts: Partial<Record<PartName, PartSums>> = {};
-  for (const name of PARTS) {
-    const sums = partSumsOf(samples.map((sample) => sample[name]));
-    if (sums) parts[name] = sums;
-  }
-  return { parts, course: known(samples.map((sample) => sample.outcome.x ?? sample.delivery.x)), walled };
-}
-
-/** Bad blocks of a part, and how many runs they make. @param xs block means in time order */
-function badRuns(xs: readonly number[]): { bad: number; starts: number } {
-  let bad = 0;
-  let starts = 0;
-  let before = false;
-  for (const x of xs) {
-    const now = x < BAD_BELOW;
-    if (now) bad++;
-    if (now && !before) starts++;
-    before = now;
-  }
-  return { bad, starts };
-}
-
-/** Design effect of streaks. @param xs block means in time order */
-export function streakDeff(xs: readonly number[]): number {
-  const { bad, starts } = badRuns(xs);
-  return deffOf(bad, starts, xs.length);
+  const all = blocks.map((block) => samplesOf(block, excused.has(block)));
+  const samples = Object.fromEntries(PARTS.map((name) => [name, all.map((of) => of[name])]));
+  const course = known(all.map((of) => of.outcome.x ?? of.delivery.x));
+  return { parts: partsOf(samples as Record<PartName, BlockSample[]>), course, walled };
 }
 
 /** One endpoint as the record holds it. */
@@ -198,7 +152,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
     cap: endpoint.cap,
     counted: counted.length,
     emptied: own.length === 0 && standing.length < inWindow.length,
-    ...partsOf(byBlock(own)),
+    ...blockSums(byBlock(own)),
     buyers: buyersOf(counted.filter(({ kind }) => kind === 2)),
     latency: latencyOf(own),
     ...pricesOf(own),

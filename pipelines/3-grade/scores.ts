@@ -17,7 +17,7 @@ export function latScore(ms: number): number {
 }
 
 /** Sums of 1/n are not exact. */
-export const EPSILON = 1e-9;
+const EPSILON = 1e-9;
 
 /**
  * Order statistics of one stratum: a row weighs 1/(rows of its block).
@@ -49,8 +49,7 @@ export function p95(rows: readonly (readonly [block: number, ms: number])[]): St
 const { tolerance, zero_at_ratio, baseline_days } = params.price;
 
 /** What a day is worth whose dearest quote stands at r times the lowest of the days before. */
-export const priceScore = (r: number): number =>
-  r <= tolerance ? 1 : Math.max(0, 1 - Math.log(r) / Math.log(zero_at_ratio));
+const priceScore = (r: number): number => (r <= tolerance ? 1 : Math.max(0, 1 - Math.log(r) / Math.log(zero_at_ratio)));
 
 /**
  * Price stability over UTC days (method, section 1).

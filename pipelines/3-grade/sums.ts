@@ -1,3 +1,5 @@
+import { deffOf, round6 } from "./bounds.ts";
+import { BAD_BELOW } from "./params.ts";
 import type { Stratum } from "./scores.ts";
 
 /** What is sampled. Correctness is `outcome` or `delivery`, by the tier; `paid_honesty` only caps. */
@@ -59,4 +61,41 @@ export interface Sums {
   domain: string | null;
   /** Hashes of the newest answers we paid for. */
   evidence: string[];
+}
+
+/** One block of one part: mean of its rows, null where none says anything of it, and its weight. */
+export interface BlockSample {
+  w: number;
+  x: number | null;
+}
+
+/** Bad blocks of a part, and how many runs they make. @param xs block means in time order */
+function badRuns(xs: readonly number[]): { bad: number; starts: number } {
+  const isBad = (x: number | undefined): boolean => x !== undefined && x < BAD_BELOW;
+  const bad = xs.filter(isBad).length;
+  return { bad, starts: bad === 0 ? 0 : xs.filter((x, i) => isBad(x) && !isBad(xs[i - 1])).length };
+}
+
+/** Design effect of streaks. @param xs block means in time order */
+export function streakDeff(xs: readonly number[]): number {
+  const { bad, starts } = badRuns(xs);
+  return deffOf(bad, starts, xs.length);
+}
+
+/** Sums of the parts that have a sample. @param samples of every part, blocks in time order */
+export function partsOf(samples: Record<PartName, readonly BlockSample[]>): Sums["parts"] {
+  const parts: Sums["parts"] = {};
+  for (const name of PARTS) {
+    const xs: number[] = [];
+    let w = 0;
+    let s = 0;
+    for (const sample of samples[name]) {
+      if (sample.x === null) continue;
+      xs.push(sample.x);
+      w += sample.w;
+      s += sample.w * sample.x;
+    }
+    if (xs.length > 0) parts[name] = { w: round6(w), s: round6(s), m: xs.length, ...badRuns(xs) };
+  }
+  return parts;
 }

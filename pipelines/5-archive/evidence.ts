@@ -1,10 +1,8 @@
-import { createHash } from "node:crypto";
-import { once } from "node:events";
-import { CompressStream, compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
+import { ZstdPacking } from "../../infra/zstd.ts";
 import { lakePositions, type Positions } from "../2-ingest/load.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
@@ -109,8 +107,8 @@ export async function closeOf(
     parts.logger.error({ day, kin }, "a table of related parties was never kept: cards cannot be proven");
   const tables = await relatedLines(parts.privateStore, names, missing);
   if (tables.length > 0) {
-    const file = new PackedLines();
-    await file.add(tables);
+    const file = newFile();
+    await addLines(file, tables);
     drafts.push(await put(parts, day, "kin", file, { holds: "kin", bucket: null, positions: {}, below: size }));
   }
   if (drafts.length === 0 && freeze > 0) return null;
@@ -126,7 +124,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
   const { evidence } = await parts.publisher.current();
   const puts: Promise<EvidenceDraft>[] = [];
   let bucket = -1;
-  let file: PackedLines | null = null;
+  let file: LinesFile | null = null;
   const close = async () => {
     if (!file) return;
     const positions = positionsOfBucket(ends, bucket, parts.partitions);
@@ -142,12 +140,25 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
     if (matter.bucket !== bucket) {
       await close();
       bucket = matter.bucket;
-      file = new PackedLines();
+      file = newFile();
     }
-    await file!.add(lines);
+    await addLines(file!, lines);
   }
   await close();
   return Promise.all(puts);
+}
+
+/** Lines on their way into a file: RFC 8785, each with a newline. */
+interface LinesFile {
+  packing: ZstdPacking;
+  rows: number;
+}
+
+const newFile = (): LinesFile => ({ packing: new ZstdPacking(), rows: 0 });
+
+async function addLines(file: LinesFile, lines: readonly unknown[]): Promise<void> {
+  file.rows += lines.length;
+  await file.packing.add(Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join("")));
 }
 
 type Held = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;
@@ -156,13 +167,13 @@ async function put(
   { publisher }: { publisher: Pick<Publisher, "putEvidence"> },
   day: string,
   part: number | "kin",
-  lines: PackedLines,
+  { packing, rows }: LinesFile,
   held: Held,
 ): Promise<EvidenceDraft> {
-  const { bytes, rows, unpackedSha256, unpackedBytes } = await lines.end();
+  const { packed, sha256: unpackedSha256, bytes: unpackedBytes } = await packing.end();
   const key = evidenceKey(day, part, unpackedSha256);
   // Another writer's compressor may have packed the same lines into other bytes: those stand, and the leaf names them.
-  const there = await publisher.putEvidence(key, bytes);
+  const there = await publisher.putEvidence(key, packed);
   return {
     ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1, ...held, rows, key },
     ...{ sha256: sha256hex(there), bytes: there.length },
@@ -176,68 +187,3 @@ const nothingOf = (day: string): EvidenceDraft => ({
   ...{ holds: "nothing", bucket: null, rows: 0, positions: {}, below: null },
   ...{ key: null, sha256: null, bytes: 0, unpacked_sha256: null, unpacked_bytes: 0 },
 });
-
-/** A file that is ready to be put: one zstd frame, and what it unpacks to. */
-export interface Packed {
-  bytes: Buffer;
-  rows: number;
-  unpackedSha256: string;
-  unpackedBytes: number;
-}
-
-const LEVEL = { compressionLevel: 3 };
-/** Up to here a file is packed in one call; a stream costs some milliseconds however little goes through it. */
-const AT_ONCE_BYTES = 1024 * 1024;
-
-/** Lines on their way into one zstd frame: RFC 8785, each with a newline. Of a large file only packed bytes are held. */
-export class PackedLines {
-  readonly #hash = createHash("sha256");
-  readonly #held: Buffer[] = [];
-  #stream: PackingStream | null = null;
-  #rows = 0;
-  #bytes = 0;
-
-  async add(lines: readonly unknown[]): Promise<void> {
-    if (lines.length === 0) return;
-    const text = Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join(""));
-    this.#hash.update(text);
-    this.#rows += lines.length;
-    this.#bytes += text.length;
-    this.#held.push(text);
-    if (this.#bytes <= AT_ONCE_BYTES) return;
-    this.#stream ??= new PackingStream();
-    for (const held of this.#held.splice(0)) await this.#stream.write(held);
-  }
-
-  async end(): Promise<Packed> {
-    return {
-      bytes: this.#stream ? await this.#stream.end() : compress(Buffer.concat(this.#held), LEVEL),
-      rows: this.#rows,
-      unpackedSha256: this.#hash.digest("hex"),
-      unpackedBytes: this.#bytes,
-    };
-  }
-}
-
-class PackingStream {
-  readonly #frame = new CompressStream(LEVEL);
-  readonly #packed: Buffer[] = [];
-  readonly #ended: Promise<unknown>;
-
-  constructor() {
-    this.#frame.on("data", (chunk: Buffer) => this.#packed.push(chunk));
-    this.#ended = once(this.#frame, "end");
-    // Awaited in `end`; until then an error is not an unhandled one.
-    this.#ended.catch(() => undefined);
-  }
-
-  async write(text: Buffer): Promise<void> {
-    if (!this.#frame.write(text)) await once(this.#frame, "drain");
-  }
-
-  async end(): Promise<Buffer> {
-    this.#frame.end();
-    await this.#ended;
-    return Buffer.concat(this.#packed);
-  }
-}

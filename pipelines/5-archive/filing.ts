@@ -1,4 +1,4 @@
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { signObject } from "../../infra/keys/sign.ts";
@@ -6,6 +6,7 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
+import { ZstdPacking } from "../../infra/zstd.ts";
 import type { ArchiveDraft } from "../4-publish/filings.ts";
 import { PublicConflict, putPacked } from "../4-publish/writes.ts";
 import { headersOf } from "../published/objects.ts";
@@ -13,9 +14,8 @@ import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduc
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { Packing } from "./pack.ts";
 import { readBack } from "./read-back.ts";
-import { type MadeFile, workPath } from "./subjects.ts";
+import { type MadeFile, madeFile } from "./subjects.ts";
 
 /** Boundaries of the job, in order: a test lets it fail at each. */
 export type ArchiveStep = "made" | "packed" | "put" | "read back" | "counted" | "signed" | "manifest put" | "published";
@@ -41,12 +41,7 @@ export interface What {
 }
 
 /** A file of no row: a day that is missing would be one that was kept back. */
-export async function emptyFile(lake: Pick<Lake, "workDir">): Promise<MadeFile> {
-  const path = workPath(lake);
-  const { bytes, ...packed } = await new Packing(0).end();
-  await writeFile(path, bytes);
-  return { path, packed, rows: 0 };
-}
+export const emptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> => madeFile(lake, new ZstdPacking(true), 0);
 
 /**
  * Put one made file, read it back as any reader gets it, hold its text and lines against what was made, and sign for it.
@@ -57,15 +52,14 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   const { publicStore, onStep = () => undefined } = parts;
   const { subject, day } = what;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
-  const { rows, packed: promised } = made;
-  const { contentHash, unpackedBytes } = promised;
+  const { rows, contentHash, unpackedBytes } = made;
   const bytes = await readFile(made.path);
   await step("packed");
   const key = archiveFileKey(subject, day, contentHash);
   await putPacked(publicStore, key, bytes);
   await step("put");
   const expected = { key, contentHash, unpackedBytes, rows };
-  const packed = await readBack(publicStore, expected, { onRead: () => step("read back") });
+  const packed = await readBack(publicStore, expected, () => step("read back"));
   await step("counted");
   const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
   await step("manifest put");

@@ -1,10 +1,9 @@
-import { writeFile } from "node:fs/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
+import { ZstdPacking } from "../../infra/zstd.ts";
 import type { ArchiveFold, LeafSpan } from "../published/archive-fold.ts";
 import type { RecordReader } from "../published/reader.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { Packing } from "./pack.ts";
-import { type MadeFile, workPath } from "./subjects.ts";
+import { type MadeFile, madeFile } from "./subjects.ts";
 
 /** Leaves of one file: they have some two kilobytes each. */
 const LEAVES_A_FILE = 100_000;
@@ -23,20 +22,17 @@ export async function gradeFiles(
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
   let rows = 0;
-  let packing: Packing | null = null;
+  let packing: ZstdPacking | null = null;
   const close = async () => {
     if (!packing) return;
-    const path = workPath(lake);
-    const { bytes, ...packed } = await packing.end();
-    await writeFile(path, bytes);
-    files.push({ path, packed, rows });
+    files.push(await madeFile(lake, packing, rows));
     [rows, packing] = [0, null];
   };
   for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
     rows++;
-    packing ??= new Packing(0);
-    await packing.write(Buffer.concat([bytes, LF]));
+    packing ??= new ZstdPacking(true);
+    await packing.add(Buffer.concat([bytes, LF]));
     if (rows === leavesAFile) await close();
   }
   await close();

@@ -5,11 +5,11 @@ import { canonicalText } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
+import { ZstdPacking } from "../../infra/zstd.ts";
 import { openSegments } from "../2-ingest/day-segments.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
-import { Packing, probesLevel } from "./pack.ts";
-import { type MadeFile, PROBES, type ProbeSubject, removeFiles, workPath } from "./subjects.ts";
+import { type MadeFile, madeFile, PROBES, type ProbeSubject, removeFiles } from "./subjects.ts";
 
 /** The engine that prints lines, and a folder of its own: nothing of what is in it is read. */
 export type Printer = Pick<Lake, "batches" | "workDir">;
@@ -31,9 +31,7 @@ export interface ProbeFiles {
 
 /** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
 const ROWS_A_FILE = 1_000_000;
-/** What a line has at least, in bytes: by it a file that will be large is known before it is made. */
-const LEAST_LINE_BYTES = 256;
-const PIECE_BYTES = 1024 * 1024;
+const LF = Buffer.from("\n");
 /** What the engine leaves to the plain printer begins with it. */
 const ODD = 0x1e;
 
@@ -45,12 +43,7 @@ const ODD = 0x1e;
  */
 export async function probeFiles(
   from: { printer: Printer; privateStore: Store; logId: string },
-  {
-    subject,
-    day,
-    parts,
-    expected = 0,
-  }: { subject: ProbeSubject; day: string; parts: readonly PartRows[]; expected?: number },
+  { subject, day, parts }: { subject: ProbeSubject; day: string; parts: readonly PartRows[] },
   { rowsAFile = ROWS_A_FILE, others = [] }: { rowsAFile?: number; others?: readonly string[] } = {},
 ): Promise<ProbeFiles> {
   const { printer, privateStore, logId } = from;
@@ -62,12 +55,7 @@ export async function probeFiles(
       wants: (ref) => ref.first < next && spans.some(([first, last]) => ref.first <= last && ref.last >= first),
     })),
   );
-  const into = new LineFiles(
-    printer,
-    type === "mcp.probe",
-    Math.min(expected, rowsAFile) * LEAST_LINE_BYTES,
-    rowsAFile,
-  );
+  const into = new LineFiles(printer, type === "mcp.probe", rowsAFile);
   try {
     if (segments.files === null) return { files: [], rows: new Map() };
     // A list of no file is none that the engine reads.
@@ -79,13 +67,14 @@ export async function probeFiles(
       const of = batch.getColumnVector(0) as DuckDBVector<number>;
       const lines = batch.getColumnVector(1) as DuckDBBlobVector;
       for (let row = 0; row < batch.rowCount; row++) {
-        into.add(of.getItem(row)!, lines.getItemBytes(row)!);
-        if (into.isDue) await into.flush();
+        if (into.add(of.getItem(row)!, lines.getItemBytes(row)!)) await into.close();
       }
+      await into.flush();
     }
-    return { files: await into.end(), rows: into.rows };
+    await into.close();
+    return into;
   } catch (error) {
-    await into.drop();
+    await removeFiles(into.files);
     throw error;
   } finally {
     await segments.close();
@@ -116,69 +105,38 @@ export async function spansOf(
 /** Lines on their way into files, packed and hashed as they come; no text is written to a disk. */
 class LineFiles {
   readonly rows = new Map<number, number>();
-  readonly #files: MadeFile[] = [];
-  #packing: Packing | null = null;
-  #piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
-  #used = 0;
+  readonly files: MadeFile[] = [];
+  #packing = new ZstdPacking(true);
+  #lines: Uint8Array[] = [];
   #count = 0;
 
   constructor(
     private readonly at: Pick<Lake, "workDir">,
     private readonly isTool: boolean,
-    private readonly bytes: number,
     private readonly rowsAFile: number,
   ) {}
 
-  /** When `isDue` says so, `flush` before the next. */
-  add(part: number, told: Uint8Array): void {
-    const line = told[0] === ODD ? this.#print(told) : told;
-    if (this.#used + line.length + 1 > this.#piece.length) {
-      const more = Buffer.allocUnsafeSlow(2 * this.#piece.length + line.length);
-      this.#piece.copy(more, 0, 0, this.#used);
-      this.#piece = more;
-    }
-    this.#piece.set(line, this.#used);
-    this.#used += line.length;
-    this.#piece[this.#used++] = 0x0a;
-    this.#count++;
+  /** The line lies in the engine's memory until {@link flush}. @returns true when its file is full: `close` it */
+  add(part: number, told: Uint8Array): boolean {
+    this.#lines.push(told[0] === ODD ? this.#print(told) : told, LF);
     this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
-  }
-
-  get isDue(): boolean {
-    return this.#used > PIECE_BYTES - 4_096 || this.#count === this.rowsAFile;
+    return ++this.#count === this.rowsAFile;
   }
 
   async flush(): Promise<void> {
-    this.#packing ??= new Packing(this.bytes, probesLevel(this.bytes));
-    await this.#packing.write(this.#piece.subarray(0, this.#used));
-    [this.#piece, this.#used] = [Buffer.allocUnsafeSlow(PIECE_BYTES), 0];
-    if (this.#count === this.rowsAFile) await this.#close();
+    await this.#packing.add(Buffer.concat(this.#lines.splice(0)));
   }
 
-  /** @returns the files; whoever asked for them removes them */
-  async end(): Promise<MadeFile[]> {
-    if (this.#used > 0) await this.flush();
-    if (this.#count > 0) await this.#close();
-    return this.#files;
-  }
-
-  /** What was made is not wanted: something failed. */
-  async drop(): Promise<void> {
-    this.#packing?.drop();
-    await removeFiles(this.#files);
+  /** The end of a file; nothing where it would have no line. */
+  async close(): Promise<void> {
+    await this.flush();
+    if (this.#count > 0) this.files.push(await madeFile(this.at, this.#packing, this.#count));
+    [this.#packing, this.#count] = [new ZstdPacking(true), 0];
   }
 
   #print(told: Uint8Array): Buffer {
     const row = JSON.parse(Buffer.from(told.buffer, told.byteOffset + 1, told.length - 1).toString("utf8")) as ProbeRow;
     return Buffer.from(probeLine(row, this.isTool));
-  }
-
-  async #close(): Promise<void> {
-    const path = workPath(this.at);
-    const { bytes, ...packed } = await this.#packing!.end();
-    this.#files.push({ path, packed, rows: this.#count });
-    [this.#packing, this.#count] = [null, 0];
-    await writeFile(path, bytes);
   }
 }
 

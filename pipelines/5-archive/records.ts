@@ -36,15 +36,16 @@ const endsText = (ends: Positions): string =>
   );
 
 /** {topic: next offset} of one bucket's partition. */
-export function positionsOfBucket(ends: Positions, bucket: number, partitions: number): Record<string, number> {
-  const part = String(partitionOfBucket(bucket, partitions));
-  return Object.fromEntries(
+export const positionsOfBucket = (ends: Positions, bucket: number, partitions: number): Record<string, number> =>
+  positionsOf(ends, partitionOfBucket(bucket, partitions));
+
+const positionsOf = (ends: Positions, partition: number): Record<string, number> =>
+  Object.fromEntries(
     EVIDENCE_TOPICS.flatMap((topic): [string, number][] => {
-      const next = ends[topic]?.[part];
+      const next = ends[topic]?.[String(partition)];
       return next === undefined ? [] : [[topic, next]];
     }),
   );
-}
 
 /** How far the closes of days have read each partition. */
 function readOf(fold: EvidenceFold, partitions: number): Positions {
@@ -93,12 +94,7 @@ export async function* mattersOf(
 ): AsyncGenerator<Matter> {
   const held = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
   for (const partition of [...held].sort((a, b) => a - b)) {
-    const below = Object.fromEntries(
-      EVIDENCE_TOPICS.flatMap((topic): [string, number][] => {
-        const next = ends[topic]?.[String(partition)];
-        return next === undefined ? [] : [[topic, next]];
-      }),
-    );
+    const below = positionsOf(ends, partition);
     const segments = await openDaySegments(parts, { partition, day, below });
     try {
       // A day without a segment is one without a record.

@@ -47,7 +47,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
   const made = await madeAgain(parts, fold, wrong);
-  const { contentHash } = made.packed;
+  const { contentHash } = made;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
     await removeFiles([made]);
     throw new CannotSupersede(`nothing is wrong with ${id}: the same bytes come out (${contentHash})`);

@@ -1,7 +1,6 @@
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
-import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
-import { TileReader } from "../../infra/tree/tiles.ts";
+import { RecordReader } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 import { Check, type Finding } from "./findings.ts";
 
@@ -42,8 +41,5 @@ export async function auditCopies(
 
 async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
-  if (small.size === 0) return true;
-  const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
-  const proof = await consistencyProof(small.size, head.size, tiles.node);
-  return verifyConsistency(small.size, head.size, small.root, head.root, proof);
+  return (await RecordReader.over(objectsOf(source), head)).extends(small);
 }

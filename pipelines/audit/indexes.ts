@@ -4,6 +4,8 @@ import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
+import { PublishedFold } from "../published/fold.ts";
+import { entryOf, type IndexEntry, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
 import { refuseUnsigned } from "../published/keys.ts";
 import { shardKey } from "../published/objects.ts";
 import { parseJson } from "../published/parse.ts";
@@ -11,7 +13,6 @@ import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
 import { Check, type Finding } from "./findings.ts";
-import { IndexFold } from "./index-fold.ts";
 import type { Packing } from "./packing.ts";
 
 /** An index leaf and the keys that vouch at its position. */
@@ -25,17 +26,46 @@ const MAX_HELD = 1 << 18;
 /** Shards that are read at once. */
 const SHARDS_AT_ONCE = 8;
 
+/** Lines that were printed, by listing: both parts of an entry are replaced, never changed. */
+type Printed = WeakMap<object, { headline: IndexEntry["headline"]; line: string }>;
+
+function lineOf(entry: IndexEntry, printed: Printed): string {
+  const known = printed.get(entry.listing);
+  if (known && known.headline === entry.headline) return known.line;
+  const line = `${lineText(entry)}\n`;
+  printed.set(entry.listing, { headline: entry.headline, line });
+  return line;
+}
+
+/** The market index of the leaves so far: what its list says. */
+export function indexOf(fold: PublishedFold, printed: Printed = new WeakMap()) {
+  const entries = [...fold.caps.values()].flatMap((cap) => entryOf(cap) ?? []);
+  const bits = shardBits(entries.length);
+  const members = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
+  for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
+  const shards = members.map((of): ShardLine => {
+    const text = Buffer.from(
+      sortEntries(of)
+        .map((entry) => lineOf(entry, printed))
+        .join(""),
+    );
+    return { sha256: sha256hex(text), lines: of.length, bytes: text.length };
+  });
+  return { bits, lines: entries.length, shards };
+}
+
 /**
  * Every index that was published, rebuilt byte for byte from the leaves below it while they go by, and each of its shards
- * read when it is first named. Memory is one entry an endpoint and the leaves since the newest index.
+ * read when it is first named. Memory is what the fold keeps of each endpoint and the leaves since the newest index.
  */
 export class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
   /** Indexes of sizes that had gone by: a second reading of the log has to rebuild them. */
   readonly late: NamedIndex[] = [];
-  readonly #fold = new IndexFold();
-  #held: { leaf: Leaf; cardText?: string }[] = [];
+  readonly #fold = new PublishedFold();
+  readonly #printed: Printed = new WeakMap();
+  #held: { leaf: Leaf; entry: Buffer }[] = [];
   /** Shards that were read, of the index before the one that is looked at. */
   #read = new Set<string>();
 
@@ -51,14 +81,14 @@ export class IndexAudit {
   }
 
   /** The next leaf, proven and parsed before. @param jwks keys that vouch at its position */
-  async add(leaf: Leaf, jwks: Jwks | null, cardText?: string): Promise<void> {
+  async add(leaf: Leaf, jwks: Jwks | null, entry: Buffer): Promise<void> {
     if (leaf.kind === "index") await this.named({ leaf, jwks });
-    this.hold(leaf, cardText);
+    this.hold(leaf, entry);
   }
 
   /** The next leaf, whatever index it names. */
-  hold(leaf: Leaf, cardText?: string): void {
-    this.#held.push(cardText === undefined ? { leaf } : { leaf, cardText });
+  hold(leaf: Leaf, entry: Buffer): void {
+    this.#held.push({ leaf, entry });
     if (this.#held.length >= this.maxHeld) this.#advance(this.#fold.size + Math.ceil(this.maxHeld / 2));
   }
 
@@ -78,12 +108,12 @@ export class IndexAudit {
 
   #advance(size: number): void {
     const count = size - this.#fold.size;
-    for (const { leaf, cardText } of this.#held.slice(0, count)) this.#fold.apply(leaf, cardText);
+    for (const { leaf, entry } of this.#held.slice(0, count)) this.#fold.apply(leaf, entry);
     this.#held = this.#held.slice(count);
   }
 
   async #same({ leaf, jwks }: NamedIndex): Promise<void> {
-    const { bits, lines, shards, changed } = this.#fold.build();
+    const { bits, lines, shards } = indexOf(this.#fold, this.#printed);
     const bytes = await fetchNamed(this.source, leaf, "indexList");
     const list = parseJson(bytes) as Record<string, unknown> | undefined;
     const read = IndexList.safeParse(list).data;
@@ -96,7 +126,7 @@ export class IndexAudit {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
     refuseUnsigned(leaf.key, jwks, list, read.computed_at);
-    await this.#readShards(changed.filter(({ sha256 }) => !this.#read.has(sha256)));
+    await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
     this.#read = new Set(shards.map(({ sha256 }) => sha256));
   }
 

@@ -1,7 +1,6 @@
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
-import { cardTextOf } from "../record/card-cut.mjs";
 import type { Finding } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { IndexAudit } from "./indexes.ts";
@@ -34,8 +33,7 @@ export class LogReading {
     const leaf = await this.rules.add(entry);
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
-    const cardText = leaf.kind === "grade" ? cardTextOf(entry) : null;
-    await this.#indexes.add(leaf, this.rules.jwks, cardText ?? undefined);
+    await this.#indexes.add(leaf, this.rules.jwks, entry);
     if (this.#fault) return;
     await this.#gathering.add(leaf).catch((error: unknown) => {
       this.#fault = { error };
@@ -52,10 +50,10 @@ export class LogReading {
   async #again(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
     const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
-    for await (const { index, leaf } of provenLeaves(this.source, head)) {
+    for await (const { index, leaf, bytes } of provenLeaves(this.source, head)) {
       while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
       if (late.length === 0) return;
-      again.hold(leaf);
+      again.hold(leaf, bytes);
       onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
     }
   }

@@ -6,6 +6,7 @@ import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";
 import { NO_RELATED_PARTIES } from "../published/evidence-fold.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
+import { parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import { METHOD_NAMES, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
@@ -109,12 +110,7 @@ async function evidenceOf(
 const BAD = {} as EvidenceLine;
 
 function lineOf(bytes: Buffer): EvidenceLine | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(bytes.toString("utf8"));
-  } catch {
-    return null;
-  }
+  const value = parseJson(bytes);
   const isSample = typeof value === "object" && value !== null && "obs_id" in value;
   const { data } = isSample ? SampleLine.safeParse(value) : AmendmentLine.safeParse(value);
   return data ?? null;

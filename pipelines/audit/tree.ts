@@ -5,11 +5,11 @@ import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { type FetchObject, fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
-import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
 import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
-import { linesOf, SegmentPacking } from "../published/segment.ts";
+import { linesOf } from "../published/segment.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 import type { Packing } from "./packing.ts";
@@ -63,7 +63,8 @@ async function rebuild(
 ): Promise<Buffer> {
   const fetch = objectsOf(source);
   const edge = new Map<number, Tile>();
-  let segment = new SegmentInMaking();
+  /** The segment that is being read: one frame of its lines as ours is packed. */
+  let segment = new ZstdPacking();
   let tree = TreeState.empty;
   const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
   const numbers = range(0, Math.ceil(size / TILE_WIDTH));
@@ -72,7 +73,7 @@ async function rebuild(
     bundles.ok();
     packing.add("entry bundles", key, packed, ours);
     await onEntries(entries);
-    if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(entries);
+    if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(linesOf(entries));
     const grown = tree.append(entries.map(leafHash));
     tree = grown.state;
     for (const tile of grown.tiles) {
@@ -82,7 +83,7 @@ async function rebuild(
     }
     if (tree.size % SEGMENT_LEAVES === 0) {
       const made = segment;
-      segment = new SegmentInMaking();
+      segment = new ZstdPacking();
       await segments.look(() => sameSegment(source, tree.size / SEGMENT_LEAVES - 1, made, packing));
     }
   }
@@ -104,26 +105,7 @@ async function bundleOf(fetch: FetchObject, n: number, width: number) {
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
-/** The segment that is being read: what its lines come to, and one frame of them as ours is packed. */
-class SegmentInMaking {
-  readonly #hash = createHash("sha256");
-  #packing: SegmentPacking | null = null;
-  #bytes = 0;
-
-  async add(entries: readonly Buffer[]): Promise<void> {
-    const lines = linesOf(entries);
-    this.#hash.update(lines);
-    this.#bytes += lines.length;
-    this.#packing ??= new SegmentPacking();
-    await this.#packing.add(lines);
-  }
-
-  async end(): Promise<{ sha256: string; bytes: number; packed: Buffer }> {
-    return { sha256: this.#hash.digest("hex"), bytes: this.#bytes, packed: await this.#packing!.end() };
-  }
-}
-
-async function sameSegment(source: Source, n: number, made: SegmentInMaking, packing: Packing): Promise<void> {
+async function sameSegment(source: Source, n: number, made: ZstdPacking, packing: Packing): Promise<void> {
   const key = segmentKey(n);
   const want = await made.end();
   const packed = await source.get(key, MAX.named);

@@ -31,10 +31,6 @@ export class Exposed {
     return this.empty ? null : ((await this.store.get(key))?.bytes ?? null);
   }
 
-  async has(key: string): Promise<boolean> {
-    return !this.empty && (await this.store.head(key)) !== null;
-  }
-
   /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
   put(key: string, bytes: Uint8Array): Promise<void> {
     const { contentType, cacheControl } = headersOf(key);

@@ -8,7 +8,6 @@ import { shardKey } from "../published/objects.ts";
 import { ShardLine } from "../published/shards.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
 import type { NamedObjects } from "./objects.ts";
-import { type Prefetch, shardToFetch, type ToFetch } from "./prefetch.ts";
 import type { Missing, MissingList, Newest } from "./state.ts";
 
 /** An object beside the tree that a leaf names, with all that proves it. Keys documents are none: the chain needs them. */
@@ -49,7 +48,6 @@ export class Objects {
 
   constructor(
     private readonly named: NamedObjects,
-    private readonly prefetch: Prefetch,
     before: MissingList,
     private readonly clock: Clock,
   ) {
@@ -81,24 +79,18 @@ export class Objects {
   ): Promise<void> {
     const shards: WantedObject[] = [];
     const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
-    await eachAtOnce(this.prefetch.announced(lists, this.#toFetch), width, (one) =>
+    await eachAtOnce(lists, width, (one) =>
       this.#one(one, async () => {
         for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
     const all = [...shards, ...rest];
     let done = 0;
-    await eachAtOnce(this.prefetch.announced(all, this.#toFetch), width, async (one) => {
+    await eachAtOnce(all, width, async (one) => {
       await this.#one(one, () => this.#fetch(one));
       onProgress(++done, all.length);
     });
   }
-
-  /** What is worth asking for before its turn: files of lines are large, and are not. */
-  #toFetch = (one: WantedObject): ToFetch | null => {
-    if (one.what === "index") return { key: one.leaf.key, maxBytes: one.leaf.bytes };
-    return one.what === "shard" && !this.#seen.has(shardKey(one.line.sha256)) ? shardToFetch(one.line) : null;
-  };
 
   #fetch(one: WantedObject): Promise<unknown> {
     switch (one.what) {

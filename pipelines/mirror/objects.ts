@@ -8,41 +8,25 @@ import {
   type NamedFile,
   type NamedObject,
   readFile,
-  refuseOtherFile,
 } from "../published/files.ts";
 import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
 import { kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import { parseJson } from "../published/parse.ts";
-import { fetchShard, IndexList, refuseOtherShard, type ShardLine, unpackShard } from "../published/shards.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
 import type { Exposed, Tally } from "./copy.ts";
-import type { SegmentThreads } from "./segment-threads.ts";
-
-/** Packed bytes that are unpacked where they are before threads are begun for more, and the most that is copied to one. */
-const FEW_BYTES = 1024 * 1024;
-const MAX_COPIED = 32 * 1024 * 1024;
 
 /** Copies what leaves name: hash and size first, then what the object itself says, and only then is it exposed. */
 export class NamedObjects {
-  #unpacked = 0;
-
-  /** @param threads unpack and hash where there is much of it; without them it is done here */
   constructor(
     private readonly source: Source,
     private readonly exposed: Exposed,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null = null,
-    private readonly threads: SegmentThreads | null = null,
   ) {}
-
-  /** The threads, if these bytes are for them. */
-  #threadsFor(packed: Uint8Array): SegmentThreads | null {
-    this.#unpacked += packed.length;
-    return this.#unpacked > FEW_BYTES && packed.length <= MAX_COPIED ? this.threads : null;
-  }
 
   /** The next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
@@ -70,9 +54,7 @@ export class NamedObjects {
     const held = await this.exposed.held(file.key);
     const adopted = held !== null && sha256hex(held) === file.sha256;
     const bytes = adopted ? held : await fetchFile(this.source, file, this.parts);
-    const threads = this.#threadsFor(bytes);
-    if (threads) refuseOtherFile(await threads.frame(bytes, file.unpacked_bytes), file);
-    else await readFile(bytes, file);
+    await readFile(bytes, file);
     if (adopted) this.exposed.adopt(file.key);
     else await this.exposed.put(file.key, bytes);
     this.tally[adopted ? "adopted" : "fetched"]++;
@@ -94,25 +76,19 @@ export class NamedObjects {
       return;
     }
     const packed = await fetchShard(this.source, line);
-    await this.#refuseOtherShard(packed, line);
+    await unpackShard(packed, line);
     await this.exposed.put(key, packed);
     this.tally.fetched++;
   }
 
   async #isShard(held: Uint8Array, line: ShardLine): Promise<boolean> {
     try {
-      await this.#refuseOtherShard(held, line);
+      await unpackShard(held, line);
       return true;
     } catch (error) {
       if (error instanceof Unproven) return false;
       throw error;
     }
-  }
-
-  async #refuseOtherShard(packed: Uint8Array, line: ShardLine): Promise<void> {
-    const threads = this.#threadsFor(packed);
-    if (threads) refuseOtherShard(await threads.frame(packed, line.bytes), line);
-    else await unpackShard(packed, line);
   }
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */

@@ -15,9 +15,7 @@ import { Exposed, type Tally } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import { Objects, type WantedObject } from "./missing.ts";
 import { NamedObjects } from "./objects.ts";
-import { Prefetch } from "./prefetch.ts";
 import { followKeys } from "./rotation.ts";
-import { SegmentThreads } from "./segment-threads.ts";
 import {
   type MirrorState,
   type Missing,
@@ -29,6 +27,8 @@ import {
 } from "./state.ts";
 import { Walk } from "./walk.ts";
 
+const WIDTH = 16;
+
 export interface MirrorOptions {
   source: Source;
   /** What the mirror exposes, and what it remembers: two folders, the second never served. */
@@ -38,7 +38,7 @@ export interface MirrorOptions {
   keys?: GivenKeys;
   /** Oldest acceptable cosignature in seconds; 0 asks nothing. Default: a day, where a witness is trusted. */
   maxAgeSeconds?: number;
-  /** Objects fetched at once (default 8). */
+  /** Objects fetched at once (default 16: each waits for a round trip and for hardly anything else). */
   width?: number;
   /** Folder where large objects wait for their rest when a run is cut off; without it they are fetched again. */
   partsDir?: string;
@@ -69,8 +69,6 @@ export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
   readonly #parts: PartFolder | null;
   readonly #exposed: Exposed;
-  readonly #threads = new SegmentThreads();
-  readonly #source: Prefetch;
   readonly #named: NamedObjects;
   readonly #objects: Objects;
 
@@ -88,15 +86,9 @@ export class Run {
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty);
-    this.#source = new Prefetch(options.source, (key) => this.#exposed.has(key));
-    this.#named = new NamedObjects(this.#source, this.#exposed, this.#tally, this.#parts, this.#threads);
+    this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins again from nothing finds in the tree all that it lacks.
-    this.#objects = new Objects(
-      this.#named,
-      this.#source,
-      trusted ? missing : { items: [], index: null },
-      options.clock,
-    );
+    this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock);
   }
 
   /** Nothing new in the tree: what was missing is asked for again, and a fresher cosignature is handed on. */
@@ -143,23 +135,20 @@ export class Run {
       // The first fault is the one to tell of.
       await this.#exposed.settle().catch(() => undefined);
       throw error;
-    } finally {
-      await this.#source.stop();
-      await this.#threads.close();
     }
   }
 
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
-    const { width = 8, onProgress = () => undefined, cardSignatures = true } = this.options;
+    const { source, width = WIDTH, onProgress = () => undefined, cardSignatures = true } = this.options;
     const exposed = this.#exposed;
-    const [pool, threads] = [new VerifyPool(), this.#threads];
+    const pool = new VerifyPool();
     try {
       const cards = cardSignatures ? new CardSignatures(pool) : null;
       const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
       const walk = await Walk.from(exposed, this.#named, cards, from);
       const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-      const copy = { source: this.#source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
-      await copyTree({ ...copy, threads, cardSignatures, onProgress: progress }, walk, head);
+      const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
+      await copyTree({ ...copy, onProgress: progress }, walk, head);
       await this.#collect([...this.#objects.before, ...walk.wanted]);
       return walk.newest;
     } finally {
@@ -168,7 +157,7 @@ export class Run {
   }
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {
-    const { width = 8, onProgress = () => undefined } = this.options;
+    const { width = WIDTH, onProgress = () => undefined } = this.options;
     return this.#objects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
   }
 

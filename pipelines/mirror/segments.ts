@@ -1,21 +1,18 @@
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { eachAtOnce, range } from "../../infra/concurrency.ts";
+import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
-import { vouchingIn } from "../published/card-signatures.ts";
+import { type ProvenSegment, provenSegment } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
 import { fetchInto, type Source } from "../published/source.ts";
 import type { Exposed, Tally } from "./copy.ts";
-import type { SegmentProof, SegmentThreads } from "./segment-threads.ts";
-import type { TakenSegment, Walk } from "./walk.ts";
 
 /** A segment whose leaves hash to the tree's. */
-export interface Segment {
+export interface Segment extends ProvenSegment {
   n: number;
-  /** Its hash in level 2. */
-  root: Buffer;
-  proof: SegmentProof;
+  packed: Uint8Array;
 }
 
 /** Bundles on their way to the store at once. */
@@ -29,8 +26,6 @@ export class SegmentCopier {
     private readonly tiles: TileReader,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null,
-    private readonly threads: SegmentThreads,
-    private readonly cardSignatures: boolean,
   ) {}
 
   /**
@@ -39,53 +34,44 @@ export class SegmentCopier {
    */
   async fetch(n: number): Promise<Segment | null> {
     const key = segmentKey(n);
-    const root = await this.tiles.rootOfTile(1, n);
     const held = await this.exposed.held(key);
-    // Whoever holds it may hold the memory too.
-    const adopted = held && (await this.threads.prove(n, Buffer.from(held), root));
-    if (adopted && !("got" in adopted)) {
+    const adopted = held && (await this.#proven(n, held));
+    if (adopted && !(adopted instanceof Tampered)) {
       this.tally.adopted++;
-      return { n, root, proof: adopted };
+      return adopted;
     }
     const part = await this.parts?.open(key);
     for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
       const packed = await this.#packed(key, part);
       if (!packed) return null;
-      const proof = await this.threads.prove(n, packed, root);
-      if (!("got" in proof)) {
+      const proven = await this.#proven(n, packed);
+      if (!(proven instanceof Tampered)) {
         this.tally.fetched++;
-        return { n, root, proof };
+        return proven;
       }
       await part?.remove();
       // Our own disk may have damaged what an earlier run left.
-      if (!continued) throw new Tampered(key, root.toString("hex"), proof.got);
+      if (!continued) throw proven;
     }
   }
 
-  /**
-   * Put a segment that the walk has taken, and before it the entry bundles below it, while its cards are verified.
-   * @throws Unproven for a card that no key of its position signed; what the store throws
-   */
-  async expose({ n, proof }: Segment, taken: TakenSegment, walk: Walk): Promise<void> {
-    const first = n * TILE_WIDTH;
-    const bundles = eachAtOnce(proof.bundles.entries(), WRITES_AT_ONCE, ([i, bytes]) =>
-      this.exposed.put(entriesPath(first + i), bytes),
-    );
-    // Whoever catches a fault of one knows that the other is not under way any more.
-    const [written, signed] = await Promise.allSettled([bundles, this.#signed(n, proof.packed, taken, walk)]);
-    if (signed.status === "rejected") throw signed.reason;
-    if (written.status === "rejected") throw written.reason;
-    await this.exposed.put(segmentKey(n), signed.value);
+  /** Put a segment that the walk has taken, and before it the entry bundles below it. @throws what the store throws */
+  async expose({ n, packed, entries }: Segment): Promise<void> {
+    await eachAtOnce(range(0, TILE_WIDTH), WRITES_AT_ONCE, async (i) => {
+      const bundle = await packBundle(entries.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH));
+      await this.exposed.put(entriesPath(n * TILE_WIDTH + i), bundle);
+    });
+    await this.exposed.put(segmentKey(n), packed);
     await (await this.parts?.open(segmentKey(n)))?.remove();
   }
 
-  /** @returns the segment, which was lent */
-  async #signed(n: number, lent: Uint8Array, taken: TakenSegment, walk: Walk): Promise<Uint8Array> {
-    if (!this.cardSignatures) return lent;
-    const epochs = taken.epochs.map(({ from, jwks }) => ({ from, vouching: jwks ? vouchingIn(jwks) : [] }));
-    const { packed, doubtful } = await this.threads.cards(lent, taken.from, epochs);
-    for (const one of doubtful) walk.doubted(n, one, taken);
-    return packed;
+  async #proven(n: number, packed: Uint8Array): Promise<Segment | Tampered> {
+    try {
+      return { n, packed, ...(await provenSegment(packed, this.tiles, n)) };
+    } catch (error) {
+      if (error instanceof Tampered && error.key === segmentKey(n)) return error;
+      throw error;
+    }
   }
 
   async #packed(key: string, part: PartFile | undefined): Promise<Uint8Array | null> {

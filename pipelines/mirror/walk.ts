@@ -1,7 +1,6 @@
-import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { HASH_BYTES, sameHash } from "../../infra/tree/hash.ts";
-import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { sameHash } from "../../infra/tree/hash.ts";
+import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type Tile, TreeState } from "../../infra/tree/state.ts";
 import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
 import type { CardSignatures } from "../published/card-signatures.ts";
@@ -9,34 +8,16 @@ import { Unproven } from "../published/errors.ts";
 import { jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { parsedLeaf, parseJson } from "../published/parse.ts";
 import { fetchFrom } from "../published/reader.ts";
-import { ArchiveLeaf, EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
 import type { Exposed, ProvenBundle } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
 import type { NamedObjects } from "./objects.ts";
-import type { SegmentLeaf, SegmentProof } from "./segment-threads.ts";
-
 import type { Newest, Trusted } from "./state.ts";
-
-/** From this leaf of a segment on these keys vouch. */
-export interface KeyEpoch {
-  from: number;
-  jwks: Jwks | null;
-}
-
-/** A segment that the walk has taken, and what its cards are to be held against. */
-export interface TakenSegment {
-  from: number;
-  epochs: KeyEpoch[];
-}
-
-const TILE_BYTES = TILE_WIDTH * HASH_BYTES;
-/** Tiles of a segment on their way at once. */
-const WRITES_AT_ONCE = 8;
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, hands every card to the
- * signature checks under the keys of its position, and gathers what leaves name beside the tree. Memory is one bundle, the
- * right edge of the tree and the leaves that name objects.
+ * signature checks under the keys of its position, and gathers what leaves name beside the tree. Memory is the right edge
+ * of the tree and the leaves that name objects.
  */
 export class Walk {
   readonly wanted: WantedObject[] = [];
@@ -88,32 +69,6 @@ export class Walk {
     await this.#append(hashes);
   }
 
-  /**
-   * A proven segment, of which the first leaves may have been read before. Its cards are left to {@link doubted}.
-   * @returns from which of its leaves on, and which keys vouch from where @throws Unproven, what objects throw
-   */
-  async segment(n: number, root: Buffer, { hashes, tops, followed, bad }: SegmentProof): Promise<TakenSegment> {
-    const first = n * SEGMENT_LEAVES;
-    const from = this.tree.size - first;
-    const epochs: KeyEpoch[] = [{ from, jwks: this.chain?.jwks ?? null }];
-    for (const { i, entry } of followed) {
-      if (i < from) continue;
-      await this.#leaf(first + i, Buffer.from(entry));
-      if (this.chain?.jwks && this.chain.jwks !== epochs.at(-1)!.jwks)
-        epochs.push({ from: i + 1, jwks: this.chain.jwks });
-    }
-    if (bad && bad.i >= from) throw notALeaf(first + bad.i, bad.text);
-    if (from === 0) await this.#appendSegment(n, root, hashes, tops);
-    else await this.#append(Array.from({ length: SEGMENT_LEAVES - from }, (_, i) => hashAt(hashes, from + i)));
-    return { from, epochs };
-  }
-
-  /** Verify the cards of a segment that was taken, all but those that a thread found signed. */
-  doubted(n: number, { i, entry, epoch }: SegmentLeaf & { epoch: number }, { epochs }: TakenSegment): void {
-    const leaf = parseJson(entry) as GradeLeaf;
-    this.cards?.doubted({ index: n * SEGMENT_LEAVES + i, at: leaf?.at, card: leaf?.card }, epochs[epoch]!.jwks);
-  }
-
   /** A bundle that was proven, of which the first leaves may have been read before. @throws Unproven, what objects throw */
   bundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
     const read = this.tree.size - n * TILE_WIDTH;
@@ -147,24 +102,12 @@ export class Walk {
     }
   }
 
-  /** The same as {@link #append}, where nothing of the segment was read before: its tiles are made already. */
-  async #appendSegment(n: number, root: Buffer, hashes: Uint8Array, tops: Uint8Array): Promise<void> {
-    const { state, tiles } = this.tree.appendSubtree(root, 2);
-    const below = Array.from({ length: TILE_WIDTH }, (_, i) => {
-      const bytes = Buffer.from(hashes.buffer, hashes.byteOffset + i * TILE_BYTES, TILE_BYTES);
-      return { level: 0, n: n * TILE_WIDTH + i, width: TILE_WIDTH, bytes };
-    });
-    const top = { level: 1, n, width: TILE_WIDTH, bytes: Buffer.from(tops) };
-    await eachAtOnce([...below, top], WRITES_AT_ONCE, (tile) => this.#write(tile));
-    await this.#tiles(tiles);
-    this.tree = state;
-  }
-
   #write = ({ level, n, width, bytes }: Tile): Promise<void> => this.exposed.put(tilePath(level, n, width), bytes);
 
   async #leaf(index: number, entry: Buffer): Promise<void> {
     const leaf = parseJson(entry) as Leaf | null | undefined;
-    if (leaf?.index !== index) throw notALeaf(index, entry.toString("utf8", 0, 80));
+    if (leaf?.index !== index)
+      throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
     const jwks: Jwks | null = this.chain?.jwks ?? null;
     switch (leaf.kind) {
       case "grade":
@@ -186,8 +129,3 @@ export class Walk {
     }
   }
 }
-
-const notALeaf = (index: number, text: string) => new Unproven(`leaf ${index}`, "JSON with its index", text);
-
-const hashAt = (hashes: Uint8Array, i: number): Buffer =>
-  Buffer.from(hashes.buffer, hashes.byteOffset + i * HASH_BYTES, HASH_BYTES);

@@ -69,12 +69,6 @@ export class CardSignatures {
     });
   }
 
-  /** A card that no thread could tell of. @throws by way of `onBad` */
-  doubted(leaf: CardLeaf, jwks: Jwks | null): void {
-    this.#validate({ leaf, jwks });
-    this.#throwFault();
-  }
-
   #validate({ leaf, jwks }: Card): void {
     try {
       refuseUnsignedCard(leaf, jwks);
@@ -106,10 +100,3 @@ function vouching(jwks: Jwks, kid: string): Vouching | null {
   known.set(kid, found);
   return found;
 }
-
-/** Every cards key of a document that is fit for use, by kid: what a thread verifies by. */
-export const vouchingIn = (jwks: Jwks): [kid: string, key: Vouching][] =>
-  (Array.isArray(jwks.keys) ? jwks.keys : []).flatMap((key): [string, Vouching][] => {
-    const found = typeof key?.kid === "string" ? vouching(jwks, key.kid) : null;
-    return found ? [[key.kid, found]] : [];
-  });

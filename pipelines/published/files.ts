@@ -5,7 +5,7 @@ import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../record/leaf.ts";
 import { Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
-import { TextFacts, type TextOfLines } from "./lines.mjs";
+import { TextFacts, type TextOfLines } from "./lines.ts";
 import { evidenceKey, kindOfKey, type ObjectKind } from "./objects.ts";
 import type { PartFile, PartFolder } from "./sink.ts";
 import { fetchInto, type Source } from "./source.ts";
@@ -126,7 +126,7 @@ export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (li
 }
 
 /** @throws Unproven unless this is what the leaf says of the file, and no line is too long */
-export function refuseOtherFile(text: TextOfLines | { got: string }, leaf: NamedFile): void {
+function refuseOtherFile(text: TextOfLines | { got: string }, leaf: NamedFile): void {
   const described = (size: number, lines: number, sha256: string) => `${size} bytes in ${lines} lines of ${sha256}`;
   const want = described(leaf.unpacked_bytes, leaf.rows, leaf.unpacked_sha256);
   const got = "got" in text ? text.got : described(text.size, text.lines, text.sha256);

@@ -41,7 +41,6 @@ class Again extends Error {
  * object by a strong etag. Redirects are not followed: the operator named this address and no other.
  */
 export class HttpSource implements Source {
-  readonly distant = true;
   readonly #agent: Agent;
   readonly #base: string;
   readonly #unlisted = new Unlisted({ ask: (key) => this.#ask(key), known: CHECKPOINT });

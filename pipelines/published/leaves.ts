@@ -4,7 +4,7 @@ import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { BadFrame, streamFrame } from "../../infra/zstd.ts";
 import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 import { MAX } from "./limits.ts";
-import { Lines } from "./lines.mjs";
+import { Lines } from "./lines.ts";
 import { segmentKey } from "./objects.ts";
 import { type ReadLeaf, RecordReader } from "./reader.ts";
 import { objectsOf, type Source } from "./source.ts";
@@ -28,9 +28,19 @@ export async function* provenLeaves(source: Source, head: { size: number; root: 
 
 /** Leaves of segment n, or null where there is none. @throws Tampered */
 async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
+  const packed = await source.get(segmentKey(n), MAX.named);
+  return packed && (await provenSegment(packed, tiles, n)).entries;
+}
+
+/** Leaves of a segment, and their hashes. */
+export interface ProvenSegment {
+  entries: Buffer[];
+  hashes: Buffer[];
+}
+
+/** What segment n holds, held against its hash in level 2 of the tree. @throws Tampered naming it */
+export async function provenSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
   const key = segmentKey(n);
-  const packed = await source.get(key, MAX.named);
-  if (!packed) return null;
   const want = await tiles.rootOfTile(1, n);
   let entries: Buffer[];
   try {
@@ -39,9 +49,10 @@ async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<
     if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
     throw error;
   }
-  const got = rootOf(entries.map(leafHash));
+  const hashes = entries.map(leafHash);
+  const got = rootOf(hashes);
   if (!sameHash(got, want)) throw new Tampered(key, want.toString("hex"), got.toString("hex"));
-  return entries;
+  return { entries, hashes };
 }
 
 /** All that 65,536 leaves of full length have. */

@@ -4,7 +4,7 @@ import { MissingObject } from "../../infra/tree/tiles.ts";
 import { BadFrame, unpackFrame } from "../../infra/zstd.ts";
 import { Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
-import { TextFacts, type TextOfLines } from "./lines.mjs";
+import { TextFacts } from "./lines.ts";
 import { shardKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
@@ -37,15 +37,8 @@ export async function unpackShard(packed: Uint8Array, line: ShardLine): Promise<
   }
   const facts = new TextFacts(0);
   facts.add(text);
-  refuseOtherShard(facts.end(), line);
-  return text;
-}
-
-/** @throws Unproven unless this is what the list says of the shard */
-export function refuseOtherShard(text: TextOfLines | { got: string }, line: ShardLine): void {
-  if ("got" in text) throw otherShard(line, text.got);
-  const { size, lines, sha256 } = text;
-  if (sha256 === line.sha256 && size === line.bytes && lines === line.lines) return;
+  const { size, lines, sha256 } = facts.end();
+  if (sha256 === line.sha256 && size === line.bytes && lines === line.lines) return text;
   throw otherShard(line, `${size} bytes in ${lines} lines of ${sha256}`);
 }
 

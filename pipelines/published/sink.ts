@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import { isErrno } from "../../infra/store/errors.ts";
@@ -11,9 +11,8 @@ export interface Sink {
   readonly etag: string | null;
   /** The object from its first byte, whatever came before. */
   restart(etag: string | null): Promise<void>;
+  /** One after the other. @throws for a fault of our own disk */
   write(chunk: Uint8Array): Promise<void>;
-  /** What came is where it stays. @throws for a fault of our own disk */
-  settle(): Promise<void>;
 }
 
 /** An object in memory. */
@@ -32,8 +31,6 @@ export class MemorySink implements Sink {
     this.#chunks.push(chunk);
     this.at += chunk.length;
   }
-
-  async settle(): Promise<void> {}
 
   bytes = (): Buffer => Buffer.concat(this.#chunks, this.at);
 }
@@ -61,20 +58,12 @@ export class PartFolder {
   }
 }
 
-/** Bytes that wait for the disk at most. */
-const MAX_WAITING_BYTES = 8 * 1024 * 1024;
-
 /**
- * One object in a file, and beside it its key and etag. What comes while the disk is busy is written together behind it.
- * Not fsynced: what a power cut loses is fetched again.
+ * One object in a file, and beside it its key and etag. Not fsynced: what a power cut loses is fetched again. One without an
+ * etag is only held: nobody could go on with it.
  */
 export class PartFile implements Sink {
-  /** All of the object, as long as none of it lay on the disk before. */
-  #whole: Uint8Array[] | null = null;
-  #waiting: Uint8Array[] = [];
-  #waitingBytes = 0;
-  #writing: Promise<void> | null = null;
-  #fault: { error: unknown } | null = null;
+  #held: Uint8Array[] = [];
 
   private constructor(
     private readonly path: string,
@@ -92,63 +81,29 @@ export class PartFile implements Sink {
   }
 
   async restart(etag: string | null): Promise<void> {
-    await this.settle();
     // The name first: a file under the name of other bytes would be continued with ours.
     await this.remove();
     this.etag = etag;
-    this.#whole = [];
     if (etag === null) return;
     await writeFile(this.path, "");
     await writeFile(`${this.path}.json`, JSON.stringify({ key: this.key, etag }));
   }
 
   async write(chunk: Uint8Array): Promise<void> {
-    this.#throwFault();
-    this.#whole?.push(chunk);
+    if (this.etag === null) this.#held.push(chunk);
+    else await appendFile(this.path, chunk);
     this.at += chunk.length;
-    // Without an etag nobody could go on with it.
-    if (this.etag === null) return;
-    this.#waiting.push(chunk);
-    this.#waitingBytes += chunk.length;
-    this.#writing ??= this.#write();
-    if (this.#waitingBytes > MAX_WAITING_BYTES) await this.settle();
-  }
-
-  async settle(): Promise<void> {
-    await this.#writing;
-    this.#throwFault();
   }
 
   async bytes(): Promise<Buffer> {
-    await this.settle();
-    return this.#whole ? Buffer.concat(this.#whole, this.at) : readFile(this.path);
+    return this.etag === null ? Buffer.concat(this.#held, this.at) : readFile(this.path);
   }
 
   async remove(): Promise<void> {
-    await this.#writing;
     await rm(`${this.path}.json`, { force: true });
     await rm(this.path, { force: true });
     this.at = 0;
     this.etag = null;
-    this.#whole = null;
-  }
-
-  /** Never rejects: whoever writes next is told, or whoever settles. */
-  async #write(): Promise<void> {
-    try {
-      while (this.#waiting.length > 0) {
-        const chunks = this.#waiting;
-        [this.#waiting, this.#waitingBytes] = [[], 0];
-        await writeFile(this.path, Buffer.concat(chunks), { flag: "a" });
-      }
-    } catch (error) {
-      this.#fault ??= { error };
-    } finally {
-      this.#writing = null;
-    }
-  }
-
-  #throwFault(): void {
-    if (this.#fault) throw this.#fault.error;
+    this.#held = [];
   }
 }

@@ -14,8 +14,6 @@ import type { Sink } from "./sink.ts";
 export interface Source {
   /** As the operator named it, for messages. */
   readonly name: string;
-  /** Each answer takes a round trip: small objects are worth asking for before their turn (prefetch.ts). */
-  readonly distant?: boolean;
   /**
    * The object as it is stored (an entry bundle packed), or null when there is none.
    * @throws Oversized past `maxBytes`, SourceDown when it cannot be asked
@@ -38,16 +36,12 @@ export const objectsOf =
 
 /** An object into a sink, in parts where the source can. @returns false when there is none */
 export async function fetchInto(source: Source, key: string, maxBytes: number, sink: Sink): Promise<boolean> {
-  try {
-    if (source.into) return await source.into(key, maxBytes, sink);
-    const bytes = await source.get(key, maxBytes);
-    if (!bytes) return false;
-    await sink.restart(null);
-    await sink.write(bytes);
-    return true;
-  } finally {
-    await sink.settle();
-  }
+  if (source.into) return source.into(key, maxBytes, sink);
+  const bytes = await source.get(key, maxBytes);
+  if (!bytes) return false;
+  await sink.restart(null);
+  await sink.write(bytes);
+  return true;
 }
 
 /** A folder laid out as the public store: a publisher's own, another mirror's, or a copy on a disk. Only read. */

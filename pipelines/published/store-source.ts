@@ -11,7 +11,6 @@ const STEP_BYTES = 8 * 1024 * 1024;
 
 /** A bucket (or any store of infra/store) as a source. Only read; closed with the source. */
 export class StoreSource implements Source {
-  readonly distant = true;
   readonly #store: Store;
 
   constructor(

@@ -121,7 +121,6 @@ async function mirrored(record: BenchRecord, server: Server, url: string, cardSi
   const http = new HttpSource(url, { clock: systemClock });
   const source: Source = {
     name: url,
-    distant: http.distant,
     get: (key, maxBytes) => {
       gets++;
       return http.get(key, maxBytes);

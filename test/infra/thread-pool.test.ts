@@ -59,7 +59,6 @@ it("a pool begins no more threads than it may, and asks the one with the fewest 
 
 it("a pool goes on without a thread that died: only who waited for that one is told", async () => {
   const threads = pool(2);
-  threads.begin(5);
   const asked = [threads.ask({ what: "late" }), threads.ask({ what: "throw" })];
   expect((await Promise.allSettled(asked)).map(({ status }) => status)).toEqual(["fulfilled", "rejected"]);
   expect(await Promise.all([threads.ask({ what: "now" }), threads.ask({ what: "now" })])).toHaveLength(2);

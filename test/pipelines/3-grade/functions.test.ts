@@ -3,8 +3,8 @@ import { lower, needHigh, needLow, round6, upper, withBuyers, worstOf } from "..
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
 import { compositeOf, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
-import { streakDeff } from "../../../pipelines/3-grade/pure.ts";
 import { latScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
+import { streakDeff } from "../../../pipelines/3-grade/sums.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { vectorFunctions, vectorsOf } from "./vectors.ts";

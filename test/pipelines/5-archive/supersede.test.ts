@@ -1,10 +1,9 @@
-import { writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ZstdPacking } from "../../../infra/zstd.ts";
 import { ArchiveMismatch, CannotSupersede } from "../../../pipelines/5-archive/errors.ts";
 import { fileOne } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
-import { Packing } from "../../../pipelines/5-archive/pack.ts";
-import { workPath } from "../../../pipelines/5-archive/subjects.ts";
+import { madeFile } from "../../../pipelines/5-archive/subjects.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { handshake, later } from "../2-ingest/records.ts";
@@ -41,12 +40,9 @@ async function fileWrongly(change: (line: string) => string | null): Promise<Arc
     const lines = (await other.linesOf(right!)).map(change).filter((line) => line !== null);
     await world.ingest.append(...probes);
     await world.freeze(FIRST);
-    const path = workPath(world.ingest.lake);
-    const packing = new Packing(0);
-    await packing.write(Buffer.from(lines.map((line) => `${line}\n`).join("")));
-    const { bytes, ...packed } = await packing.end();
-    await writeFile(path, bytes);
-    const made = { path, packed, rows: lines.length };
+    const packing = new ZstdPacking(true);
+    await packing.add(Buffer.from(lines.map((line) => `${line}\n`).join("")));
+    const made = await madeFile(world.ingest.lake, packing, lines.length);
     const what = { subject: SUBJECT, day: D1, supersedes: null, reason: null, positions: right!.positions } as const;
     const draft = await fileOne(parts(), made, what);
     await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, known: 0, drafts: [draft] }]);

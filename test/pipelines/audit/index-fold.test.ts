@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { IndexFold } from "../../../pipelines/audit/index-fold.ts";
+import { indexOf } from "../../../pipelines/audit/indexes.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -70,12 +70,11 @@ describe("the auditor's index", () => {
     fc.assert(
       fc.property(fc.array(draft, { maxLength: 40 }), fc.integer({ min: 1, max: 7 }), (drafts, step) => {
         const leaves = placed(drafts);
-        const fold = new IndexFold();
+        const [fold, lines] = [new PublishedFold(), new WeakMap()];
         for (const [i, leaf] of leaves.entries()) {
           fold.apply(leaf);
           if (i % step > 0) continue;
-          const { bits, lines, shards } = fold.build();
-          expect({ bits, lines, shards }).toEqual(published(leaves.slice(0, i + 1)));
+          expect(indexOf(fold, lines)).toEqual(published(leaves.slice(0, i + 1)));
         }
       }),
       { numRuns: 200 },
@@ -85,12 +84,15 @@ describe("the auditor's index", () => {
   test("has more shards once it has more lines, and fewer again; one line changed is one shard", () => {
     const many = Array.from({ length: 1_100 }, (_, n) => listing(n, null));
     const leaves = placed([...many, listing(7, "changed"), ...many.slice(200).map((_, i) => delisting(i + 200))]);
-    const fold = new IndexFold();
+    const [fold, lines] = [new PublishedFold(), new WeakMap()];
+    let before = new Set<string>();
     const builtAt = (size: number) => {
       while (fold.size < size) fold.apply(leaves[fold.size]!);
-      const { changed, bits, lines, shards } = fold.build();
-      expect({ bits, lines, shards }).toEqual(published(leaves.slice(0, size)));
-      return [bits, changed.length];
+      const index = indexOf(fold, lines);
+      expect(index).toEqual(published(leaves.slice(0, size)));
+      const changed = index.shards.filter(({ sha256 }) => !before.has(sha256));
+      before = new Set(index.shards.map(({ sha256 }) => sha256));
+      return [index.bits, changed.length];
     };
     expect(builtAt(1_100)).toEqual([3, 8]);
     expect(builtAt(1_101)).toEqual([3, 1]);

@@ -1,11 +1,7 @@
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { SegmentThreads } from "../../../pipelines/mirror/segment-threads.ts";
-import { type NamedFile, readFile, refuseOtherFile } from "../../../pipelines/published/files.ts";
-
-const threads = new SegmentThreads(2);
-afterAll(() => threads.close());
+import { type NamedFile, readFile } from "../../../pipelines/published/files.ts";
 
 const text = Buffer.from(Array.from({ length: 90_000 }, (_, i) => `{"row":${i},"of":"a file of lines"}\n`).join(""));
 const packed = compress(text);
@@ -16,7 +12,6 @@ const file: NamedFile = {
 const flipped = Buffer.from(text);
 flipped[1_500_000]! ^= 1;
 
-/** What is said of a file here, and on a thread: the same in every case. */
 const FRAMES: [what: string, packed: Uint8Array, says: RegExp | null][] = [
   ["the file", packed, null],
   ["another text of that length", compress(flipped), /90000 lines of [0-9a-f]{64}/],
@@ -29,22 +24,15 @@ const FRAMES: [what: string, packed: Uint8Array, says: RegExp | null][] = [
   ["nothing", Buffer.alloc(0), /ends within its frame/],
 ];
 
-describe("a file of lines, judged on a thread as it is judged here", () => {
+describe("a file of lines", () => {
   it.each(FRAMES)("%s", async (_, bytes, says) => {
-    const there = async () => refuseOtherFile(await threads.frame(bytes, file.unpacked_bytes), file);
-    const here = () => readFile(bytes, file);
-    for (const judge of [there, here]) {
-      if (says === null) await judge();
-      else await expect(judge()).rejects.toThrow(says);
-    }
+    if (says === null) await readFile(bytes, file);
+    else await expect(readFile(bytes, file)).rejects.toThrow(says);
   });
 
   it("a line that is too long", async () => {
     const long = Buffer.concat([Buffer.alloc(5 * 1024 * 1024, 0x61), Buffer.from("\n")]);
     const of = { ...file, rows: 1, unpacked_sha256: sha256hex(long), unpacked_bytes: long.length };
-    const frame = await threads.frame(compress(long), long.length);
-    expect(frame).toMatchObject({ lines: 1, size: long.length, longest: long.length - 1 });
-    expect(() => refuseOtherFile(frame, of)).toThrow("a longer one");
     await expect(readFile(compress(long), of)).rejects.toThrow("a longer one");
   });
 });

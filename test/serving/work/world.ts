@@ -5,6 +5,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { type Signer, signerOf } from "../../../infra/keys/signer.ts";
+import { Register } from "../../../pipelines/register/register.ts";
 import { PROBLEMS, Problem } from "../../../serving/http/problem.ts";
 import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { extractive } from "../../../serving/work/brief/summariser.ts";
@@ -52,6 +53,8 @@ export async function worldOf(site: Site, more: Partial<WorkDeps> = {}): Promise
     clock,
     corpus,
     summariser: extractive,
+    // No work done here asks it.
+    register: new Register({ path: "/nowhere/register.duckdb", clock }),
     ...more,
     signer,
     origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

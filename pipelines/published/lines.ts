@@ -1,21 +1,24 @@
-/** Lines of a text that comes in chunks, for the main thread and for others: plain JavaScript. */
 import { createHash } from "node:crypto";
 
 const LF = 0x0a;
 
-/** See lines.d.mts. */
+/** Cuts chunks into lines, counts them and notes the longest, the one that is not ended yet included. */
 export class Lines {
-  #rest = [];
+  #rest: Buffer[] = [];
   #held = 0;
   count = 0;
   longest = 0;
 
-  constructor(maxLine, onLine) {
-    this.maxLine = maxLine;
-    this.onLine = onLine;
-  }
+  /**
+   * @param maxLine longer ones are counted and not handed out: no stranger's line fills the memory
+   * @param onLine told of each line, without its newline; may not keep it, since its memory is used again
+   */
+  constructor(
+    private readonly maxLine: number,
+    private readonly onLine?: (line: Buffer) => void,
+  ) {}
 
-  add(chunk) {
+  add(chunk: Buffer): void {
     let from = 0;
     for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, from)) {
       this.#end(chunk.subarray(from, at));
@@ -27,11 +30,12 @@ export class Lines {
     if (this.onLine && this.#held > 0 && this.#held <= this.maxLine) this.#rest.push(Buffer.from(chunk.subarray(from)));
   }
 
-  get isWhole() {
+  /** Does it end behind a newline? */
+  get isWhole(): boolean {
     return this.#held === 0;
   }
 
-  #end(piece) {
+  #end(piece: Buffer): void {
     const length = this.#held + piece.length;
     this.count++;
     this.longest = Math.max(this.longest, length);
@@ -42,23 +46,31 @@ export class Lines {
   }
 }
 
-/** See lines.d.mts. */
+/** What a text of lines is: bytes, lines, the longest of them without its newline, and the hash of all. */
+export interface TextOfLines {
+  size: number;
+  lines: number;
+  longest: number;
+  sha256: string;
+}
+
+/** The same of a text, and its length and hash. */
 export class TextFacts {
-  #hash = createHash("sha256");
-  #lines;
+  readonly #hash = createHash("sha256");
+  readonly #lines: Lines;
   #size = 0;
 
-  constructor(maxLine, onLine) {
+  constructor(maxLine: number, onLine?: (line: Buffer) => void) {
     this.#lines = new Lines(maxLine, onLine);
   }
 
-  add(chunk) {
+  add(chunk: Buffer): void {
     this.#size += chunk.length;
     this.#hash.update(chunk);
     this.#lines.add(chunk);
   }
 
-  end() {
+  end(): TextOfLines {
     const { count, longest } = this.#lines;
     return { size: this.#size, lines: count, longest, sha256: this.#hash.digest("hex") };
   }

@@ -1,2 +1,0 @@
-/** Line feeds in a piece of a text. */
-export declare function linesIn(piece: Uint8Array): number;

@@ -1,0 +1,39 @@
+import { describe, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { sha256hex } from "../../infra/canonical.ts";
+import { BadFrame, streamFrame, unpackFrame, ZstdPacking } from "../../infra/zstd.ts";
+
+const PIECE = 300_000;
+/** Lines that no two pieces share. */
+const pieceOf = (n: number): Buffer => Buffer.from(`piece ${n} é\n`.repeat(PIECE / 10));
+
+describe.each([
+  ["nothing", 0],
+  ["less than is packed in one call", 3],
+  ["more than that", 20],
+])("%s", (_, pieces) => {
+  const text = Buffer.concat(Array.from({ length: pieces }, (_, n) => pieceOf(n)));
+
+  async function packed() {
+    const packing = new ZstdPacking();
+    for (let n = 0; n < pieces; n++) await packing.add(pieceOf(n));
+    return packing.end();
+  }
+
+  test("comes out as one frame of what went in, with its hash and length, and again the same", async () => {
+    const got = await packed();
+    expect(decompress(got.packed).equals(text)).toBe(true);
+    expect(got).toMatchObject({ sha256: sha256hex(text), bytes: text.length });
+    expect((await packed()).packed.equals(got.packed)).toBe(true);
+  });
+
+  test("is unpacked whole and in pieces, and by nobody who expects less", async () => {
+    const got = await packed();
+    expect((await unpackFrame(got.packed, text.length)).equals(text)).toBe(true);
+    const copies: Buffer[] = [];
+    await streamFrame(got.packed, text.length, (chunk) => copies.push(Buffer.from(chunk)));
+    expect(Buffer.concat(copies).equals(text)).toBe(true);
+    if (text.length > 0) await expect(unpackFrame(got.packed, text.length - 1)).rejects.toThrow(/more than/);
+    await expect(unpackFrame(got.packed.subarray(0, got.packed.length >> 1), text.length)).rejects.toThrow(BadFrame);
+  });
+});
