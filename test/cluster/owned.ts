@@ -63,6 +63,12 @@ export class Owned {
     if (this.#went >= 0) this.#tell(own, { go: this.#went });
   }
 
+  /** One more owner, which others give partitions to. Resolves when it has graded them. */
+  async joins(name: string): Promise<void> {
+    this.start("owner", name);
+    await this.#until(`${name} has graded`, () => this.#children.get(name)!.held.length > 0);
+  }
+
   names(role: ChildPlace["role"]): string[] {
     return [...this.#children.values()].filter(({ place }) => place.role === role).map(({ place }) => place.name);
   }

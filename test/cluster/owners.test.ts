@@ -93,7 +93,12 @@ beforeAll(async () => {
   let day = 0;
   for (const [n, until] of ROUNDS.entries()) {
     for (; day <= until && day < DAYS; day++) await append(dayOf(START, day));
-    if (until === 3) await append([corrected(SELLERS[0]!.name, later(START, 3 * 86_400_000 + 1_000))]);
+    if (until === 3) {
+      await append([corrected(SELLERS[0]!.name, later(START, 3 * 86_400_000 + 1_000))]);
+      // Who is given partitions now grades once more at the moment of cards that are published, and has read the correction.
+      await owned.joins("owner-late");
+      await owned.published();
+    }
     const now = new Date(later(START, (until + 1) * 86_400_000 - 1));
     clock.set(now);
     await alone.grade(now);
