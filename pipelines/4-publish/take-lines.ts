@@ -25,8 +25,8 @@ export interface TakenLines {
   /** Lines that are not newer than what is published for their endpoint. */
   stale: number;
   /**
-   * Of these the endpoints that were stale by the run's moment alone: the grader's clock was not past the published cards', and it
-   * had read more than they stand on. What it said of them is lost, so it has to look again.
+   * Of these the endpoints that were stale by the run's moment alone, and of which it said something new: the grader's clock was
+   * not past that of the published cards. What it said of them is lost, so it has to look again.
    */
   early: string[];
 }
@@ -64,7 +64,7 @@ export async function takeLines(
     const behind = known !== undefined && isBehind(positions, known);
     if (known && (behind || header.now <= known.computedAt)) {
       taken.stale++;
-      if (!behind && hasReadMore(positions, known)) taken.early.push(line.cap);
+      if (!behind && evaluate(known, header.now, line, own).verdict.publish !== "no") taken.early.push(line.cap);
       if (own.length) taken.groups.push(Promise.resolve(own));
       continue;
     }
@@ -134,10 +134,6 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
 const isBehind = (positions: Record<string, number>, known: PublishedCap): boolean =>
   Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
   known.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
-
-/** Records came that the published cards do not stand on. */
-const hasReadMore = (positions: Record<string, number>, known: PublishedCap): boolean =>
-  Object.entries(positions).some(([topic, next]) => next > (known.positions[topic] ?? 0));
 
 /** A card as it would be published: after hold and clamp, before its signature. */
 export interface NextCard {
