@@ -22,8 +22,13 @@ export interface TakenLines {
   cards: number;
   /** Changed, and published today already: to be looked at again tomorrow. */
   deferred: string[];
-  /** Lines that are older than what is published for their endpoint. */
+  /** Lines that are not newer than what is published for their endpoint. */
   stale: number;
+  /**
+   * Of these the endpoints that were stale by the run's moment alone, and of which it said something new: the grader's clock was
+   * not past that of the published cards. What it said of them is lost, so it has to look again.
+   */
+  early: string[];
 }
 
 export interface TakeContext {
@@ -49,15 +54,17 @@ export async function takeLines(
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
 ): Promise<TakenLines> {
-  const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0 };
+  const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0, early: [] as string[] };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);
   for (const line of lines.map(checkLine)) {
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
     const known = fold.caps.get(line.cap);
     const positions = offsets[partitionOf(line.cap, context.partitions)]!;
-    if (known && isOlder(header, positions, known)) {
+    const behind = known !== undefined && isBehind(positions, known);
+    if (known && (behind || header.now <= known.computedAt)) {
       taken.stale++;
+      if (!behind && evaluate(known, header.now, line, own).verdict.publish !== "no") taken.early.push(line.cap);
       if (own.length) taken.groups.push(Promise.resolve(own));
       continue;
     }
@@ -120,11 +127,11 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
   });
 
 /**
- * A grader that slept must not put an old card over a new one: neither its time nor any position may lie behind, and it
- * must have read every correction that is published already, also one that was published without a card.
+ * A grader that slept must not put an old card over a new one: no position may lie behind, and it must have read every
+ * correction that is published already, also one that was published without a card. Nor may its moment lie at or before the
+ * published one: cards of one endpoint are told apart by it, and readers take neighbours of one moment for one group.
  */
-const isOlder = (header: RunHeader, positions: Record<string, number>, known: PublishedCap): boolean =>
-  header.now < known.computedAt ||
+const isBehind = (positions: Record<string, number>, known: PublishedCap): boolean =>
   Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
   known.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 

@@ -26,7 +26,7 @@ export interface RunResult {
   leaves: number;
   /** Changed, but published today already; `due` names them tomorrow. */
   deferred: string[];
-  /** Lines older than what is published for their endpoint. */
+  /** Lines not newer than what is published for their endpoint. */
   stale: number;
 }
 
@@ -59,7 +59,12 @@ export class RunTaker {
 
   constructor(private readonly options: RunTakerOptions) {}
 
-  async take(run: Run, corrections: readonly CorrectionDraft[]): Promise<RunResult> {
+  /** @param onRefused told of lines that are not taken, before the generation that takes the run */
+  async take(
+    run: Run,
+    corrections: readonly CorrectionDraft[],
+    onRefused: OnRefused = async () => undefined,
+  ): Promise<RunResult> {
     const { header } = run;
     const result = untaken(header.n, null);
     result.reason = this.#behind(header, await this.options.before());
@@ -76,7 +81,7 @@ export class RunTaker {
       const caps = new Set(lines.map((line) => line.cap));
       const own = [...rest].filter((draft) => caps.has(draft.capability_id));
       for (const draft of own) rest.delete(draft);
-      await this.#slice(run, lines, own, last ? [...rest] : [], last, result);
+      await this.#slice(run, { lines, own, alone: last ? [...rest] : [], last }, result, onRefused);
     }
     this.#taken = { ...takenOf(header), positions: mergePositions(this.#taken?.positions ?? {}, header.positions) };
     this.#next = Math.max(this.#next, header.n + 1);
@@ -85,17 +90,16 @@ export class RunTaker {
 
   async #slice(
     { header }: Run,
-    lines: readonly RunLine[],
-    own: readonly CorrectionDraft[],
-    alone: readonly CorrectionDraft[],
-    last: boolean,
+    { lines, own, alone, last }: Slice,
     result: RunResult,
+    onRefused: OnRefused,
   ): Promise<void> {
     const { partitions, cards, metrics } = this.options;
     let planned: TakenLines | null = null;
     const committed = await this.options.commit(async (before) => {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });
+      if (planned.early.length > 0) await this.#refuseEarly(result, planned.early, onRefused);
       // A correction without a line changed no card: the run saw it, and says so by its positions.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       return last ? { groups, taken: takenOf(header) } : { groups };
@@ -109,7 +113,15 @@ export class RunTaker {
     for (const cap of deferred) this.#deferred.add(cap);
   }
 
-  /** @param onRefused told of each run that is not taken, before a later one is looked at */
+  /** Told before the generation that takes the run: a publisher that dies in between looks at it once more, or has told. */
+  async #refuseEarly(result: RunResult, early: readonly string[], onRefused: OnRefused): Promise<void> {
+    const reason = `its moment is not past that of published cards, of ${early.length} endpoints such as ${early[0]}`;
+    this.options.logger.warn({ run: result.n, reason }, "lines of a run were not taken");
+    this.options.metrics.count("touchstone_runs_refused_total");
+    await onRefused({ ...result, reason });
+  }
+
+  /** @param onRefused told of each run that is not taken, or not whole, before a later one is looked at */
   async takeNew(
     correctionsOf: CorrectionsOf = async () => [],
     onRefused: OnRefused = async () => undefined,
@@ -120,7 +132,9 @@ export class RunTaker {
       const run = await this.#read(n);
       if (!run) return results;
       const result =
-        run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, await correctionsOf(run.header));
+        run instanceof BadPrivate
+          ? untaken(n, run.message)
+          : await this.take(run, await correctionsOf(run.header), onRefused);
       if (!result.taken) await onRefused(result);
       results.push(result);
       this.#next = n + 1;
@@ -178,6 +192,14 @@ const untaken = (n: number, reason: string | null): RunResult => ({
   deferred: [],
   stale: 0,
 });
+
+/** Some lines of a run, their corrections, and with the last ones the corrections of endpoints without a line. */
+interface Slice {
+  lines: readonly RunLine[];
+  own: readonly CorrectionDraft[];
+  alone: readonly CorrectionDraft[];
+  last: boolean;
+}
 
 /** What stands alone, and what is published with the cards that follow from it. */
 function sortedDrafts(all: RunDrafts) {

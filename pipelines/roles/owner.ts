@@ -136,7 +136,7 @@ export class Owner {
 
   async #grade(now: Date): Promise<OwnerReport> {
     const { lake, followed, metrics } = this.parts;
-    const { held } = await this.ingest();
+    const { held, refuseRevoked } = await this.#loaded();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#hearRefusals(now);
@@ -155,7 +155,7 @@ export class Owner {
     const { run } = graded;
     // Others may have written something although nothing of ours was dirty or due.
     this.#table = run ? graded.thieves : await exchange(graded.thieves, graded.positions);
-    const number = await this.#write(now, graded, held);
+    const number = await this.#write(now, graded, refuseRevoked);
     await this.#relatedDue(before, run?.relatedDue ?? [], rfc3339(now));
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
@@ -222,8 +222,15 @@ export class Owner {
     return this.payees.table();
   }
 
-  /** The run as a private object. Nothing is written where nothing would be published. */
-  async #write(now: Date, { facts, run, positions, thieves }: Graded, held: readonly number[]): Promise<number | null> {
+  /**
+   * The run as a private object. Nothing is written where nothing would be published. Corrections and commitments are read
+   * after the look: where rows left the lake in between they would be missing in a run whose positions lie past them.
+   */
+  async #write(
+    now: Date,
+    { facts, run, positions, thieves }: Graded,
+    refuseRevoked: () => void,
+  ): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
     const corrections = await correctionsBelow(lake, positions);
     const commitments = await openCommitments(lake, followed.fold, now);
@@ -234,7 +241,7 @@ export class Owner {
     const table = run ? thieves : this.#table!;
     const { sha256: kin_sha256 } = new RelatedParties(table);
     await keepRelated(privateStore, kin_sha256, table);
-    this.#refuseRevoked(held);
+    refuseRevoked();
     const at = rfc3339(now);
     const header = { v: 1 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
     const n = await writeRun(privateStore, { ...header, changed: lines.length }, lines, -1, extra);

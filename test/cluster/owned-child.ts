@@ -44,7 +44,7 @@ export type Said =
   | { failed: string };
 
 const place = JSON.parse(process.argv[2]!) as ChildPlace;
-const logger = createLogger("silent");
+const logger = createLogger("info", place.name);
 const metrics = createMetrics();
 const clock = new FixedClock("2026-01-01T00:00:00.000Z");
 const address = parseKafkaAddress(place.log);

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import type { ChildPlace, Order, Said } from "./owned-child.ts";
 
@@ -39,22 +39,34 @@ export class Owned {
     const dir = join(this.dir, name);
     mkdirSync(dir, { recursive: true });
     const place: ChildPlace = { ...this.base, role, name, dir };
+    const lines = openSync(join(this.dir, `${name}.log`), "a");
     // A group of its own, so that a kill takes everything that it started along.
     const child = spawn(process.execPath, ["--import", "tsx", SCRIPT, JSON.stringify(place)], {
-      stdio: ["pipe", "pipe", "inherit"],
+      stdio: ["pipe", "pipe", lines],
       detached: true,
     });
-    child.stdin.on("error", () => undefined);
+    closeSync(lines);
+    child.stdin!.on("error", () => undefined);
     const own: Child = { place, process: child, held: [] };
     let rest = "";
-    child.stdout.on("data", (bytes: Buffer) => {
+    child.stdout!.on("data", (bytes: Buffer) => {
       const lines = (rest + bytes.toString()).split("\n");
       rest = lines.pop()!;
-      for (const line of lines) this.#hear(own, JSON.parse(line) as Said);
+      for (const line of lines) {
+        this.#note(`${name} ${line}`);
+        this.#hear(own, JSON.parse(line) as Said);
+      }
     });
+    this.#note(`${name} started`);
     this.#children.set(name, own);
     if (this.#round) this.#tell(own, this.#round);
     if (this.#went >= 0) this.#tell(own, { go: this.#went });
+  }
+
+  /** One more owner, which others give partitions to. Resolves when it has graded them. */
+  async joins(name: string): Promise<void> {
+    this.start("owner", name);
+    await this.#until(`${name} has graded`, () => this.#children.get(name)!.held.length > 0);
   }
 
   names(role: ChildPlace["role"]): string[] {
@@ -62,6 +74,7 @@ export class Owned {
   }
 
   signal(name: string, signal: "SIGSTOP" | "SIGCONT"): void {
+    this.#note(`${name} ${signal}`);
     process.kill(-this.#children.get(name)!.process.pid!, signal);
   }
 
@@ -69,6 +82,7 @@ export class Owned {
   async kill(name: string): Promise<readonly number[]> {
     const { process: child, held } = this.#children.get(name)!;
     this.#children.delete(name);
+    this.#note(`${name} SIGKILL`);
     const gone = new Promise((resolve) => child.once("exit", resolve));
     process.kill(-child.pid!, "SIGKILL");
     await gone;
@@ -80,6 +94,7 @@ export class Owned {
     this.#settled.clear();
     this.#done.clear();
     this.#round = { round: n, now: now.toISOString() };
+    this.#note(`round ${n} at ${this.#round.now}`);
     for (const child of this.#children.values()) this.#tell(child, this.#round);
     const disturbed = meanwhile();
     await this.#until(`round ${n} is graded`, () => this.#done.size === this.partitions);
@@ -105,6 +120,11 @@ export class Owned {
     const held = new Map<string, readonly number[]>();
     for (const name of [...this.#children.keys()]) held.set(name, await this.kill(name));
     return held;
+  }
+
+  /** One line of what was done and said, in the order that it was heard in. */
+  #note(line: string): void {
+    appendFileSync(join(this.dir, "heard.log"), `${new Date().toISOString()} ${line}\n`);
   }
 
   #hear(child: Child, said: Said): void {

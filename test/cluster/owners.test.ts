@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -14,6 +14,7 @@ import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { lots, SEED } from "../helpers/drawn.ts";
+import { dumpRecord } from "../helpers/dump.ts";
 import { proveWhole } from "../helpers/oracle.ts";
 import { later } from "../pipelines/2-ingest/records.ts";
 import { openTestLake } from "../pipelines/2-ingest/world.ts";
@@ -92,7 +93,12 @@ beforeAll(async () => {
   let day = 0;
   for (const [n, until] of ROUNDS.entries()) {
     for (; day <= until && day < DAYS; day++) await append(dayOf(START, day));
-    if (until === 3) await append([corrected(SELLERS[0]!.name, later(START, 3 * 86_400_000 + 1_000))]);
+    if (until === 3) {
+      await append([corrected(SELLERS[0]!.name, later(START, 3 * 86_400_000 + 1_000))]);
+      // Who is given partitions now grades once more at the moment of cards that are published, and has read the correction.
+      await owned.joins("owner-late");
+      await owned.published();
+    }
     const now = new Date(later(START, (until + 1) * 86_400_000 - 1));
     clock.set(now);
     await alone.grade(now);
@@ -125,6 +131,15 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
+/** Moments of processes are never the same twice: what was stored and said is kept where a failure can be read from it. */
+async function explain(error: unknown): Promise<never> {
+  const kept = await mkdtemp(join(tmpdir(), "owners-failed-"));
+  await dumpRecord(kept, privateStore, told);
+  await cp(dir, kept, { recursive: true, filter: (path) => path === dir || path.endsWith(".log") });
+  process.stderr.write(`owners: what was stored and said is kept in ${kept}\n`);
+  throw error;
+}
+
 /** The newest cards of an endpoint at or before a moment, without their places. */
 function cardsAt(leaves: readonly Leaf[], name: string, moment: string): string[] {
   const cards = leaves.filter(
@@ -141,7 +156,8 @@ describe(`owners and publishers that are killed at any time (seed ${SEED})`, () 
   test("every acknowledged record is once in segments, lakes, evidence and tree, and the audit is clean", async () => {
     expect(lakes.flatMap(({ partitions }) => partitions).sort()).toEqual([0, 1, 2, 3]);
     const closedBefore = utcDay(new Date(later(START, 13 * 86_400_000)));
-    await proveWhole({ log, privateStore, publicStore, trust: TRUST, acked, lakes, closedBefore, audited: false });
+    const whole = { log, privateStore, publicStore, trust: TRUST, acked, lakes, closedBefore, audited: false };
+    await proveWhole(whole).catch(explain);
   }, 600_000);
 
   test("the cards of the last round are those of the one owner that nobody disturbed, byte for byte", async () => {

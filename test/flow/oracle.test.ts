@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Appended } from "../../infra/log/log.ts";
+import type { Draft } from "../../pipelines/4-publish/leaves.ts";
+import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { OracleBroken, proveWhole, type Whole } from "../helpers/oracle.ts";
 import { capOf, correction, handshake, intent, listing, result } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
@@ -72,6 +74,18 @@ test("an event that stands in a lake twice, and one that came from nowhere", asy
   const said = await problems();
   expect(said).toMatch(/events: 1: rec_\w+ 2026-11-1\d x 2/);
   expect(said).toMatch(/events from nowhere: 1: rec_nobody/);
+});
+
+test("a leaf that stands in the tree twice: nothing else is missing because of it", async () => {
+  const leaves = (
+    await RecordReader.open(whole.publicStore, (await readCheckpoint(whole.publicStore, TRUST))!)
+  ).leaves();
+  for await (const { leaf } of leaves)
+    if (leaf.kind === "grade") await world.publisher.publishLeaves([leaf as unknown as Draft]);
+  const said = await problems();
+  expect(said).toMatch(/published 2 times: grade cap_/);
+  expect(said).toMatch(/corrections not published: 1: c2/);
+  expect(said).not.toMatch(/samples in no evidence/);
 });
 
 async function newest(): Promise<string> {

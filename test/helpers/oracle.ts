@@ -14,7 +14,7 @@ import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
-import { proveRecord } from "./prove-record.ts";
+import { proveRecord, RecordBroken } from "./prove-record.ts";
 
 /** A lake and the partitions whose rows it holds; without them it holds all. */
 export interface Held {
@@ -196,7 +196,7 @@ const nameOf = (body: unknown): string => {
  * tree; and an audit of the public store finds nothing.
  * @returns leaves of the tree @throws OracleBroken with everything that is wrong
  */
-export async function proveWhole(whole: Whole): Promise<Leaf[]> {
+export async function proveWhole(whole: Whole): Promise<readonly Leaf[]> {
   const problems: string[] = [];
   const bad = (says: string): void => void problems.push(says);
   const accepted: Accepted[] = [];
@@ -212,18 +212,34 @@ export async function proveWhole(whole: Whole): Promise<Leaf[]> {
   }
   for (const held of whole.lakes) await proveLake(held, accepted, bad);
   const leaves = await proveTree(whole, bad);
-  proveSaid(leaves, said, bad);
-  if (whole.closedBefore) await proveEvidence(whole, leaves, accepted, bad);
+  // Of a tree that cannot be read nothing more is said: every record of the log would be missing in it.
+  if (leaves) {
+    proveSaid(leaves, said, bad);
+    if (whole.closedBefore) await proveEvidence(whole, leaves, accepted, bad);
+  }
   if (problems.length > 0) throw new OracleBroken(problems);
+  return leaves!;
+}
+
+/** @returns the leaves, also of a tree that is not sound; null when they cannot be read */
+async function proveTree(whole: Whole, bad: (says: string) => void): Promise<readonly Leaf[] | null> {
+  const leaves = await leavesOf(whole, bad);
+  await auditTree(whole, bad);
   return leaves;
 }
 
-async function proveTree(whole: Whole, bad: (says: string) => void): Promise<Leaf[]> {
-  const { publicStore, trust, audited = true } = whole;
-  let leaves: Leaf[] = [];
+async function leavesOf({ publicStore, trust }: Whole, bad: (says: string) => void): Promise<readonly Leaf[] | null> {
   try {
     // Leaves that say the same twice are found there.
-    leaves = (await proveRecord(publicStore, { trust, settled: true })).leaves;
+    return (await proveRecord(publicStore, { trust, settled: true })).leaves;
+  } catch (error) {
+    bad((error as Error).message);
+    return error instanceof RecordBroken ? error.leaves : null;
+  }
+}
+
+async function auditTree({ publicStore, audited = true }: Whole, bad: (says: string) => void): Promise<void> {
+  try {
     const source = new StoreSource("the public store", publicStore);
     const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
     for (const { check, result, open, problems } of findings) {
@@ -236,5 +252,4 @@ async function proveTree(whole: Whole, bad: (says: string) => void): Promise<Lea
   } catch (error) {
     bad((error as Error).message);
   }
-  return leaves;
 }

@@ -41,7 +41,11 @@ export interface Proven {
 
 /** Everything that is wrong with a record, one line each. */
 export class RecordBroken extends Error {
-  constructor(readonly problems: readonly string[]) {
+  /** @param leaves all of them, where they could be read: whoever looks further goes on with them. Null: they could not. */
+  constructor(
+    readonly problems: readonly string[],
+    readonly leaves: readonly Leaf[] | null = null,
+  ) {
     const shown = problems.slice(0, 40).map((problem) => `  - ${problem}`);
     super(`the record is broken in ${problems.length} places:\n${shown.join("\n")}`);
     this.name = "RecordBroken";
@@ -86,7 +90,7 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
 export async function proveRecord(store: Store, options: ProveOptions): Promise<Proven> {
   const prover = new Prover(store, options);
   await prover.prove();
-  if (prover.problems.length) throw new RecordBroken(prover.problems);
+  if (prover.problems.length) throw new RecordBroken(prover.problems, prover.isRead ? prover.leaves : null);
   return { checkpoint: prover.checkpoint, leaves: prover.leaves, keys: prover.keys };
 }
 
@@ -108,6 +112,8 @@ class Prover {
   checkpoint: Checkpoint | null = null;
   keys: string[] = [];
   leaves: Leaf[] = [];
+  /** Every leaf up to the checkpoint is in `leaves`. */
+  isRead = false;
   #entries: Buffer[] = [];
   #size = 0;
 
@@ -125,7 +131,8 @@ class Prover {
     await this.#try("tiles", () => this.#checkTiles());
     await this.#try("checkpoints served", () => this.#checkServed());
     await this.#try("leaves", () => this.#readLeaves());
-    if (this.leaves.length !== this.#size) return;
+    this.isRead = this.leaves.length === this.#size;
+    if (!this.isRead) return;
     await this.#try("keys and cards", () => this.#checkKeysAndCards());
     await this.#try("groups", () => this.#checkGroups());
     await this.#try("nothing twice", () => this.#checkOnce());

@@ -222,6 +222,30 @@ describe("a grader that slept", () => {
     expect(await publisher.takeRun(older)).toMatchObject({ taken: true, cards: 0, stale: 1 });
   });
 
+  it.each([
+    ["at the moment of", 10],
+    ["before", 9],
+  ])("or whose clock is behind hears of a line %s the published cards, if it says something new", async (_, hour) => {
+    world.clock.set(at(12));
+    const refused: string[] = [];
+    const write = ({ header: { n: _n, ...rest }, lines }: ReturnType<typeof runAt>) =>
+      writeRun(world.privateStore, rest, lines);
+    const takeNew = () => publisher.takeNewRuns(undefined, async ({ n, reason }) => refused.push(`${n}: ${reason}`));
+    await write(runAt(10, 50, "A"));
+    // The same once more, as another owner says it who was given the partition.
+    await write(runAt(hour, 50, "A"));
+    await takeNew();
+    expect(refused).toEqual([]);
+    await write(runAt(hour, 50, "F"));
+    expect(await takeNew()).toMatchObject([{ taken: true, cards: 0, stale: 1 }]);
+    expect(refused).toEqual([
+      expect.stringMatching(/^2: its moment is not past that of published cards, of 1 endpoints/),
+    ]);
+    await write(runAt(11, 50, "F"));
+    expect(await takeNew()).toMatchObject([{ taken: true, cards: 1, stale: 0 }]);
+    expect((await grades()).map((leaf) => leaf.card.band)).toEqual(["A", "F"]);
+  });
+
   it("of another log, or of other partitions: refused, and compared only where it speaks", async () => {
     world.clock.set(at(12));
     await publisher.takeRun(runAt(10, 50, "F"));
