@@ -4,6 +4,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { digestsOf } from "../../../pipelines/3-grade/digests.ts";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
+import { knownPlan, planKey } from "../../../pipelines/4-publish/day-plan.ts";
 import { type Group, sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { takeLines } from "../../../pipelines/4-publish/take-lines.ts";
@@ -92,6 +93,26 @@ it("publishing: few lines are held against what is published, and few leaves sea
   const sealed = sealing.end();
   expect(sealed.all).toBe(2 * MANY);
   expect(sealed.most).toBeLessThanOrEqual(32);
+});
+
+it("a plan: few lines are read in a turn, and one that is none is refused", async () => {
+  const store = memoryStore();
+  const calls = [{ block: 1, minute: 2, kind: "knock" as const, blind: false }];
+  const lines = LINES.map(({ cap }) => ({ cap, host: "a.example", calls, base_per_day: 4, covered: false }));
+  const plan = { v: 1 as const, day: "2026-11-21", salt_hash: "s", covered_root: "r", lines };
+  await store.create(planKey(plan.day), Buffer.from(JSON.stringify(plan)));
+  const turns = new TurnsSeen();
+  expect(await knownPlan(store, plan.day)).toEqual(plan);
+  expect(turns.end().turns).toBeGreaterThanOrEqual(Math.floor(MANY / 64));
+  const bad = [
+    { ...plan, lines: [...lines, { ...lines[0], covered: 1 }] },
+    { ...plan, more: 1 },
+    { ...plan, v: 2 },
+  ];
+  for (const [i, text] of bad.entries()) {
+    await store.create(planKey(`2026-11-0${i + 1}`), Buffer.from(JSON.stringify(text)));
+    await expect(knownPlan(store, `2026-11-0${i + 1}`)).rejects.toThrow();
+  }
 });
 
 /** A row as the engine gives it, of an endpoint that was seen once and is listed by nobody. */
