@@ -1,7 +1,9 @@
+import { setImmediate } from "node:timers/promises";
+
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
  * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results, {@link UnderWay} to
- * whoever adds the next piece of work.
+ * whoever adds the next piece of work. And {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
 
 /**
@@ -124,4 +126,39 @@ export class UnderWay {
 /** Whole numbers [from, to). */
 export function* range(from: number, to: number): Generator<number> {
   for (let n = from; n < to; n++) yield n;
+}
+
+/** Lets others have their turn, before so much work is done (default 1). */
+export type GiveTurn = (work?: number) => Promise<unknown>;
+
+/**
+ * A turn of the event loop for each `most` of work that is announced, whoever announces it: however many wait for theirs,
+ * so much of it goes on in a turn. One loop answers strangers and measures sellers, so nothing that grows with the record
+ * may hold it for longer than a few milliseconds.
+ */
+export function turnByTurn(most = 1): GiveTurn {
+  let left = 0;
+  let last: Promise<unknown> = Promise.resolve();
+  return (work = 1) => {
+    if (left <= 0) {
+      left = most;
+      last = last.then(() => setImmediate());
+    }
+    left -= work;
+    return last;
+  };
+}
+
+/** Does this with each item, in order, so many between two turns of others. */
+export async function inTurns<T>(
+  items: Iterable<T>,
+  atOnce: number,
+  work: (item: T) => unknown,
+  giveTurn: GiveTurn = turnByTurn(),
+): Promise<void> {
+  let done = 0;
+  for (const item of items) {
+    if (done++ % atOnce === 0) await giveTurn();
+    work(item);
+  }
 }

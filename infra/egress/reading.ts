@@ -4,9 +4,17 @@ import type { Transform } from "node:stream";
 import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
 import type { Limits } from "./limits.ts";
 
-/** Bytes up to a cap, in one growing buffer: a million one-byte chunks cost a megabyte and not a million objects. */
-class CappedBytes {
-  #buffer = Buffer.alloc(0);
+const FIRST_BLOCK = 4_096;
+const MAX_BLOCK = 65_536;
+
+/**
+ * Bytes up to a cap, in blocks: a million one-byte chunks cost a megabyte and not a million objects. What is there is not
+ * copied when more comes: most bodies that are bombs or floods are as long as their cap, and are thrown away.
+ */
+export class CappedBytes {
+  readonly #blocks: Buffer[] = [];
+  #last = Buffer.alloc(0);
+  #used = 0;
   #size = 0;
 
   constructor(readonly cap: number) {}
@@ -14,18 +22,34 @@ class CappedBytes {
   /** Keep what fits. False when it did not all fit: the body is past its cap. */
   push(chunk: Uint8Array): boolean {
     const kept = Math.min(chunk.length, this.cap - this.#size);
-    if (this.#size + kept > this.#buffer.length) {
-      const grown = Buffer.alloc(Math.min(this.cap, Math.max(4_096, 2 * (this.#size + kept))));
-      this.#buffer.copy(grown, 0, 0, this.#size);
-      this.#buffer = grown;
+    for (let from = 0; from < kept; ) {
+      if (this.#used === this.#last.length) this.#begin();
+      const end = Math.min(kept, from + this.#last.length - this.#used);
+      this.#last.set(chunk.subarray(from, end), this.#used);
+      this.#used += end - from;
+      this.#size += end - from;
+      from = end;
     }
-    this.#buffer.set(chunk.subarray(0, kept), this.#size);
-    this.#size += kept;
     return kept === chunk.length;
   }
 
+  /** As much again as there is, no more than can still come. Not zeroed: what was not written is never read. */
+  #begin(): void {
+    const most = Math.min(MAX_BLOCK, Math.max(FIRST_BLOCK, this.#size), this.cap - this.#size);
+    this.#last = Buffer.allocUnsafeSlow(most);
+    this.#blocks.push(this.#last);
+    this.#used = 0;
+  }
+
   bytes(): Uint8Array {
-    return new Uint8Array(this.#buffer.subarray(0, this.#size));
+    const all = new Uint8Array(this.#size);
+    let at = 0;
+    for (const block of this.#blocks) {
+      const part = block.subarray(0, this.#size - at);
+      all.set(part, at);
+      at += part.length;
+    }
+    return all;
   }
 }
 

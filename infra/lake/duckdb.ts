@@ -311,8 +311,14 @@ async function execute(connection: DuckDBConnection, text: string, params?: Para
   await named(text, () => runAll(connection, text, params));
 }
 
+/** The engine's rows become objects batch by batch (2,048 rows), and others have their turn before each. */
 async function query<T>(connection: DuckDBConnection, text: string, params?: Params): Promise<T[]> {
-  return named(text, async () => (await (await runAll(connection, text, params)).getRowObjectsJS()) as T[]);
+  return named(text, async () => {
+    const rows: T[] = [];
+    for await (const some of (await runAll(connection, text, params)).yieldRowObjectJs())
+      for (const row of some) rows.push(row as T);
+    return rows;
+  });
 }
 
 async function* batchesOf(

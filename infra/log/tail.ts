@@ -1,7 +1,10 @@
+import { inTurns } from "../concurrency.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
 /** Longest single wait for a first record, ms: who closes a tail waits no longer than this. */
 const WAIT_MS = 250;
+/** Records that are applied between two turns of others: a few milliseconds. */
+const APPLIED_A_TURN = 64;
 
 /**
  * One topic of a log followed from its first kept record, for whoever folds it: every record is applied once, those of a
@@ -68,7 +71,7 @@ export class LogTail {
     const from = this.#next.get(partition) ?? (await this.log.bounds(this.topic, partition)).start;
     try {
       const records = await this.log.read(this.topic, partition, from, { waitMs });
-      for (const record of records) this.apply(record);
+      await inTurns(records, APPLIED_A_TURN, this.apply);
       this.#next.set(partition, (records.at(-1)?.offset ?? from - 1) + 1);
       return records.length;
     } catch (error) {

@@ -1,3 +1,4 @@
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
@@ -8,12 +9,19 @@ import { BLOCK_MS, rfc3339 } from "../record/time.ts";
 /** Passes in a row after which re-tests of a failure end. */
 const PASSES = 3;
 
+/** Endpoints whose claims are read between two turns of others: a few milliseconds. */
+const LISTED_A_TURN = 64;
+
 /** The record's memory, answered from the lake as it is now: whoever asks has run a pass first. */
 export function createMemory(lake: Lake): Memory {
   const intents = async (name: string): Promise<OpenIntent[]> => (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
-    listed: async () =>
-      (await lake.all<ListedRow>(sql("queries/listings:listed"), { block_ms: BLOCK_MS })).map(listedOf),
+    async listed() {
+      const listed: ListedCap[] = [];
+      const rows = await lake.all<ListedRow>(sql("queries/listings:listed"), { block_ms: BLOCK_MS });
+      await inTurns(rows, LISTED_A_TURN, (row) => listed.push(listedOf(row)));
+      return listed;
+    },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
     async doneOn(day) {
       const done = new Set<string>();

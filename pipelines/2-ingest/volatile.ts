@@ -1,3 +1,4 @@
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { repeatable } from "../1-observe/probe/repeatable.ts";
@@ -35,6 +36,9 @@ export interface Published {
   get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
 }
 
+/** Rows that are made between two turns of others: a few milliseconds. */
+const ROWS_A_TURN = 64;
+
 /**
  * Rows of the volatile table, ascending by capability; an endpoint whose address is not known has none.
  * @param corrections records of corrections that are not in the tree yet, by capability
@@ -53,7 +57,7 @@ export async function volatileRows(
   const rows: VolatileRow[] = [];
   if (wanted.length === 0) return rows;
   for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(wanted) })) {
-    for (const row of batch) rows.push(volatileOf(row, corrections.get(row.capability_id) ?? []));
+    await inTurns(batch, ROWS_A_TURN, (row) => rows.push(volatileOf(row, corrections.get(row.capability_id) ?? [])));
   }
   const requests = await requestsOf(lake, wanted);
   for (const row of rows) row.request = requests.get(row.capability_id) ?? null;
@@ -65,10 +69,10 @@ async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promi
   const requests = new Map<string, string>();
   const caps = JSON.stringify(wanted.map(({ cap }) => cap));
   for await (const batch of lake.stream<SaidRow>(sql("queries/listings:said"), { caps })) {
-    for (const row of batch) {
+    await inTurns(batch, ROWS_A_TURN, (row) => {
       const request = repeatable(saidFrom(row));
       if (request !== null) requests.set(row.cap, request);
-    }
+    });
   }
   return requests;
 }

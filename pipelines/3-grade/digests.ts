@@ -1,4 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { inputsDigest, type Sample } from "./sample.ts";
@@ -51,13 +52,20 @@ export async function print(db: Statements, eps: readonly number[]): Promise<Pri
   return db.all<Printed>(sql("grade/digest"), { eps: JSON.stringify(eps) });
 }
 
+/** Endpoints that are digested between two turns of others: a few milliseconds. */
+const DIGESTED_A_TURN = 64;
+
 /** `inputs_digest` of the endpoints that were printed. */
 export async function digestsOf(db: Statements, printed: readonly Printed[]): Promise<ReadonlyMap<number, string>> {
   const digests = new Map<number, string>();
-  for (const { ep, lines } of printed) {
-    const bytes = Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength);
-    digests.set(ep, digestOf(bytes) ?? (await slowDigest(db, ep)));
-  }
+  const unprinted: number[] = [];
+  const digest = ({ ep, lines }: Printed): void => {
+    const made = digestOf(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
+    if (made === null) unprinted.push(ep);
+    else digests.set(ep, made);
+  };
+  await inTurns(printed, DIGESTED_A_TURN, digest);
+  for (const ep of unprinted) digests.set(ep, await slowDigest(db, ep));
   return digests;
 }
 

@@ -1,4 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
+import { inTurns } from "../../infra/concurrency.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
@@ -17,6 +18,8 @@ const BATCH_CAPS = 8_192;
 const BATCH_ROWS = 900_000;
 /** Endpoints whose sums are in hand at once: what lives longer than a moment is copied by every collection of garbage. */
 const SLICE_CAPS = 256;
+/** Of them, how many are graded between two turns of others: a few milliseconds. */
+const LINES_A_TURN = 32;
 
 /** The numbers that sql/grade reads with `param(name)`: SQL writes none of them a second time. */
 const NUMBERS: readonly [string, number][] = [
@@ -159,12 +162,14 @@ async function* batchesOf(
     const batch: Batch = { caps: found.length, rows: 0, lines: [] };
     for (let first = 0; first < found.length; first += SLICE_CAPS) {
       const endpoints = found.slice(first, first + SLICE_CAPS).map(({ row }) => JSON.parse(row) as EndpointRow);
-      for (const [at, sums] of (await sumsOf(db, endpoints, fold, rows)).entries()) {
+      const all = await sumsOf(db, endpoints, fold, rows);
+      const grade = ([at, sums]: [number, Sums]): void => {
         const { ep } = endpoints[at]!;
         const line = undigestedOf(sums, related.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
         batch.rows += rows.read[ep]!;
         if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
-      }
+      };
+      await inTurns(all.entries(), LINES_A_TURN, grade);
     }
     if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;

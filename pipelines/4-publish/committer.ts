@@ -138,7 +138,7 @@ export class Committer {
 
   async #step(live: Live, groups: readonly Group[], taken: Taken | undefined, at: Date): Promise<Committed | null> {
     const { privateStore, writer, metrics } = this.options;
-    const { entries, kept, refused } = sealGroups(groups, live.tree.size, this.#fold.nextSeq, at.toISOString());
+    const { entries, kept, refused } = await sealGroups(groups, live.tree.size, this.#fold.nextSeq, at.toISOString());
     for (const error of refused) this.options.logger.error({ err: error }, "a leaf was refused");
     metrics.count("touchstone_leaves_refused_total", {}, refused.length);
     if (entries.length === 0) return { leaves: 0, refused };

@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto";
+import { z } from "zod";
 import { sha256hex } from "../../infra/canonical.ts";
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { DayPlan } from "../record/plan.ts";
+import { DayPlan, PlanLine } from "../record/plan.ts";
 import { dayStart } from "../record/time.ts";
 import type { Publisher } from "./publisher.ts";
 
@@ -34,10 +36,19 @@ async function openedSalt(privateStore: Store, day: string): Promise<{ day: stri
 /** Private object with a day's plan: drawn once, whoever draws it. */
 export const planKey = (day: string): string => `plans/${day}.json`;
 
-/** The plan of a day as it was drawn, or null when it was not yet. */
+const Lines = DayPlan.extend({ lines: z.array(z.unknown()) });
+
+/** Lines that are checked between two turns of others: a few milliseconds. */
+const LINES_A_TURN = 64;
+
+/** The plan of a day as it was drawn, or null when it was not yet. @throws ZodError when it is none */
 export async function knownPlan(privateStore: Store, day: string): Promise<DayPlan | null> {
   const known = await privateStore.get(planKey(day));
-  return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+  if (!known) return null;
+  const plan = Lines.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
+  const lines: PlanLine[] = [];
+  await inTurns(plan.lines, LINES_A_TURN, (line) => lines.push(PlanLine.parse(line)));
+  return { ...plan, lines };
 }
 
 export interface PlanPublishing {

@@ -1,7 +1,6 @@
-import { setImmediate } from "node:timers/promises";
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { eachAtOnce, type GiveTurn, inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import { signObject } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -18,18 +17,6 @@ const SHARDS_AT_ONCE = 8;
 const COUNTED_AT_ONCE = 1_024;
 /** Lines that are printed between two turns of others: a few milliseconds. */
 const LINES_AT_ONCE = 256;
-
-/** Lets others have their turn. */
-export type GiveTurn = () => Promise<unknown>;
-
-/** A turn of the event loop for each call: however many wait for theirs, one goes on in a turn. */
-function turnByTurn(): GiveTurn {
-  let last: Promise<unknown> = Promise.resolve();
-  return () => {
-    last = last.then(() => setImmediate());
-    return last;
-  };
-}
 
 /** A shard as the list names it. */
 interface Named {
@@ -70,30 +57,23 @@ export async function writeIndex(
   }
 }
 
-/** Does this with each item, so many between two turns of others. */
-async function inTurns<T>(items: Iterable<T>, atOnce: number, giveTurn: GiveTurn, work: (item: T) => void) {
-  let done = 0;
-  for (const item of items) {
-    if (done++ % atOnce === 0) await giveTurn();
-    work(item);
-  }
-}
-
 /** Endpoints by their shard: counted first, since their number says how many shards there are. */
 async function membersOfShards(
   moment: IndexMoment,
   giveTurn: GiveTurn,
 ): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
   let lines = 0;
-  await inTurns(moment.caps(), COUNTED_AT_ONCE, giveTurn, (cap) => {
+  const count = (cap: PublishedCap): void => {
     if (moment.entryOf(cap)) lines++;
-  });
+  };
+  await inTurns(moment.caps(), COUNTED_AT_ONCE, count, giveTurn);
   const bits = shardBits(lines);
   const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
-  await inTurns(moment.caps(), COUNTED_AT_ONCE, giveTurn, (cap) => {
+  const place = (cap: PublishedCap): void => {
     const entry = moment.entryOf(cap);
     if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
-  });
+  };
+  await inTurns(moment.caps(), COUNTED_AT_ONCE, place, giveTurn);
   return { bits, lines, members };
 }
 
@@ -123,7 +103,7 @@ async function writeShard(
 ): Promise<Named> {
   const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
   page.clear();
-  await inTurns(entries, LINES_AT_ONCE, giveTurn, (entry) => page.add(`${lineText(entry)}\n`));
+  await inTurns(entries, LINES_AT_ONCE, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
   const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
   // The name speaks of the unpacked bytes: compressors differ between versions.

@@ -1,5 +1,6 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
+import { inTurns } from "../../infra/concurrency.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
@@ -66,19 +67,22 @@ export interface Sealed {
   refused: BadLeaf[];
 }
 
+/** Groups that are sealed between two turns of others: a few milliseconds. */
+const GROUPS_A_TURN = 32;
+
 /**
  * Leaves for groups that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing).
  * A group with a bad draft is left out whole, with the reason, and costs nobody else a position.
  */
-export function sealGroups(
+export async function sealGroups(
   groups: readonly Group[],
   size: number,
   nextSeq: ReadonlyMap<string, number>,
   at: string,
-): Sealed {
+): Promise<Sealed> {
   const sealed: Sealed = { entries: [], kept: [], refused: [] };
   const seqs = new Map(nextSeq);
-  for (const group of groups) {
+  const seal = (group: Group): void => {
     const ahead = new Map(seqs);
     try {
       const entries = group.map((draft, i) => {
@@ -93,6 +97,7 @@ export function sealGroups(
       if (!(error instanceof BadLeaf)) throw error;
       sealed.refused.push(error);
     }
-  }
+  };
+  await inTurns(groups, GROUPS_A_TURN, seal);
   return sealed;
 }

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
@@ -49,6 +50,9 @@ export function checkLine(value: unknown): RunLine {
 /** With a checksum of the content: a run is private, so no root and no signature vouch for its bytes. */
 const FRAME = { compressionLevel: 3, checksumFlag: true } as const;
 
+/** Lines that are checked between two turns of others: a few milliseconds. */
+const LINES_A_TURN = 64;
+
 /** Races for a number before a writer gives up. */
 const MAX_RACES = 64;
 
@@ -64,10 +68,12 @@ export async function writeRun(
   known = -1,
   drafts: RunDrafts = [],
 ): Promise<number> {
-  const body = lines.map((line) => `${JSON.stringify(checkLine(line))}\n`).join("") + drafts.map(draftLine).join("");
+  const body: string[] = [];
+  await inTurns(lines, LINES_A_TURN, (line) => body.push(`${JSON.stringify(checkLine(line))}\n`));
+  await inTurns(drafts, LINES_A_TURN, (draft) => body.push(draftLine(draft)));
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
-    const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body}`;
+    const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body.join("")}`;
     const { result } = await store.create(runKey(n), compress(Buffer.from(text), FRAME));
     if (result === "created") return n;
   }
@@ -85,15 +91,14 @@ export async function readRun(
     const [first, ...rest] = decompress(object.bytes).toString("utf8").trimEnd().split("\n");
     const header = RunHeader.parse(JSON.parse(first!));
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
-    const values = rest.map((line) => JSON.parse(line) as object);
-    const isCard = (value: object): boolean => "cap" in value;
-    return {
-      header,
-      lines: values.filter(isCard).map(checkLine),
-      drafts: values.flatMap((value) =>
-        isCard(value) ? [] : [DraftLine.parse(value).draft as unknown as RunDrafts[number]],
-      ),
-    };
+    const lines: RunLine[] = [];
+    const drafts: RunDrafts[number][] = [];
+    await inTurns(rest, LINES_A_TURN, (text) => {
+      const value = JSON.parse(text) as object;
+      if ("cap" in value) lines.push(checkLine(value));
+      else drafts.push(DraftLine.parse(value).draft as unknown as RunDrafts[number]);
+    });
+    return { header, lines, drafts };
   } catch (error) {
     throw new BadPrivate(runKey(n), (error as Error).message.slice(0, 300));
   }

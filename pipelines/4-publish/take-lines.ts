@@ -1,3 +1,4 @@
+import { inTurns } from "../../infra/concurrency.ts";
 import { signTextSoon } from "../../infra/keys/sign.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
@@ -39,6 +40,9 @@ export interface TakeContext {
   onSigned: () => void;
 }
 
+/** Lines that are held against what is published between two turns of others: a few milliseconds, signatures included. */
+const LINES_A_TURN = 32;
+
 /** A correction that is published with this group: it withdraws every letter that is in the log now. */
 const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
@@ -57,7 +61,8 @@ export async function takeLines(
   const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0, early: [] as string[] };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);
-  for (const line of lines.map(checkLine)) {
+  const take = (given: RunLine): void => {
+    const line = checkLine(given);
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
     const known = fold.caps.get(line.cap);
     const positions = offsets[partitionOf(line.cap, context.partitions)]!;
@@ -66,7 +71,7 @@ export async function takeLines(
       taken.stale++;
       if (!behind && evaluate(known, header.now, line, own).verdict.publish !== "no") taken.early.push(line.cap);
       if (own.length) taken.groups.push(Promise.resolve(own));
-      continue;
+      return;
     }
     const { cards, verdict } = evaluate(known, header.now, line, own);
     if (verdict.publish === "later") taken.deferred.push(line.cap);
@@ -78,7 +83,8 @@ export async function takeLines(
     // Whatever fails is thrown below; until then a failure is not an unhandled one.
     group.catch(() => undefined);
     if (own.length + drafts.length) taken.groups.push(group);
-  }
+  };
+  await inTurns(lines, LINES_A_TURN, take);
   return { ...taken, groups: await Promise.all(taken.groups) };
 }
 

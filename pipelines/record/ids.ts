@@ -3,22 +3,30 @@ import { canonicalBytes, sha256 } from "../../infra/canonical.ts";
 /** Crockford's base32, upper case: no I, L, O, U. */
 const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/** First 130 bits of a digest, high bit first, as 26 Crockford characters. */
+const CODES = Buffer.from(ALPHABET, "latin1");
+/** Characters of an id. */
+const CHARS = 26;
+const written = Buffer.alloc(CHARS);
+
+/**
+ * First 130 bits of a digest, high bit first, as 26 Crockford characters. In one piece: text that is put together character
+ * by character stays a chain of a dozen pieces for as long as it is kept, half a kilobyte where there are 26 characters.
+ */
 export function crockford130(digest: Uint8Array): string {
-  let text = "";
+  let length = 0;
   let bits = 0;
   let held = 0;
   for (const byte of digest) {
     held = (held << 8) | byte;
     bits += 8;
-    while (bits >= 5 && text.length < 26) {
+    while (bits >= 5 && length < CHARS) {
       bits -= 5;
-      text += ALPHABET[(held >>> bits) & 31];
+      written[length++] = CODES[(held >>> bits) & 31]!;
     }
     held &= (1 << bits) - 1;
-    if (text.length === 26) break;
+    if (length === CHARS) break;
   }
-  return text;
+  return written.toString("latin1", 0, length);
 }
 
 /** Every id of ours: sha256 over the RFC 8785 bytes of a JSON array of strings (records.md). */

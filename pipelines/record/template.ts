@@ -74,7 +74,13 @@ export function segmentsOf(normalised: string): string[] {
  * placeholder; what stands around them is literal. Matching leaves the query aside. Time is linear in the url's length.
  */
 export function compileTemplate(normalised: string): Template | null {
-  const parts = segmentsOf(normalised).map(partOf);
+  const parts: Part[] = [];
+  for (const segment of segmentsOf(normalised)) {
+    const part = partOf(segment);
+    parts.push(part);
+    // It takes whatever stands behind it, so that is neither looked at nor kept: a stranger may list it by the hundred.
+    if (part === REST) break;
+  }
   const first = parts.findIndex((part) => typeof part !== "string");
   const query = normalised.indexOf("?");
   if (first < 0 && (query < 0 || !normalised.slice(query).split("/").some(bracesOf))) return null;

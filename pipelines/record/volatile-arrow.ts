@@ -9,6 +9,7 @@ import {
   Utf8,
   vectorFromArray,
 } from "apache-arrow";
+import { inTurns } from "../../infra/concurrency.ts";
 import type { VolatileRow } from "./volatile.ts";
 
 const text = new Utf8();
@@ -71,20 +72,32 @@ export class BadVolatile extends Error {
   }
 }
 
+/** A column of some rows. */
+const columnOf = (rows: readonly VolatileRow[], name: keyof VolatileRow) =>
+  vectorFromArray(
+    rows.map((row) => row[name]),
+    COLUMNS[name],
+  );
+
+type Columns = Map<string, ReturnType<typeof columnOf>>;
+const fileOf = (columns: Columns): Uint8Array => tableToIPC(new Table(Object.fromEntries(columns)), "file");
+
 /** Rows as one Arrow IPC file. */
-export function encodeVolatile(rows: readonly VolatileRow[]): Uint8Array {
-  const columns = NAMES.map((name) => [
-    name,
-    vectorFromArray(
-      rows.map((row) => row[name]),
-      COLUMNS[name],
-    ),
-  ]);
-  return tableToIPC(new Table(Object.fromEntries(columns)), "file");
+export const encodeVolatile = (rows: readonly VolatileRow[]): Uint8Array =>
+  fileOf(new Map(NAMES.map((name) => [name, columnOf(rows, name)])));
+
+/** The same file, made column by column with others' turns between them: a full one takes hundreds of milliseconds. */
+export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8Array> {
+  const columns: Columns = new Map();
+  await inTurns(NAMES, 1, (name) => columns.set(name, columnOf(rows, name)));
+  return fileOf(columns);
 }
 
 /** @throws BadVolatile */
-export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
+export const decodeVolatile = (bytes: Uint8Array): VolatileRow[] => [...rowsIn(bytes)];
+
+/** The same rows, each made when it is asked for. @throws BadVolatile before the first */
+export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   let table: Table;
   try {
     table = tableFromIPC(bytes);
@@ -97,7 +110,6 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
     if (!column) throw new BadVolatile(`no column ${name}`);
     return column;
   });
-  const rows: VolatileRow[] = [];
   for (let i = 0; i < table.numRows; i++) {
     const row: Record<string, unknown> = {};
     for (const [at, name] of NAMES.entries()) {
@@ -105,9 +117,8 @@ export function decodeVolatile(bytes: Uint8Array): VolatileRow[] {
       if (column) row[name] = COLUMNS[name] === texts ? listOf(column.get(i)) : column.get(i);
       else row[name] = LATER[name]?.(row);
     }
-    rows.push(row as unknown as VolatileRow);
+    yield row as unknown as VolatileRow;
   }
-  return rows;
 }
 
 function listOf(value: unknown): string[] {

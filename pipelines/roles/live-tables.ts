@@ -4,7 +4,7 @@ import { LiveFiles } from "../4-publish/live-files.ts";
 import { unpublished } from "../corrections/drafts.ts";
 import { type PublishedFold, standingOf } from "../published/fold.ts";
 import type { VolatileRow } from "../record/volatile.ts";
-import { encodeVolatile } from "../record/volatile-arrow.ts";
+import { encodeInTurns } from "../record/volatile-arrow.ts";
 
 export interface LiveTablesParts {
   lake: Lake;
@@ -14,7 +14,7 @@ export interface LiveTablesParts {
   write: (table: number, bytes: Uint8Array) => Promise<string>;
   /** Record time, by which files that nobody names are deleted after an hour. */
   now: () => Date;
-  /** Rows of a full file (default 16,384); a file of them is encoded without a pause. */
+  /** Rows of a full file (default 16,384); each column of it is encoded without a pause. */
   fileRows?: number;
   /** Endpoints that one query asks for (default 65,536). */
   queryCaps?: number;
@@ -97,7 +97,7 @@ export class LiveTables {
       for (const [table, own] of byTable(rows, tableOf)) {
         for (let from = 0; from < own.length; from += this.#fileRows) {
           const some = own.slice(from, from + this.#fileRows);
-          this.#files.get(table)!.add(await write(table, encodeVolatile(some)), namesOf(fold, some));
+          this.#files.get(table)!.add(await write(table, await encodeInTurns(some)), namesOf(fold, some));
         }
       }
       for (const { capability_id: cap } of rows) asked.delete(cap);

@@ -7,7 +7,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type AskLine, demandBefore } from "../1-observe/ask-line.ts";
 import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observer.ts";
-import { planDay, reservedFor } from "../1-observe/plan/plan.ts";
+import { planInTurns, reservedFor } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { knownPlan, planKey, publishPlan, saltHash, saltOf } from "../4-publish/day-plan.ts";
@@ -112,7 +112,7 @@ export class Pipeline {
     const spentBefore = (spent?.micro ?? 0n) + (await this.#promisedBefore(day));
     const demand = await demandBefore(lake, day);
     const listed = await memory.listed();
-    const plan = planDay({
+    const plan = await planInTurns({
       day,
       salt,
       listed,

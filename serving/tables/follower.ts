@@ -1,7 +1,9 @@
 import type { Clock } from "../../infra/clock.ts";
+import { inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { PublishedTree, Snapshot } from "../../pipelines/published/tree-head.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";
 import { View } from "./view.ts";
@@ -21,6 +23,9 @@ export interface FollowerDeps {
   during?: (look: () => Promise<boolean>) => Promise<boolean>;
 }
 
+/** Leaves that are folded, or names that are added, between two turns of others: a few milliseconds. */
+const FOLDED_A_TURN = 64;
+
 /** Follows the public store and holds the newest view. One look at a time; a look that fails changes nothing. */
 export class Follower {
   #view: View;
@@ -29,6 +34,7 @@ export class Follower {
   #looking: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
+  readonly #giveTurn = turnByTurn(FOLDED_A_TURN);
 
   constructor(private readonly deps: FollowerDeps) {
     this.#view = View.empty(deps.origin);
@@ -88,7 +94,9 @@ export class Follower {
     const snapshot = await this.deps.tree.newest();
     const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
     const { volatile, came } = await this.#volatile(old);
-    for (const row of came) old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
+    const name = (row: VolatileRow): void =>
+      old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
+    await inTurns(came, FOLDED_A_TURN, name);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) this.#view = new View({ ...old, size, entries, volatile });
@@ -115,6 +123,8 @@ export class Follower {
     const changes = new Map<string, Entry>();
     const before = (cap: string): Entry | undefined => changes.get(cap) ?? old.entry(cap);
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
+      // A bundle's leaves come without a pause between them.
+      await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       if (leaf.kind === "archive") old.archive.add(leaf);
       const entry = foldLeaf(before, leaf, bytes);

@@ -1,8 +1,9 @@
 import { z } from "zod";
+import { inTurns } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { decodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
+import { rowsIn } from "../../pipelines/record/volatile-arrow.ts";
 import { type FoldedRow, NO_VOLATILE, type Positions, type Volatile } from "./view.ts";
 
 const ViewFile = z.looseObject({
@@ -16,6 +17,9 @@ const ViewFile = z.looseObject({
 });
 
 const MAX_VIEW_BYTES = 1024 * 1024;
+
+/** Rows that are taken between two turns of others: a few milliseconds. */
+const ROWS_A_TURN = 128;
 
 /** Files of one partition's table have the same beginning. */
 const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
@@ -78,22 +82,23 @@ async function fold(
   for (const key of keys) {
     if (old.files.has(key)) continue;
     add(key, 0);
-    for (const row of await readTable(store, key)) {
+    const take = (row: VolatileRow): void => {
       const before = came.get(row.capability_id) ?? old.rows.get(row.capability_id);
       if (before) add(before.file, -1);
       came.set(row.capability_id, Object.assign(row, { file: key }));
       add(key, 1);
-    }
+    };
+    await inTurns(await readTable(store, key), ROWS_A_TURN, take);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
   return { files, rows: old.rows.with(came), came };
 }
 
-async function readTable(store: Pick<Store, "get">, key: string): Promise<VolatileRow[]> {
+async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {
   const table = await store.get(key);
   if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
-  return decodeVolatile(table.bytes);
+  return rowsIn(table.bytes);
 }
 
 /** Did any position go back? A partition that is not named any more counts as going back. */

@@ -10,6 +10,7 @@ import { headlineOf } from "../../serving/tables/entry.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { TwoHands } from "../helpers/serving.ts";
+import { TurnsSeen } from "../helpers/turns.ts";
 
 const A = { url: "https://a.example/x" };
 const B = { url: "https://b.example/x" };
@@ -89,6 +90,22 @@ describe("following", () => {
     expect(all(once)).toEqual(all(stepwise));
     expect(all(once)).toHaveLength(7);
     expect(all(once).every((entry) => entry.cards.length === 2)).toBe(true);
+  });
+
+  test("however many leaves are new, few of them are folded in one turn of the loop", async () => {
+    await record.publish(Array.from({ length: 250 }, (_, i) => listingDraft({ url: `https://s${i}.example/x` })));
+    const follower = follow();
+    const { names } = follower.view;
+    const add = names.add.bind(names);
+    const turns = new TurnsSeen();
+    names.add = (name) => {
+      turns.see();
+      add(name);
+    };
+    await follower.refresh();
+    const seen = turns.end();
+    expect(seen.all).toBe(250);
+    expect(seen.most).toBeLessThanOrEqual(64);
   });
 
   test("two looks at once are one", async () => {

@@ -1,4 +1,5 @@
 import { createHmac } from "node:crypto";
+import { setImmediate } from "node:timers/promises";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -164,23 +165,49 @@ function cover(lots: readonly Lot[], reservation: Reservation): Map<string, Unco
  * not fit is not covered, and its line says why.
  */
 export function planDay(input: PlanInput): DayPlan {
+  const drawing = drawn(input);
+  for (;;) {
+    const { value, done } = drawing.next();
+    if (done) return value;
+  }
+}
+
+/** Endpoints that are looked at between two turns of others: a few milliseconds. */
+const DRAWN_A_TURN = 64;
+
+/** The same plan, drawn in turns: a process that plans a large market answers and measures meanwhile. */
+export async function planInTurns(input: PlanInput): Promise<DayPlan> {
+  const drawing = drawn(input);
+  for (let looked = 0; ; looked++) {
+    if (looked % DRAWN_A_TURN === 0) await setImmediate();
+    const { value, done } = drawing.next();
+    if (done) return value;
+  }
+}
+
+/** Stops after each endpoint that was looked at. */
+function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
   const own = new Set(input.ownOrigins ?? []);
-  const known = new Map<string, ListedCap>();
+  const byCap = new Map<string, Lot>();
   for (const one of input.listed) {
     // Our own endpoints are never graded.
-    if (!own.has(new URL(one.url).origin)) known.set(one.cap, one);
+    if (!own.has(new URL(one.url).origin)) byCap.set(one.cap, lotOf(one, input));
+    yield;
   }
-  const lots = [...known.values()].map((one) => lotOf(one, input)).sort(firstCovered);
+  const lots = [...byCap.values()].sort(firstCovered);
   const decided = cover(lots, new Reservation(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
-  const lines = lots.map(({ one, to: { host, payee }, bytes, price }): PlanLine => {
+  const lines: PlanLine[] = [];
+  for (const { one, to, bytes, price } of lots) {
+    const { host, payee } = to;
     const base = one.paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
     const why = decided.get(one.cap)!;
     const calls = callsOf(bytes, firstBlock, base, why === null).filter((call) => isAhead(call, now));
     const price_micro = price === null ? null : price.toString();
-    return { cap: one.cap, host, payee, calls, base_per_day: base, covered: why === null, price_micro, why };
-  });
+    lines.push({ cap: one.cap, host, payee, calls, base_per_day: base, covered: why === null, price_micro, why });
+    yield;
+  }
   lines.sort((a, b) => (a.cap < b.cap ? -1 : 1));
   const covered = lines.filter((line) => line.covered).map((line) => line.cap);
   return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines };

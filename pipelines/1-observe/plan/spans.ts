@@ -1,6 +1,6 @@
 import { setMaxListeners } from "node:events";
 import { type Clock, systemClock } from "../../../infra/clock.ts";
-import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { eachAtOnce, turnByTurn } from "../../../infra/concurrency.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory } from "../../record/memory.ts";
 import type { DayPlan, PlanLine } from "../../record/plan.ts";
@@ -66,6 +66,9 @@ class Span {
   }
 }
 
+/** Lines of plans that are looked at between two turns of others: a few milliseconds, since each of their calls has an id. */
+const LINES_A_TURN = 64;
+
 /** Real pause before we look again whether a host is still ours, ms. */
 const OURS_MS = 250;
 
@@ -77,6 +80,8 @@ export class Spans {
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
   /** Where re-tests stand by what this process saw itself; newer than the lake. */
   readonly #retests = new Map<string, RetestState>();
+  /** All hosts of a plan begin their day, and often their block, in one moment. */
+  readonly #giveTurn = turnByTurn(LINES_A_TURN);
 
   constructor(
     private readonly tools: Tools,
@@ -175,6 +180,7 @@ export class Spans {
   /** All calls of one host in the span, block by block, so that a re-test follows from what was seen before it. */
   async #callHost(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
     for (const block of blocksOf(span)) {
+      await this.#giveTurn(lines.length);
       const stateOf = (line: PlanLine) => this.#stateOf(span, line);
       for (const step of stepsOf(lines, block, span, stateOf, span.done)) {
         await sleepUntil(clock, step.call.plannedAt, signal);

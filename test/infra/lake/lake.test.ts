@@ -3,10 +3,12 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { DuckDBDataChunk } from "@duckdb/node-api";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { isDamage, isDamagedOnOpen } from "../../../infra/lake/damage.ts";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
+import { TurnsSeen } from "../../helpers/turns.ts";
 
 let dir: string;
 const opened: Lake[] = [];
@@ -45,6 +47,28 @@ describe("statements", () => {
     await lake.narrow(() => lake.replace(null));
     expect([await threads(), await count(lake)]).toEqual([2, 0]);
     await expect(lake.narrow(() => lake.close().then(() => "closed"))).resolves.toBe("closed");
+  });
+
+  test("however many rows come back, no more than a batch of the engine's become objects in one turn of the loop", async () => {
+    const lake = await open();
+    const turns = new TurnsSeen();
+    const visit = DuckDBDataChunk.prototype.visitRowValues;
+    const spy = vi.spyOn(DuckDBDataChunk.prototype, "visitRowValues").mockImplementation(function (
+      this: DuckDBDataChunk,
+      ...args: Parameters<DuckDBDataChunk["visitRowValues"]>
+    ) {
+      turns.see();
+      visit.apply(this, args);
+    });
+    try {
+      const rows = await lake.all<{ i: number }>("SELECT range::DOUBLE AS i FROM range(20000)");
+      expect(rows.map(({ i }) => i)).toEqual(Array.from({ length: 20_000 }, (_, i) => i));
+    } finally {
+      spy.mockRestore();
+    }
+    const seen = turns.end();
+    expect(seen.all).toBe(20_000);
+    expect(seen.most).toBeLessThanOrEqual(2_048);
   });
 
   test("many writers at once take turns, and nothing is lost", async () => {

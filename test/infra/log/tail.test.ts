@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { LogTail } from "../../../infra/log/tail.ts";
+import { TurnsSeen } from "../../helpers/turns.ts";
 
 let dir: string;
 let log: Log;
@@ -35,6 +36,16 @@ test("every record is applied once and in order, however many catch up at the sa
   await Promise.all([tail.catchUp(), tail.catchUp(0), tail.reach(0, 4, 1_000), tail.catchUp()]);
   expect(seen).toEqual(told);
   expect([tail.has(0, 4), tail.has(0, 5), tail.has(1, 0)]).toEqual([true, false, false]);
+});
+
+test("however many records wait, few of them are applied in one turn of the loop", async () => {
+  const turns = new TurnsSeen();
+  const event = (i: number) => ({ topic: "t", partition: 0, eventId: `many${i}`, key: "k", value: Buffer.from("v") });
+  await log.append(Array.from({ length: 500 }, (_, i) => event(i)));
+  await new LogTail(log, "t", turns.see).catchUp();
+  const seen = turns.end();
+  expect(seen.all).toBe(500);
+  expect(seen.most).toBeLessThanOrEqual(64);
 });
 
 test("a record that was told of is waited for; one that cannot be there is not", async () => {

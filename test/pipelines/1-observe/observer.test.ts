@@ -6,6 +6,7 @@ import { afterRow } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
+import { TurnsSeen } from "../../helpers/turns.ts";
 import { END, firstProbeOnly, listAndPlan, listing, START, salt } from "./day.ts";
 import {
   answer,
@@ -44,6 +45,24 @@ describe("a day", () => {
     expect(await world.observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0 });
     expect(await world.restart().observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0 });
     expect(world.egress.paid()).toHaveLength(4);
+  });
+
+  test("however many hosts begin it in one moment, few of them do in one turn of the loop", async () => {
+    const world = fakeWorld();
+    const plan = await listAndPlan(world, honest(world.rail));
+    const [line] = plan.lines;
+    const hosts = (many: number) => ({
+      ...plan,
+      lines: Array.from({ length: many }, (_, i) => ({ ...line!, cap: `${line!.cap}${i}`, host: `h${i}`, calls: [] })),
+    });
+    const turnsOf = async (many: number): Promise<number> => {
+      const turns = new TurnsSeen();
+      await world.observer.observeSpan(hosts(many), START, END);
+      return turns.end().turns;
+    };
+    await turnsOf(1);
+    // A day has four blocks, and 640 hosts ten lots of 64.
+    expect((await turnsOf(640)) - (await turnsOf(1))).toBeGreaterThanOrEqual(4 * (10 - 1));
   });
 
   test("in pieces it is the same day: ends are half open", async () => {

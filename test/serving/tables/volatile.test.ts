@@ -5,6 +5,7 @@ import { NO_VOLATILE, type Volatile } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";
 import { capOf, rowOf } from "../../helpers/public-record.ts";
+import { TurnsSeen } from "../../helpers/turns.ts";
 
 const SPECS = Array.from({ length: 8 }, (_, i) => ({ url: `https://s${i}.example/x` }));
 const FILES = 10;
@@ -94,4 +95,16 @@ test("what was folded is not read again, also when files before it go", async ()
   held = (await loadVolatile(store, held)).volatile;
   expect([...rowsOf(held)]).toEqual([[capOf(b), 3]]);
   expect(store.reads.slice(3)).toEqual(["live/0.3.arrow"]);
+});
+
+test("however many rows came, few of them are taken in one turn of the loop", async () => {
+  const store = new Objects();
+  const rows = Array.from({ length: 1_000 }, (_, i) => rowOf({ url: `https://s${i}.example/x` }, { probes: i }));
+  store.put("live/0.1.arrow", encodeVolatile(rows));
+  store.view(["live/0.1.arrow"], 0);
+  // Nothing in memory takes a turn to read.
+  const seen = new TurnsSeen();
+  const { volatile } = await loadVolatile(store, NO_VOLATILE);
+  expect(seen.end().turns).toBeGreaterThanOrEqual(Math.floor(1_000 / 128));
+  expect(volatile.rows.size).toBe(1_000);
 });

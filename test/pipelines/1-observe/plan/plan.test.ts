@@ -1,7 +1,7 @@
 import { createHash, createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../../pipelines/1-observe/call.ts";
-import { callsOf, coveredRoot, planDay } from "../../../../pipelines/1-observe/plan/plan.ts";
+import { callsOf, coveredRoot, planDay, planInTurns } from "../../../../pipelines/1-observe/plan/plan.ts";
 import { type Caps, Ledger, type Payment, Reservation, toWhom } from "../../../../pipelines/1-observe/plan/spend.ts";
 import {
   afterRow,
@@ -16,6 +16,7 @@ import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
 import { DayPlan } from "../../../../pipelines/record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../../../pipelines/record/time.ts";
 import { fc } from "../../../helpers/histories.ts";
+import { TurnsSeen } from "../../../helpers/turns.ts";
 import { claimOf } from "../readings.ts";
 import { CAPS, DAY, entry, FakeRail, item } from "../world.ts";
 
@@ -53,6 +54,19 @@ const plan = (caps: readonly ListedCap[], change: Partial<Parameters<typeof plan
   planDay({ day: DAY, salt, listed: caps, caps: CAPS, now, ...change });
 
 describe("the plan of a day", () => {
+  test("drawn in turns is the same, and few endpoints are looked at in one turn of the loop", async () => {
+    const some = Array.from({ length: 300 }, (_, i) => listed(`https://s${i}.example`));
+    const input = { day: DAY, salt, caps: CAPS, now };
+    const turns = new TurnsSeen();
+    const drawn = await planInTurns({ ...input, listed: turns.watched(some) });
+    const seen = turns.end();
+    expect(drawn).toEqual(planDay({ ...input, listed: some }));
+    expect(seen.all).toBe(300);
+    expect(seen.most).toBeLessThanOrEqual(64);
+    // Once more for the lines that come of them.
+    expect(seen.turns).toBeGreaterThanOrEqual(Math.floor(600 / 64));
+  });
+
   test("places, minutes and wallets are the bytes of the HMAC, as the method says", () => {
     const one = listed("https://a.example");
     const bytes = createHmac("sha256", salt).update(one.cap).digest();
