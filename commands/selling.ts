@@ -4,14 +4,14 @@ import type { Config } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
-import { giveLocalGas } from "../infra/rails/chain/local-chain.ts";
+
 import { createEvmRail } from "../infra/rails/evm.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
 import { createReader } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
 import { createTill, type Till } from "../infra/rails/till.ts";
-import type { LocalWallets } from "../infra/rails/wallets.ts";
+import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";

@@ -1,5 +1,5 @@
 import { createHmac } from "node:crypto";
-import { type Address, encodeFunctionData, type Hex, parseAbi } from "viem";
+import { type Address, encodeFunctionData, type Hex, parseAbi, toHex } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Wallet, Wallets } from "./rails.ts";
 import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
@@ -134,4 +134,16 @@ async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<
       await new Promise((resolve) => setTimeout(resolve, 5 * attempt));
     }
   }
+}
+
+/**
+ * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On
+ * any other chain it throws: such a node does not know the method.
+ */
+export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
+  const reader = createReader(rpcUrl);
+  const held = await reading("gas", () => reader.getBalance({ address: address as Address }));
+  if (held >= 10n ** 18n) return;
+  // The node's own method, unknown to the client's types.
+  await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);
 }

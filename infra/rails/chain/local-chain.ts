@@ -6,11 +6,10 @@ import {
   type Hex,
   http,
   publicActions,
-  toHex,
   walletActions,
 } from "viem";
 import { COLLECTOR, ESCROW } from "../escrow-terms.ts";
-import { createReader, reading } from "../rpc.ts";
+import { giveLocalGas } from "../wallets.ts";
 import { type AnvilProcess, freePort, spawnAnvil } from "./anvil.ts";
 import { type ContractName, readArtefact } from "./artefact.ts";
 
@@ -84,18 +83,6 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     await anvil.stop();
     throw error;
   }
-}
-
-/**
- * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On
- * any other chain it throws: such a node does not know the method.
- */
-export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
-  const reader = createReader(rpcUrl);
-  const held = await reading("gas", () => reader.getBalance({ address: address as Address }));
-  if (held >= 10n ** 18n) return;
-  // The node's own method, unknown to the client's types.
-  await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);
 }
 
 function anvilArguments({ stateFile, stateIntervalSeconds = 10 }: LocalChainOptions): string[] {

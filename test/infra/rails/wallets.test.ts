@@ -1,8 +1,7 @@
 import { type Address, createPublicClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { giveLocalGas } from "../../../infra/rails/chain/local-chain.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
-import { createLocalWallets, type LocalWallets } from "../../../infra/rails/wallets.ts";
+import { createLocalWallets, giveLocalGas, type LocalWallets } from "../../../infra/rails/wallets.ts";
 import { entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
 
 let rig: Rig;

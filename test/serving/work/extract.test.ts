@@ -344,7 +344,7 @@ describe("the child", () => {
     expect(signal === "SIGXCPU" || signal === "SIGKILL", `${signal} ${status}`).toBe(true);
     const dir = mkdtempSync(join(tmpdir(), "child-"));
     // Without the permission model: what is left is the kernel's own word.
-    const script = `require("fs").writeFileSync(${JSON.stringify(join(dir, "out"))}, "text")`;
+    const script = `require("node:fs").writeFileSync(${JSON.stringify(join(dir, "out"))}, "text")`;
     const wrote = spawnSync(...limited(5, ["-e", script]), { env: {}, cwd: "/" });
     expect([wrote.status === 0, readFileSync(join(dir, "out"), "utf8")]).toEqual([false, ""]);
     rmSync(dir, { recursive: true });
