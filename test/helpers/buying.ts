@@ -17,12 +17,16 @@ import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
+import { Register } from "../../pipelines/register/register.ts";
 import type { Sales } from "../../serving/buy/counter.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { type Serving, serve } from "../../serving/main.ts";
+import { createExtractor } from "../../serving/work/extract/extractor.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";
 import { servingOver } from "./serving.ts";
 
+/** There is none: looking a company up is work that cannot be done here. */
+const REGISTER = "/nowhere/register.duckdb";
 const MARKET = fileURLToPath(new URL("../../fixtures/market/main.ts", import.meta.url));
 
 /**
@@ -85,13 +89,24 @@ export async function sellingOver(
   const money = await localMoney(chain, wallets);
   const { logger, metrics } = record;
   const opened = openSales({ config, egress, log, logger, metrics }, systemClock, { ...money, ...more.money?.(money) });
-  const { app } = await servingOver(record, { egress, log, sales: opened, ...more.deps } as Partial<ServingDeps>);
+  const extractor = createExtractor();
+  const register = new Register({ path: REGISTER, clock: systemClock });
+  const workshop = { egress, extractor, register };
+  const { app } = await servingOver(record, {
+    egress,
+    log,
+    sales: opened,
+    workshop,
+    ...more.deps,
+  } as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     async close() {
       await serving.close();
       await opened.close();
+      await extractor.close();
+      register.close();
       await log.close();
       await egress.close();
       await record.close();
@@ -100,8 +115,15 @@ export async function sellingOver(
   };
 }
 
+export interface OfficialBuyer {
+  address: string;
+  fetch: typeof fetch;
+  /** The same client over another fetch, so that a test sees what it sends. */
+  over(inner: typeof fetch): typeof fetch;
+}
+
 /** A buyer with the protocol's own client, unmodified, and a wallet with money. */
-export async function officialBuyer(info: WorldInfo): Promise<{ address: string; fetch: typeof fetch }> {
+export async function officialBuyer(info: WorldInfo): Promise<OfficialBuyer> {
   const seed = Buffer.from(generatePrivateKey().slice(2), "hex");
   const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
   const { privateKey, address } = await wallets.known();
@@ -109,5 +131,6 @@ export async function officialBuyer(info: WorldInfo): Promise<{ address: string;
     `eip155:${info.chainId}`,
     new ExactEvmScheme(privateKeyToAccount(privateKey as Hex)),
   );
-  return { address: address.toLowerCase(), fetch: wrapFetchWithPayment(fetch, client) as typeof fetch };
+  const over = (inner: typeof fetch) => wrapFetchWithPayment(inner, client) as typeof fetch;
+  return { address: address.toLowerCase(), fetch: over(fetch), over };
 }

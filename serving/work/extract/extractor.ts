@@ -64,8 +64,13 @@ const CHILD = fileURLToPath(new URL("./child.mjs", import.meta.url));
 const CLOSED = new URL("./closed.mjs", import.meta.url).href;
 const PACKAGES = fileURLToPath(new URL("../../../node_modules", import.meta.url));
 
-/** Files that the child may read: its own code and the packages, by both names where they are a link. */
-const READABLE = [HERE, PACKAGES, realpathSync(PACKAGES)].map((folder) => `${folder.replace(/\/$/, "")}/*`);
+/**
+ * Files that the child may read: its own code and the packages, by both names where they are a link. Each once: Node 20 aborts
+ * over a folder that is named twice.
+ */
+const READABLE = [
+  ...new Set([HERE, PACKAGES, realpathSync(PACKAGES)].map((folder) => `${folder.replace(/\/$/, "")}/*`)),
+];
 
 /** Node's permission model by the name that this version has for it: no file is written, no process or thread begun. */
 const PERMISSION = process.allowedNodeEnvironmentFlags.has("--permission")

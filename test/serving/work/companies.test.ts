@@ -86,7 +86,7 @@ test.each<[unknown, string]>([
   [{ domain: "no host" }, "/domain"],
   [{ name: "x", register_authority: "RA000585" }, "/register_authority"],
   [{ register_number: "1", register_authority: "585" }, "/register_authority"],
-  [{ name: "x", more: 1 }, "/"],
+  [{ name: "x", more: 1 }, "/more"],
   [[], "/"],
   [null, "/"],
 ])("%j is not valid at %s", async (body, pointer) => {

@@ -78,7 +78,7 @@ describe("bad input and bad documents: a problem, and no answer", () => {
     ["nothing", {}, "bad_request", ["/url"], /either url or bytes/],
     ["no object", null, "bad_request", ["/"], /./],
     ["both", { ...at("/report"), bytes: "aGk=" }, "bad_request", ["/url"], /not both/],
-    ["a field that is not named", { ...at("/report"), ocr: true }, "bad_request", ["/"], /ocr/],
+    ["a field that is not named", { ...at("/report"), ocr: true }, "bad_request", ["/ocr"], /ocr/],
     ["an unknown part", { ...at("/report"), part: "best" }, "bad_request", ["/part"], /whole or main/],
     ["a url that is too short", { url: "http://" }, "bad_request", ["/url"], /8 to 2048/],
     ["a url that is too long", { url: `http://a.example/${"a".repeat(2100)}` }, "bad_request", ["/url"], /8 to 2048/],

@@ -157,7 +157,7 @@ describe("anybody can verify a receipt", () => {
 describe("what is no evidence is a problem", () => {
   test.each<[string, object, string, string[], RegExp]>([
     ["no url", {}, "bad_request", ["/url"], /url/],
-    ["a field that is not named", { url: "ORIGIN/terms", follow: true }, "bad_request", ["/"], /follow/],
+    ["a field that is not named", { url: "ORIGIN/terms", follow: true }, "bad_request", ["/follow"], /follow/],
     [
       "a hash that is none",
       { url: "ORIGIN/terms", compare_to: "ABC" },

@@ -5,14 +5,20 @@ import { z } from "zod";
 import { PROBLEMS } from "../../../serving/http/problem.ts";
 import { WORKS } from "../../../serving/work/works.ts";
 
+/** The page that describes an operation: companies have one of their own. */
+const pageOf = (id: string): string => {
+  const name = id === "companiesLookup" ? "companies-lookup" : "paid-operations";
+  return readFileSync(join(import.meta.dirname, `../../../docs/${name}.md`), "utf8");
+};
+
 test("the rows are those of the interface, in its order, and the page describes each of them", () => {
   expect(WORKS.map(({ id, path }) => [id, path])).toEqual([
     ["docsExtract", "/v1/docs/extract"],
+    ["companiesLookup", "/v1/companies/lookup"],
     ["webEvidence", "/v1/web/evidence"],
     ["researchBrief", "/v1/research/brief"],
   ]);
-  const page = readFileSync(join(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
-  for (const { path } of WORKS) expect(page).toContain(`## POST ${path}`);
+  for (const { path, id } of WORKS) if (id !== "companiesLookup") expect(pageOf(id)).toContain(`## POST ${path}`);
 });
 
 test.each(WORKS.map((work) => [work.id, work] as const))(
@@ -28,12 +34,11 @@ test.each(WORKS.map((work) => [work.id, work] as const))(
 );
 
 test("every member that an answer has at its top stands on the page", () => {
-  const page = readFileSync(join(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
   const missing = WORKS.flatMap(({ id, body, answer }) =>
     [body, answer].flatMap((schema) => {
       const { properties = {} } = z.toJSONSchema(schema, { io: "input" }) as { properties?: object };
       return Object.keys(properties)
-        .filter((name) => !page.includes(`\`${name}\``))
+        .filter((name) => !pageOf(id).includes(`\`${name}\``))
         .map((name) => `${id}: ${name}`);
     }),
   );

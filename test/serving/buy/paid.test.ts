@@ -1,0 +1,74 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createEvmRail } from "../../../infra/rails/evm.ts";
+import type { Rail } from "../../../infra/rails/rails.ts";
+import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
+
+/** Our own paid operations, bought over HTTP by the protocol's own client on the local chain. */
+let world: Awaited<ReturnType<typeof marketBeside>>;
+let service: Replica;
+let rail: Rail;
+
+beforeAll(async () => {
+  world = await marketBeside();
+  service = await sellingOver(world, []);
+  const { rpcUrl, asset, chainId } = world;
+  rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+});
+afterAll(async () => {
+  await service?.close();
+  await world?.close();
+});
+
+const PATHS = ["/v1/docs/extract", "/v1/companies/lookup", "/v1/web/evidence", "/v1/research/brief"];
+const page = Buffer.from(
+  "<!doctype html><html><head><title>T</title></head><body><h1>One</h1><p>Two words.</p></body></html>",
+).toString("base64");
+const post = (body: unknown): RequestInit => ({
+  ...{ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) },
+});
+
+test.each(PATHS)("%s asks for 0.020000 before it looks at the body", async (path) => {
+  for (const body of [post({}), { method: "POST", body: "no json" }, { method: "POST" }]) {
+    const answer = await fetch(service.url + path, body);
+    expect(answer.status).toBe(402);
+    expect(await answer.json()).toMatchObject({ accepts: [{ maxAmountRequired: "20000", payTo: service.till }] });
+  }
+});
+
+test("a document is extracted and charged once, and the same payment again gives the same bytes", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  let payment = "";
+  const spying: typeof fetch = async (input, init) => {
+    payment = (input instanceof Request ? input.headers : new Headers()).get("payment-signature") ?? payment;
+    return fetch(input, init);
+  };
+  const answer = await buyer.over(spying)(`${service.url}/v1/docs/extract`, post({ bytes: page }));
+  const text = await answer.text();
+  expect([answer.status, text]).toEqual([200, expect.stringContaining("Two words.")]);
+  expect(JSON.parse(text)).toMatchObject({ kind: "html", headings: [{ level: 1, text: "One" }] });
+  expect(before - (await rail.balance(buyer.address))).toBe(20_000n);
+  const again = post({ bytes: page });
+  const headers = { ...(again.headers as Record<string, string>), "payment-signature": payment };
+  const same = await fetch(`${service.url}/v1/docs/extract`, { ...again, headers });
+  expect([same.status, await same.text()]).toEqual([200, text]);
+  const other = await fetch(`${service.url}/v1/docs/extract`, { ...post({ bytes: page, part: "main" }), headers });
+  expect([other.status, (await other.json()) as object]).toEqual([
+    409,
+    expect.objectContaining({ type: "/docs/api#payment-used" }),
+  ]);
+  expect(before - (await rail.balance(buyer.address))).toBe(20_000n);
+});
+
+test.each([
+  ["/v1/docs/extract", { bytes: Buffer.from("neither").toString("base64") }, 422],
+  ["/v1/docs/extract", {}, 400],
+  ["/v1/companies/lookup", { name: "Acme" }, 503],
+  ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
+])("%s with %j is work that cannot be done, and costs nothing", async (path, body, status) => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const answer = await buyer.fetch(service.url + path, post(body));
+  expect([answer.status, answer.headers.get("content-type")]).toEqual([status, "application/problem+json"]);
+  expect(await rail.balance(buyer.address)).toBe(before);
+});
