@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import type { Egress } from "../infra/egress/egress.ts";
+import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 
@@ -14,6 +14,7 @@ import { createTill, type Till } from "../infra/rails/till.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
+import { VIA } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
@@ -60,9 +61,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const { network, confirmations } = config.chain;
   const asset = money.asset.toLowerCase() as `0x${string}`;
   const rail = createEvmRail({ rpcUrl: money.rpcUrl, network, asset, confirmations });
+  const out = saying(egress, { pool: VIA });
   const seller = {
-    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
-    control: new Control(egress, config.control_url),
+    ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },
+    control: new Control(out, config.control_url),
   };
   const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
   const buying = new Buying({

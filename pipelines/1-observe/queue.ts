@@ -9,6 +9,8 @@ export const ASKS = "asks";
 export const LOOKS = "looks";
 /** The pool of fetches for paid work of our own (serving): buyers name the addresses. */
 export const WORK = "work";
+/** The pool of calls that are bought for others (serving), both legs: whoever asks for a price takes one of its places. */
+export const VIA = "via";
 /** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
 export const PAID = "paid";
 
@@ -18,6 +20,8 @@ export const CHALLENGES_AT_ONCE = 8;
 export const NOTICES_AT_ONCE = 16;
 /** Addresses at once that buyers of our own work name. */
 const WORK_AT_ONCE = 16;
+/** Calls of sellers at once that are priced or bought for others. */
+const VIA_AT_ONCE = 32;
 
 /** What is asked for never takes more than a few places, and some are there for paid calls alone. */
 export const POOLS: Readonly<Record<string, Pool>> = {
@@ -26,11 +30,15 @@ export const POOLS: Readonly<Record<string, Pool>> = {
   challenge: { most: CHALLENGES_AT_ONCE },
   notice: { most: NOTICES_AT_ONCE },
   [WORK]: { most: WORK_AT_ONCE },
+  [VIA]: { most: VIA_AT_ONCE },
 };
 
 /** Places of egress: so many that no host of the plan waits for one. */
 export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
-  Math.max(64, hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + WORK_AT_ONCE + looksAtOnce);
+  Math.max(
+    64,
+    hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + WORK_AT_ONCE + VIA_AT_ONCE + looksAtOnce,
+  );
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

@@ -35,6 +35,8 @@ export interface Wanted {
 
 /** Seconds that a payment must still hold after the seller's deadline: settlement, and what stands between. */
 const MARGIN_S = 45;
+/** Prices that one registrable domain is asked for at once. */
+const ASKED_AT_ONCE = 8;
 const TEXT = /^[\x20-\x7e]{1,200}$/;
 
 const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
@@ -64,6 +66,8 @@ export function requestTo({ url, method }: Sold, { query, body, headers }: Wante
 export class PayOnDelivery {
   readonly counter: Counter;
   readonly #domains: Limiter;
+  /** Prices that are being asked of a registrable domain. */
+  readonly #asking = new Map<string, number>();
 
   constructor(
     readonly sales: Sales,
@@ -109,14 +113,34 @@ export class PayOnDelivery {
 
   /** The seller's price of this request, now. @throws Problem too_many_requests, seller_failed */
   async quote(sold: Sold, request: BoughtRequest): Promise<SellerQuote> {
-    const taken = this.#domains.take(registrableDomain(request.url));
+    const domain = registrableDomain(request.url);
+    const taken = this.#domains.take(domain);
     if (!taken.ok) {
       const headers = { "retry-after": String(taken.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for many prices within a minute", { headers });
     }
-    const quote = await quoteOf(this.sales.seller, sold.cap, request, this.deps.clock);
+    const quote = await this.#alone(domain, () => quoteOf(this.sales.seller, sold.cap, request, this.deps.clock));
     if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
     return quote;
+  }
+
+  /** One domain, however slow, takes a few of the places for asking. @throws Problem too_many_requests */
+  async #alone<T>(domain: string, ask: () => Promise<T>): Promise<T> {
+    const asking = this.#asking.get(domain) ?? 0;
+    if (asking >= ASKED_AT_ONCE) {
+      const headers = { "retry-after": "2" };
+      throw new Problem("too_many_requests", "this seller is being asked for its price many times at once", {
+        headers,
+      });
+    }
+    this.#asking.set(domain, asking + 1);
+    try {
+      return await ask();
+    } finally {
+      const left = this.#asking.get(domain)! - 1;
+      if (left === 0) this.#asking.delete(domain);
+      else this.#asking.set(domain, left);
+    }
   }
 
   #saleOf({ cap }: Sold, quote?: SellerQuote): Sale {

@@ -1,0 +1,79 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createEvmRail } from "../../infra/rails/evm.ts";
+import type { WorldInfo } from "../../infra/world.ts";
+import type { CheckAnswer } from "../../serving/schemas/check.ts";
+import { type OfficialBuyer, officialBuyer } from "../helpers/buying.ts";
+import { runStart, type StartRun } from "../helpers/run-start.ts";
+
+/**
+ * `npm start` as a buyer meets it: the record's own letters say what is sold, the protocol's own client buys it over HTTP
+ * from every seller of the market, and the chain says what was charged.
+ */
+let dir: string;
+let run: StartRun;
+let url: string;
+let world: WorldInfo;
+let buyer: OfficialBuyer;
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "buy-"));
+  run = runStart(["--market", "--days", "12"], { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0" });
+  url = await run.serving();
+  world = JSON.parse(await readFile(join(dir, "market", "world.json"), "utf8")) as WorldInfo;
+  buyer = await officialBuyer(world);
+}, 300_000);
+afterAll(async () => {
+  run?.child.kill("SIGTERM");
+  await run?.ended;
+  await rm(dir, { recursive: true, force: true });
+}, 60_000);
+
+/** What a call through the service comes to, of each seller that is sold. */
+const EXPECTED: Readonly<Record<string, number>> = {
+  ...{ "honest-v2": 200, "honest-v1": 200, slow: 200, "v2-in-body": 200, mpp: 200, both: 200, "free-for-all": 200 },
+  // Answers of another form than its own schema: it is paid, and its buyer is not charged.
+  "schema-breaker": 502,
+};
+const NOT_SOLD = ["thief", "liar", "dead", "wildcard", "mcp-paid"];
+
+async function checked(name: string): Promise<CheckAnswer> {
+  const seller = world.sellers.find((one) => one.name === name)!;
+  return (await (await fetch(`${url}/v1/check?url=${encodeURIComponent(seller.urls[0]!)}`)).json()) as CheckAnswer;
+}
+
+/** The way to via on this port, whatever the base address says. */
+const viaOf = (answer: CheckAnswer): string =>
+  `${url}${new URL(answer.buy!.url).pathname}?${new URLSearchParams({ a: "20", b: "22", topic: "stones" })}`;
+
+test("what took money, is dead, lies or is a tool is not sold", async () => {
+  for (const name of NOT_SOLD) expect([name, (await checked(name)).buy]).toEqual([name, undefined]);
+});
+
+test("each seller that is sold: charged once what passed, and not at all what did not", {
+  timeout: 120_000,
+}, async () => {
+  const { rpcUrl, asset, chainId } = world;
+  const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+  for (const [name, status] of Object.entries(EXPECTED)) {
+    const check = await checked(name);
+    expect([name, check.buy?.asset]).toEqual([name, "USDC"]);
+    const before = await rail.balance(buyer.address);
+    const answer = await buyer.fetch(viaOf(check));
+    expect([name, answer.status, await answer.text()]).toEqual([name, status, expect.any(String)]);
+    const total = BigInt(check.buy!.total.replace(".", ""));
+    const charged = before - (await rail.balance(buyer.address));
+    expect([name, charged]).toEqual([name, status === 200 ? total : 0n]);
+  }
+  await rail.close();
+});
+
+test("a seller that dropped its price or raised it is bought at the price that its own 402 asks now", async () => {
+  const check = await checked("price-mover");
+  const first = await fetch(viaOf(check));
+  expect(first.status).toBe(402);
+  const { accepts } = (await first.json()) as { accepts: { maxAmountRequired: string }[] };
+  expect(Number(accepts[0]!.maxAmountRequired)).toBeGreaterThan(0);
+});
