@@ -7,9 +7,9 @@ import { isId } from "../record/ids.ts";
 /** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
 export type Validate = (value: unknown) => boolean;
 
-/** What the translation keeps whole. Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
+/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
 const KEYWORDS = new Set(
-  "$schema type properties required additionalProperties propertyNames items anyOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
+  "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
     " ",
   ),
 );
