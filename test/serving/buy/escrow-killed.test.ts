@@ -1,6 +1,5 @@
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentRequirements } from "@x402/core/types";
-import type { Hex } from "viem";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { OpenSales } from "../../../commands/selling.ts";
 import { giveLocalGas } from "../../../infra/rails/chain/local-chain.ts";
@@ -126,9 +125,8 @@ describe("killed", () => {
     expect(await rail.balance(ESCROW)).toBe(inEscrow);
     expect(paths(one.kind, nameOf(one))).toHaveLength(one.paid ? 1 : 0);
     // What only our own crash did is never said of the seller.
-    expect(order.legs[0]?.checked?.fault ?? null).toBe(
-      one.kind === "thief" ? "seller" : order.legs[0] && charged === 0n ? "ours" : null,
-    );
+    const fault = one.kind === "thief" ? "seller" : order.legs[0] && charged === 0n ? "ours" : null;
+    expect(order.legs[0]?.checked?.fault ?? null).toBe(fault);
 
     const answer = await left.again();
     expect(answer.status).toBe(charged > 0n ? 200 : 502);
@@ -162,18 +160,31 @@ describe("once deadlines have passed", () => {
     return transact(reader, sender, call);
   }
 
-  test("nothing is captured, and whatever was held is back with its buyer or there to be reclaimed", async () => {
-    const after = (state: string): Doom => ({ when: "after", state });
-    const unplaced = await dying("honest", "unplaced", after("hold_intent"));
-    const uncaptured = await dying("honest", "uncaptured", after("settle_intent"));
-    const reclaimed = await dying("honest", "reclaimed", after("settle_intent"));
-    const unvoided = await dying("thief", "unvoided", after("void_intent"));
+  test("nothing is captured, and whatever was held is back with its buyer or there for it to take", async () => {
+    const left = (name: (typeof LATE)[number], state: string) => dying(kindOf(name), name, { when: "after", state });
+    const unplaced = await left("unplaced", "hold_intent");
+    const uncaptured = await left("uncaptured", "settle_intent");
+    const reclaimed = await left("reclaimed", "settle_intent");
+    const unvoided = await left("unvoided", "void_intent");
     const ours = await rail.balance(service.till);
-    expect(await reclaim(reclaimed)).toMatchObject({ outcome: "refused", reason: "BeforeAuthorizationExpiry" });
+    const owed = async ({ before, buyer }: Left) => before - (await rail.balance(buyer.address));
+    const all = () => Promise.all([unplaced, uncaptured, reclaimed, unvoided].map(owed));
+    expect(await all()).toEqual([0n, TOTAL, TOTAL, TOTAL]);
+    expect(await reclaim(reclaimed)).toEqual({ outcome: "refused", reason: "BeforeAuthorizationExpiry" });
 
-    await pass(400);
+    await pass(1_900);
+    expect(await reclaim(reclaimed)).toMatchObject({ outcome: "sent" });
     expect((await recovered(unplaced)).state).toBe("hold_failed");
-    expect((await unplaced.again()).status).toBe(402);
-    expect(await rail.balance(unplaced.buyer.address)).toBe(unplaced.before);
+    expect((await recovered(uncaptured)).state).toBe("reclaimable");
+    expect((await recovered(reclaimed)).state).toBe("reclaimable");
+    expect((await recovered(unvoided)).state).toBe("voided");
+    expect(await all()).toEqual([0n, TOTAL, 0n, 0n]);
+    expect(await reclaim(uncaptured)).toMatchObject({ outcome: "sent" });
+    expect(await all()).toEqual([0n, 0n, 0n, 0n]);
+    expect([await rail.balance(service.till), await rail.balance(ESCROW)]).toEqual([ours, 0n]);
+
+    const answers = await Promise.all([unplaced, uncaptured, reclaimed, unvoided].map((one) => one.again()));
+    expect(answers.map(({ status }) => status)).toEqual([402, 502, 502, 502]);
+    expect(paths("honest", "unplaced")).toEqual([]);
   });
 });
