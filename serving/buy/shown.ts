@@ -60,6 +60,7 @@ export function orderShown(order: Order, answer: Uint8Array | null): OrderShown 
     ...{ ended: isEnded(order), says: wordsOf(order), created_at: order.createdAt, changed_at: order.changedAt },
     ...{ payer: order.payer, network: order.network, asset: order.asset },
     ...{ seller_price: order.quote.price, fee: order.quote.fee, total: order.quote.total },
+    hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
     ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
     ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
     answer:

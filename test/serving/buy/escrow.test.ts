@@ -1,16 +1,17 @@
 import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired } from "@x402/core/types";
+import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Hex } from "viem";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ESCROW } from "../../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
-import { payBy } from "../../../serving/client/index.ts";
+import { buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { dearSeller } from "../../helpers/dear-seller.ts";
-import { capOf } from "../../helpers/public-record.ts";
+import { capOf, NOW, ORIGIN } from "../../helpers/public-record.ts";
 
 let world: Awaited<ReturnType<typeof marketBeside>>;
 let seller: Awaited<ReturnType<typeof dearSeller>>;
@@ -29,7 +30,6 @@ async function termsOf(spec: Spec): Promise<PaymentRequired> {
 }
 const kept = ({ order_id }: OrderShown) => service.sales.buying.orders.table.get(order_id)!;
 const walletOf = (order: OrderShown) => kept(order).legs[0]!.wallet;
-const heldIn = (order: OrderShown) => kept(order).hold!.tx;
 async function blockOf(hash: string): Promise<number> {
   const { blockNumber } = await createReader(world.rpcUrl).getTransactionReceipt({ hash: hash as Hex });
   return Number(blockNumber);
@@ -98,7 +98,7 @@ test("bought in escrow: held before the seller is paid, captured after it passed
   const [leg] = order.legs;
   const paid = await rail.transfers({ from: walletOf(order), to: leg!.pay_to, sinceBlock: 0 });
   expect(paid).toHaveLength(1);
-  const [held, captured] = await Promise.all([heldIn(order), order.charged!.tx].map(blockOf));
+  const [held, captured] = await Promise.all([order.hold!.tx, order.charged!.tx].map(blockOf));
   expect(held).toBeLessThan(paid[0]!.blockNumber);
   expect(paid[0]!.blockNumber).toBeLessThan(captured!);
 });
@@ -113,13 +113,32 @@ test("the thief: what was held is back with its buyer", async () => {
   expect(await rail.balance(ESCROW)).toBe(inEscrow);
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null, answer: null });
-  expect(kept(order).hold).not.toBeNull();
+  expect(order.hold!.tx).toMatch(/^0x[0-9a-f]{64}$/);
+  expect(order.hold!.capture_deadline).toBeGreaterThan(Date.now() / 1000 + 1_700);
 });
 
 test("a client that is offered both pays after delivery, unless it is told otherwise", async () => {
   const buyer = await officialBuyer(world);
   const order = await orderOf(await buyer.fetch(viaOf(specs.good)));
-  expect(order).toMatchObject({ state: "settled", scheme: "exact" });
+  expect(order).toMatchObject({ state: "settled", scheme: "exact", hold: null });
+});
+
+test("the client library buys in escrow with its policy", async () => {
+  const buyer = await buyerByEscrow();
+  // The check answer names the service by its public name.
+  const named = fetch;
+  vi.stubGlobal("fetch", (asked: Request | string, init?: RequestInit) =>
+    named(String(asked instanceof Request ? asked.url : asked).replace(`https://${ORIGIN}`, service.url), init),
+  );
+  const bought = await buyThrough(new Service({ base: service.url, now: () => Date.parse(NOW) }), {
+    ...{ url: `${specs.good.url}?a=20&b=22`, cap: "0.06", pay: (below) => wrapFetchWithPayment(below, buyer.client) },
+  });
+  vi.unstubAllGlobals();
+  expect([bought.outcome, await bought.response.json()]).toEqual(["delivered", { sum: 42 }]);
+  expect(await orderOf(bought.response)).toMatchObject({
+    scheme: "auth-capture",
+    charged: { tx: bought.receipt!.transaction },
+  });
 });
 
 describe("a payment", () => {
