@@ -20,6 +20,7 @@ export const SLOW = [
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
+  "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",
   "test/pipelines/5-archive/as-of.test.ts",
   "test/pipelines/5-archive/disasters.test.ts",

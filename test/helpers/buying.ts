@@ -115,11 +115,12 @@ export async function sellingOver(
 
 /**
  * A buyer with the protocol's own client, unmodified, and a wallet with money. It knows payment after delivery and payment
- * into escrow, and prefers what its policy prefers.
+ * into escrow, and prefers what its policy prefers. @param holds atomic units
  */
-export async function officialBuyer(info: WorldInfo, policy?: PaymentPolicy) {
+export async function officialBuyer(info: WorldInfo, policy?: PaymentPolicy, holds = 10_000_000_000n) {
   const seed = Buffer.from(generatePrivateKey().slice(2), "hex");
-  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
+  const purse = { rpcUrl: info.rpcUrl, seed, asset: info.asset };
+  const wallets = createLocalWallets({ ...purse, knownFloorAtomic: holds });
   const { privateKey, address } = await wallets.known();
   const account = privateKeyToAccount(privateKey as Hex);
   const client = new x402Client()

@@ -164,6 +164,17 @@ describe("a payment", () => {
     expect((await send(specs.good, payment, "a=1&b=1")).status).toBe(409);
   });
 
+  test("of money that is spent twice at once buys once: one is held, and for the other no seller is paid", async () => {
+    const buyer = await officialBuyer(world, payBy("escrow"), 60_000n);
+    const terms = await termsOf(specs.good);
+    const payments = await Promise.all([1, 2].map(() => buyer.client.createPaymentPayload(terms)));
+    const paid = seller.paid.length;
+    const answers = await Promise.all(payments.map((payment) => send(specs.good, payment)));
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 402]);
+    expect(seller.paid.length).toBe(paid + 1);
+    expect(await rail.balance(buyer.address)).toBe(9_400n);
+  });
+
   test("into an escrow for what is not offered in one is refused, and nothing is bought", async () => {
     const payment = await paymentFor(specs.good);
     const paid = seller.paid.length;
