@@ -72,7 +72,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const onChain = { reader, network, asset, confirmations };
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const pollMs = money.settlePollMs;
-  const holding = new Holding({ orders, escrow, rail, logger, metrics, ...(pollMs ? { pollMs } : {}) });
+  const holding = new Holding({ orders, escrow, rail, confirmations, logger, metrics, ...(pollMs ? { pollMs } : {}) });
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
     ...(pollMs ? { settlePollMs: pollMs } : {}),

@@ -13,6 +13,8 @@ export interface HoldingDeps {
   orders: OrderLog;
   escrow: Pick<Escrow, "authorize" | "capture" | "void" | "state">;
   rail: Pick<Rail, "head">;
+  /** Blocks until nothing of the chain is expected to vanish; 1: as soon as it is in a block. */
+  confirmations: number;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
   /** Pauses (real ms) between looks at the chain for what was said to be there. */
@@ -123,10 +125,11 @@ export class Holding {
     await orders.step(order, { state: "verified" }, { state: "hold_intent" });
     const said = await escrow.authorize(hold, order.sinceBlock);
     const seen = await this.#look(order, hold, said.outcome === "sent" ? (at) => placedAs(at, hold) !== null : null);
-    // Nothing was sent, and only we could have: nothing can come of it later.
-    const never = said.outcome === "refused" && said.tx === undefined && seen?.state === "none";
+    // Only we could have sent it, and did not, or it was undone for good: nothing can come of it later.
+    const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
+    const never = undone && seen?.state === "none";
     const next = never
-      ? ({ state: "hold_failed", says: saidOf(said) } as const)
+      ? ({ state: "hold_failed", says: `It was ${saidOf(said)}.` } as const)
       : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: saidOf(said) } as const));
     await orders.step(order, next);
     this.deps.metrics.count("orders_holds_total", { state: next.state });

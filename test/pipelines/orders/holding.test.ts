@@ -31,6 +31,7 @@ let dir: string;
 let log: Log;
 let orders: OrderLog;
 let holding: Holding;
+let holdingAt: (confirmations: number) => Holding;
 let now: number;
 /** What the chain shows, look by look: the last one stays. A null is a chain that cannot be asked. */
 let shown: (HoldState | null)[];
@@ -77,7 +78,9 @@ beforeEach(() => {
   const escrow = { authorize: act("authorize"), capture: act("capture"), void: act("void"), state };
   const rail = { head: async () => ({ number: 1, time: now }) };
   const [logger, metrics] = [{ warn: () => {} }, { count: () => {} }];
-  holding = new Holding({ orders, escrow, rail, logger, metrics, pollMs: [0, 0, 0] });
+  holdingAt = (confirmations) =>
+    new Holding({ orders, escrow, rail, confirmations, logger, metrics, pollMs: [0, 0, 0] });
+  holding = holdingAt(1);
 });
 
 async function claimed(): Promise<Order> {
@@ -154,12 +157,7 @@ describe("placing", () => {
 
   test.each<[string, Outcome, HoldState | null, Order["state"]]>([
     ["refused, and nothing was sent", { outcome: "refused", reason: "TokenCollectionFailed" }, none(T0), "hold_failed"],
-    [
-      "refused in a block that may vanish",
-      { outcome: "refused", reason: "reverted", tx: "0x1" },
-      none(T0),
-      "hold_unknown",
-    ],
+    ["refused in a block", { outcome: "refused", reason: "reverted", tx: "0x1" }, none(T0), "hold_failed"],
     ["refused, and nobody can be asked", { outcome: "refused", reason: "x" }, null, "hold_unknown"],
     ["refused, and it is there", { outcome: "refused", reason: "PaymentAlreadyCollected" }, is("held"), "held"],
     ["lost on the way, and not there", unknown, none(T0), "hold_unknown"],
@@ -170,6 +168,13 @@ describe("placing", () => {
     const order = await claimed();
     await holding.place(order);
     expect(order.state).toBe(ends);
+  });
+
+  test("refused in a block that may vanish: it may yet be placed by the same transaction", async () => {
+    says.authorize = { said: { outcome: "refused", reason: "reverted", tx: "0x1" } };
+    const order = await claimed();
+    expect(await holdingAt(2).place(order)).toBe(false);
+    expect(order.state).toBe("hold_unknown");
   });
 
   test("where another replica has the order already, nothing is asked of the escrow", async () => {

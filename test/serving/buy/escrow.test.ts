@@ -173,6 +173,8 @@ describe("a payment", () => {
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 402]);
     expect(seller.paid.length).toBe(paid + 1);
     expect(await rail.balance(buyer.address)).toBe(9_400n);
+    const states = service.sales.buying.orders.table.ofPayer(buyer.address).map(({ state }) => state);
+    expect(states.filter((state) => state !== "hold_failed")).toEqual(["settled"]);
   });
 
   test("into an escrow for what is not offered in one is refused, and nothing is bought", async () => {
