@@ -17,7 +17,7 @@ const Version1 = z.looseObject({
 
 const Version2 = z.looseObject({
   x402Version: z.literal(2),
-  accepted: z.looseObject({ scheme: z.string().max(60), network: z.string().max(120), extra: z.unknown() }),
+  accepted: z.looseObject({ scheme: z.string().max(60), network: z.string().max(120) }),
   payload: z.unknown(),
 });
 

@@ -33,6 +33,7 @@ interface Killed extends Doom {
 }
 
 const CASES: Killed[] = [
+  { when: "after", state: "claimed", kind: "honest", ends: "rejected", paid: false },
   { when: "before", state: "held", kind: "honest", ends: "voided", paid: false },
   { when: "after", state: "held", kind: "honest", ends: "voided", paid: false },
   { when: "after", state: "seller_intent", kind: "honest", ends: "voided", paid: false },
