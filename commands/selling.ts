@@ -4,12 +4,12 @@ import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
-
+import { createEscrow } from "../infra/rails/escrow.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
-import { createReader } from "../infra/rails/rpc.ts";
-import { createSender } from "../infra/rails/sender.ts";
+import { createReader, type Reader } from "../infra/rails/rpc.ts";
+import { createSender, type Sender } from "../infra/rails/sender.ts";
 import { createTill, type Till } from "../infra/rails/till.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
@@ -18,6 +18,7 @@ import { VIA } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
+import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { Sales } from "../serving/buy/counter.ts";
@@ -28,14 +29,15 @@ import type { ServingLog } from "../serving/replica/late-log.ts";
 export interface SellingMoney {
   rpcUrl: string;
   asset: string;
+  reader: Reader;
+  /** Pays the gas of refunds, and operates the escrow: of one key there is one line of nonces in a process. */
+  sender: Sender;
   /** Charges buyers. */
   charger: Till;
   /** Wallet that buyers pay, and refunds leave from. */
   till: Wallet;
   /** Wallet that sellers are paid from, with money on it. */
   float(): Promise<Wallet>;
-  /** Key that pays the gas of refunds, 0x and 64 hex digits. */
-  gasKey: `0x${string}`;
   caps?: OrderCaps;
   settlePollMs?: readonly number[];
   staleMs?: number;
@@ -67,20 +69,23 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new Control(out, config.control_url),
   };
   const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
+  const { reader, sender } = money;
+  const onChain = { reader, network, asset, confirmations };
+  const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
+  const pollMs = money.settlePollMs;
+  const holding = new Holding({ orders, escrow, rail, confirmations, logger, metrics, ...(pollMs ? { pollMs } : {}) });
   const buying = new Buying({
-    ...{ orders, seller, till: money.charger, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
-    ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
+    ...{ orders, seller, till: money.charger, holding, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
+    ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
-  const reader = createReader(money.rpcUrl);
-  const sender = createSender(reader, Number(network.slice("eip155:".length)), money.gasKey);
   const recovery = new Recovery({
-    ...{ buying, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
-    authorizations: createAuthorizations({ reader, network, asset, confirmations }, sender),
+    ...{ buying, holding, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
+    authorizations: createAuthorizations(onChain, sender),
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {
     ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering },
-    cashier: { network, asset, payTo: money.till.address.toLowerCase() },
+    cashier: { network, asset, payTo: money.till.address.toLowerCase(), escrow },
     close: async () => {
       orders.close();
       await recovering.stop();
@@ -96,11 +101,14 @@ export async function localMoney(
 ): Promise<SellingMoney> {
   const { rpcUrl, asset, network } = chain;
   const gas = await wallets.named("gas", 0n);
-  const gasKey = gas.privateKey as `0x${string}`;
+  const privateKey = gas.privateKey as `0x${string}`;
   await giveLocalGas(rpcUrl, gas.address);
+  const reader = createReader(rpcUrl);
+  const sender = createSender(reader, Number(network.slice("eip155:".length)), privateKey);
   return {
-    ...{ rpcUrl, asset, gasKey, till: await wallets.named("till", 0n), float: () => wallets.named("float") },
-    charger: createTill("in process", createFacilitator({ rpcUrl, network, privateKey: gasKey })),
+    ...{ rpcUrl, asset, reader, sender },
+    ...{ till: await wallets.named("till", 0n), float: () => wallets.named("float") },
+    charger: createTill("in process", createFacilitator({ rpcUrl, network, privateKey, sender })),
     settlePollMs: [0, 30, 100, 300],
   };
 }

@@ -20,6 +20,7 @@ export const SLOW = [
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees,takeover}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
+  "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",
   "test/flow/buy.test.ts",
   "test/pipelines/6-notify/kill.test.ts",

@@ -2,12 +2,12 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
-import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
+import { type Holding, letGo, saidOf } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
@@ -17,6 +17,8 @@ export interface BuyingDeps {
   seller: SellerTools;
   /** What it says is never proof: whether money moved is read from the chain. */
   till: Till;
+  /** Acts on orders whose money waits in escrow. */
+  holding: Holding;
   caps: OrderCaps;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
@@ -43,16 +45,14 @@ export class NotBought extends Error {
   override readonly name = "NotBought";
 }
 
+/** The chain is asked what became of it, in its own time: a buyer is told so, and asks again. */
+const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
+
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
 const PIECE_BYTES = 480_000;
-
-function saidOf(said: Outcome): string {
-  if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
-  return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
-}
 
 /** An answer's bytes as the steps that go before its result. */
 const piecesOf = (leg: number, bytes: Uint8Array): NewStep<"bytes">[] =>
@@ -116,15 +116,21 @@ export class Buying {
       const { number } = await this.deps.seller.rail.head();
       const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number });
       if (order.id !== id) return order;
+      const escrow = order.scheme === "auth-capture";
+      if (escrow && !(await this.deps.holding.place(order))) return order;
       const intent = await intentOf(this.deps.seller, quote, 0);
       if (!("state" in intent)) {
-        await this.deps.orders.step(order, { state: "rejected", says: intent.says });
-        return order;
+        await this.deps.orders.step(
+          order,
+          escrow ? letGo(order, intent.says) : { state: "rejected", says: intent.says },
+        );
+      } else {
+        await this.deps.orders.step(order, ...(escrow ? [] : [{ state: "verified" } as const]), intent);
+        this.#begun.delete(venture);
+        await this.#leg(order);
       }
-      await this.deps.orders.step(order, { state: "verified" }, intent);
-      this.#begun.delete(venture);
-      await this.#leg(order);
       if (order.state === "settle_intent") await this.settle(order);
+      else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
       return order;
     } catch (error) {
       if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was bought.");
@@ -190,9 +196,7 @@ export class Buying {
     const came = await sendLeg(seller, intent);
     const pieces = piecesOf(leg, came.bytes);
     await this.#keep(order, pieces);
-    const next = came.pass
-      ? ({ state: "settle_intent" } as const)
-      : ({ state: "released", says: "The answer did not pass." } as const);
+    const next = came.pass ? ({ state: "settle_intent" } as const) : letGo(order, "The answer did not pass.");
     await orders.step(
       order,
       ...pieces.slice(-1),
@@ -209,6 +213,7 @@ export class Buying {
    */
   async settle(order: Order): Promise<void> {
     const { orders, till } = this.deps;
+    if (order.scheme === "auth-capture") return this.deps.holding.collect(order);
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
     const seen = await this.charged(order, said.outcome === "sent").catch((error: unknown) => {
@@ -237,7 +242,7 @@ export class Buying {
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
     const { table } = this.deps.orders;
-    const told = () => isEnded(order) || order.state === "settle_unknown";
+    const told = () => isEnded(order) || UNKNOWN.has(order.state);
     const deadline = performance.now() + waitMs;
     while (!told() && performance.now() < deadline) {
       await new Promise<void>((resolve) => {

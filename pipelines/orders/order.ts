@@ -102,7 +102,8 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   verified: { from: ["claimed"] },
   hold_intent: { from: ["verified"], when: escrow },
   held: { from: ["hold_intent", "hold_unknown"] },
-  hold_failed: { from: ["hold_intent", "hold_unknown"] },
+  // What was held may vanish with its block, and then be held no more.
+  hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown"] },
   hold_unknown: { from: ["hold_intent"] },
   seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
   worked: { from: ["verified"], when: ({ own }) => own !== null },
@@ -114,7 +115,11 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   settled: { from: ["settle_intent", "settle_unknown", "written_off"], when: passed },
   settle_unknown: { from: ["settle_intent"] },
   written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown"], when: passed },
-  released: { from: ["verified", "checked"], when: (order) => exact(order) && failed(order) },
+  // Where nothing was asked of the escrow there is nothing to give back.
+  released: {
+    from: ["verified", "checked"],
+    when: (order) => failed(order) && (exact(order) || order.state === "verified"),
+  },
   void_intent: { from: ["held", "checked", "void_unknown"], when: (order) => escrow(order) && failed(order) },
   voided: { from: ["void_intent", "void_unknown"] },
   void_unknown: { from: ["void_intent"] },
@@ -122,8 +127,8 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
     when: escrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing.
-  refund_due: { from: ["rejected", "released"] },
+  // Somebody else submitted the authorization of a buyer who owes nothing, or captured what was to be given back.
+  refund_due: { from: ["rejected", "released", "hold_intent", "hold_unknown", "void_intent", "void_unknown"] },
   refund_intent: { from: ["refund_due", "refund_unknown"] },
   refunded: { from: ["refund_intent", "refund_unknown"] },
   refund_unknown: { from: ["refund_intent"] },

@@ -4,11 +4,13 @@ import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
+import { type Holding, isHolding, letGo } from "./holding.ts";
 import type { Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 
 export interface RecoveryDeps {
   buying: Buying;
+  holding: Holding;
   rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
   /** Transfers back to buyers, out of the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
@@ -64,7 +66,8 @@ export class Recovery {
   async #bring(order: Order, chainTime: number): Promise<void> {
     if (!(await this.#isOurs(order))) return;
     await this.#fates(order, chainTime);
-    if (order.scheme === "exact") await this.#exact(order, chainTime);
+    if (isHolding(order)) await this.deps.holding.bring(order, chainTime);
+    else await this.#onward(order, chainTime);
   }
 
   /** Ours from its beginning, or left by a replica that has not moved it for long. */
@@ -76,7 +79,7 @@ export class Recovery {
     return buying.orders.adopt(order);
   }
 
-  async #exact(order: Order, chainTime: number): Promise<void> {
+  async #onward(order: Order, chainTime: number): Promise<void> {
     const { orders } = this.deps.buying;
     const gone = chainTime > order.validBefore + MARGIN_S;
     switch (order.state) {
@@ -111,7 +114,7 @@ export class Recovery {
       order,
       { state: "seller_unknown", leg, says: "We stopped before the answer was seen to its end." },
       { state: "checked", leg, pass: false, last: true, fault: "ours" },
-      { state: "released", says: "We stopped before the answer was seen to its end." },
+      letGo(order, "We stopped before the answer was seen to its end."),
     );
   }
 
@@ -123,7 +126,7 @@ export class Recovery {
       const fault = pass ? null : leg.result ? ("seller" as const) : ("ours" as const);
       await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
     }
-    if (failed(order)) await orders.step(order, { state: "released", says: "The answer did not pass." });
+    if (failed(order)) await orders.step(order, letGo(order, "The answer did not pass."));
     else await orders.step(order, { state: "settle_intent" });
   }
 
@@ -139,7 +142,8 @@ export class Recovery {
 
   /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
   async #watched(order: Order, gone: boolean): Promise<void> {
-    if (!gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
+    // Money under an escrow's authorization moves by our own hand only.
+    if (order.scheme !== "exact" || !gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
     if (seen && order.state === "written_off") return orders.step(order, { state: "settled", ...seen });

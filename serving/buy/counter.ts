@@ -1,5 +1,5 @@
+import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
-import { systemClock } from "../../infra/clock.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import { answerOf, type Buying, type Purchase } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
@@ -11,9 +11,17 @@ import type { Quote } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
-import { asSent, type Payment } from "./payments.ts";
+import { answered, asSent, type Payment } from "./payments.ts";
 import { orderShown, wordsOf } from "./shown.ts";
-import { type Cashier, paymentRequired, requirementsOf, type Sale, settledHeader } from "./terms.ts";
+import {
+  type Cashier,
+  chainNow,
+  escrowOf,
+  paymentRequired,
+  requirementsOf,
+  type Sale,
+  settledHeader,
+} from "./terms.ts";
 
 /** What calls are bought and charged with, and what of it is sold. */
 export interface Sales {
@@ -26,6 +34,8 @@ export interface Sales {
 
 /** How long a buyer is kept waiting for its order before it is told to ask again, real ms: below a socket's longest silence. */
 const WAIT_MS = 100_000;
+/** Nothing is delivered any more. */
+const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
 
@@ -73,12 +83,13 @@ export class Counter {
    */
   async wrongWith(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
     const { cashier, till } = this.sales;
-    // The chain's time, which is real.
-    const now = Math.floor(systemClock.now().getTime() / 1000);
-    if (payment.scheme !== "exact") return `the scheme ${payment.scheme} was not offered`;
+    const now = chainNow();
+    const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
+    if (payment.scheme !== "exact" && !held) return `the scheme ${payment.scheme} was not offered`;
     if (payment.network !== cashier.network) return `the payment is on ${payment.network}, not on ${cashier.network}`;
-    if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
     if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
+    if (held) return this.#wrongHold(payment, held, now);
+    if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
     if (payment.validAfter > now) return "the payment does not hold yet";
     if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
     const requirements = requirementsOf(cashier, sale.totalMicro);
@@ -88,15 +99,29 @@ export class Counter {
     return said.payer === payment.from ? null : "the payment is another wallet's";
   }
 
+  /** The same of a payment into escrow. It holds until the hold is placed; the hold's own time is the escrow's to judge. */
+  async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
+    const { escrow } = this.sales.cashier;
+    const said = await escrow.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
+    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    return said.valid ? null : `the payment is not valid: ${said.reason}`;
+  }
+
   /** The claim of a payment that was verified. */
   claimOf(payment: Payment, sale: Sale, asked: Asked): Pick<Purchase, "key" | "claim"> {
     const { cashier } = this.sales;
-    const requirements = requirementsOf(cashier, sale.totalMicro);
+    const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
+    const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, quote, publish } = asked;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),
       claim: {
-        ...{ operation, scheme: "exact" as const, network: payment.network, asset: cashier.asset },
+        ...{
+          operation,
+          scheme: held ? ("auth-capture" as const) : ("exact" as const),
+          network: payment.network,
+          asset: cashier.asset,
+        },
         ...{ payer: payment.from, nonce: payment.nonce },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...asSent(payment, requirements) },
@@ -111,10 +136,10 @@ export class Counter {
     const order = await this.sales.buying.outcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
     if (order.state === "settled") return this.#bought(order, payment);
-    if (order.state === "written_off") {
+    if (order.state === "written_off" || order.state === "hold_failed") {
       return paymentRequired(this.sales.cashier, sale, { error: wordsOf(order), sold: false, headers });
     }
-    if (order.state === "released" || order.state === "rejected" || order.state.startsWith("refund")) {
+    if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
       throw new Problem("seller_failed", wordsOf(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;

@@ -150,6 +150,7 @@ export class PayOnDelivery {
       description: "A call bought through Touchstone: you are charged only if the answer passed",
       mime: quote?.want.mime ?? "application/json",
       totalMicro: priceMicro + feeOf(priceMicro),
+      escrow: true,
     };
   }
 

@@ -1,3 +1,4 @@
+import type { PaymentRequirements } from "@x402/core/types";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
@@ -33,15 +34,17 @@ export interface Payment {
   nonce: string;
   validAfter: number;
   validBefore: number;
-  /** What was signed, and the signature: nothing else of what came is kept. */
-  payload: { signature: string; authorization: Record<string, string> };
+  /** What was signed, and the signature: nothing else of what came is kept. A hold's nonce is made of its salt too. */
+  payload: { signature: string; authorization: Record<string, string>; salt?: string };
+  /** Deadlines of a hold, as they were echoed: they differ from offer to offer, and its nonce is made of them too. */
+  deadlines: { captureDeadline: number; refundDeadline: number } | null;
   /** Names this payload, whatever way it was written in. */
   sha256: string;
 }
 
-const refuse = (header: string, detail: string): never => {
+function refuse(header: string, detail: string): never {
   throw new Problem("bad_payment", `${header}: ${detail}`, { errors: [{ pointer: `/headers/${header}`, detail }] });
-};
+}
 
 /** CAIP-2 of a version 1 name, or what was written. */
 function networkOf(name: string): string {
@@ -57,6 +60,18 @@ function decoded(header: string, text: string): unknown {
   } catch {
     return refuse(header, "is no JSON in base64");
   }
+}
+
+const Salted = z.looseObject({ salt: z.string().regex(/^0x[0-9a-fA-F]{64}$/) });
+const Deadlines = z.object({ captureDeadline: z.int(), refundDeadline: z.int() });
+
+/** What a payment into an escrow has besides its authorization. */
+function heldWith(header: string, accepted: unknown, payload: unknown) {
+  const salted = Salted.safeParse(payload);
+  const echoed = Deadlines.safeParse((accepted as { extra?: unknown }).extra);
+  if (!salted.success) return refuse(header, "payload has no salt of an auth-capture payment");
+  if (!echoed.success) return refuse(header, "accepted.extra does not echo the deadlines of our offer");
+  return { salt: salted.data.salt, deadlines: echoed.data };
 }
 
 /**
@@ -78,14 +93,21 @@ export function paymentOf(headers: Headers): Payment | null {
   if (!read) return refuse(name, "payload is no signed EIP-3009 authorization");
   const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = read;
   const text = { value: valueAtomic.toString(), validAfter: String(validAfter), validBefore: String(validBefore) };
-  const payload = { signature, authorization: { from, to, ...text, nonce } };
+  const held = offer.scheme === "auth-capture" ? heldWith(name, offer, data.payload) : null;
+  const salt = held ? { salt: held.salt } : {};
+  const payload = { signature, authorization: { from, to, ...text, nonce }, ...salt };
   return {
     ...{ version: data.x402Version, scheme: offer.scheme, network: networkOf(offer.network) },
     networkName: offer.network,
     ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
+    deadlines: held?.deadlines ?? null,
     sha256: sha256hex(canonicalBytes(payload)),
   };
 }
+
+/** Our offer as this payment answers it: with the deadlines of the moment when it was made. */
+export const answered = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
+  deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 
 /** The payment as its version has it, with nothing else of what came. @param requirements the offer that it answers */
 export function asSent({ version, scheme, networkName, payload }: Payment, requirements: object): object {

@@ -19,10 +19,11 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
   settle_unknown: "The answer passed; whether you were charged is being looked up on the chain.",
   written_off: "The answer passed and your payment could not be collected; the answer is not given out.",
   released: "The answer did not pass; nothing was charged.",
-  void_intent: "The answer did not pass; the money is being let go.",
-  voided: "The answer did not pass; the money went back to you.",
-  void_unknown: "The answer did not pass; whether the money went back is being looked up on the chain.",
-  reclaimable: "The money was neither taken nor given back in time: you can reclaim it from the escrow.",
+  void_intent: "Nothing passed; the money is being given back to you.",
+  voided: "Nothing passed; the money went back to you.",
+  void_unknown: "Nothing passed; whether the money went back is being looked up on the chain.",
+  reclaimable:
+    "The money was neither taken nor given back in time: you can reclaim it from the escrow, if you have not.",
   refund_due: "Your payment was taken although nothing passed; it is being sent back.",
   refund_intent: "Your payment was taken although nothing passed; it is being sent back.",
   refunded: "Your payment was taken although nothing passed, and was sent back.",
@@ -59,6 +60,7 @@ export function orderShown(order: Order, answer: Uint8Array | null): OrderShown 
     ...{ ended: isEnded(order), says: wordsOf(order), created_at: order.createdAt, changed_at: order.changedAt },
     ...{ payer: order.payer, network: order.network, asset: order.asset },
     ...{ seller_price: order.quote.price, fee: order.quote.fee, total: order.quote.total },
+    hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
     ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
     ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
     answer:

@@ -1,7 +1,9 @@
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import type { Network, PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
+import { systemClock } from "../../infra/clock.ts";
 import { signingDomain } from "../../infra/rails/charge.ts";
+import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1, v1NamesOf } from "../../infra/rails/till.ts";
 import type { Payment } from "./payments.ts";
 
@@ -13,6 +15,8 @@ export interface Cashier {
   asset: string;
   /** Address that buyers pay. */
   payTo: string;
+  /** Holds buyers' money, of the same token for the same address. */
+  escrow: Pick<Escrow, "offer" | "check">;
 }
 
 /** Something that is sold at one price. */
@@ -22,7 +26,16 @@ export interface Sale {
   /** Media type of a good answer. */
   mime: string;
   totalMicro: bigint;
+  /** May its price wait in escrow? Only where whoever sells it waits for the hold before any seller is paid. */
+  escrow?: boolean;
 }
+
+/** Totals that may wait in escrow, micro-units: below, gas is too much of it; above, too much waits in one place. */
+const ESCROW_FROM = 50_000n;
+const ESCROW_TO = 1_000_000n;
+
+/** The chain's time, which is real: unix seconds. */
+export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 /**
  * Seconds that a buyer's authorization is to hold: it must outlast our call of the seller and the settlement after it
@@ -31,7 +44,10 @@ export interface Sale {
 export const VALID_S = 240;
 
 /** The offer in the words of x402 version 2. @throws TypeError when the token's signing domain is not known */
-export function requirementsOf({ network, asset, payTo }: Cashier, totalMicro: bigint): PaymentRequirements {
+export function requirementsOf(
+  { network, asset, payTo }: Omit<Cashier, "escrow">,
+  totalMicro: bigint,
+): PaymentRequirements {
   const domain = signingDomain(network, asset);
   if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   return {
@@ -43,6 +59,19 @@ export function requirementsOf({ network, asset, payTo }: Cashier, totalMicro: b
     maxTimeoutSeconds: VALID_S,
     extra: { name: domain.name, version: domain.version },
   };
+}
+
+/** The offer of an escrow, with deadlines of this moment; null where this sale has none. */
+export function escrowOf({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
+  const { totalMicro } = sale;
+  const may = sale.escrow && totalMicro >= ESCROW_FROM && totalMicro <= ESCROW_TO;
+  return may ? escrow.offer(totalMicro, chainNow()) : null;
+}
+
+/** All offers in the words of version 2, the one that holds nothing first. */
+function offersOf(cashier: Cashier, sale: Sale): PaymentRequirements[] {
+  const escrow = escrowOf(cashier, sale);
+  return [requirementsOf(cashier, sale.totalMicro), ...(escrow ? [escrow] : [])];
 }
 
 /** The same offer in the words of version 1; null where that version has no name for the network. */
@@ -64,12 +93,12 @@ export function paymentRequired(
   sale: Sale,
   { error, sold = true, headers = {} }: { error: string; sold?: boolean; headers?: Record<string, string> },
 ): Response {
-  const { url, description, mime, totalMicro } = sale;
+  const { url, description, mime } = sale;
   const required: PaymentRequired = {
     x402Version: 2,
     error,
     resource: { url, description, mimeType: mime },
-    accepts: sold ? [requirementsOf(cashier, totalMicro)] : [],
+    accepts: sold ? offersOf(cashier, sale) : [],
   };
   const version1 = sold ? offerV1(cashier, sale) : null;
   const body = { x402Version: 1, error, accepts: version1 ? [version1] : [] };

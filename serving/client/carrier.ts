@@ -152,9 +152,9 @@ export class Carrier {
 
   /** Read the order that a 202 names until it is at its end or time is up. @returns its newest state */
   async #settled(response: Response, until: number): Promise<string | null> {
-    const begun = (await response.json()) as { order?: unknown; state?: unknown };
-    if (typeof begun.order !== "string" || !/^[\w-]{1,100}$/.test(begun.order)) return null;
-    this.order = begun.order;
+    const begun = (await response.json()) as { order_id?: unknown; state?: unknown };
+    if (typeof begun.order_id !== "string" || !/^[\w-]{1,100}$/.test(begun.order_id)) return null;
+    this.order = begun.order_id;
     let state = typeof begun.state === "string" ? begun.state : null;
     for (let n = 0; performance.now() < until && !(state !== null && FINAL.has(state)); n++) {
       const wait = this.#patience.wait_ms * Math.min(2 ** n, MAX_WAIT_TIMES);

@@ -45,6 +45,8 @@ export const OrderShown = z.strictObject({
   fee: Money,
   total: Money,
   published: z.boolean(),
+  /** Where the payer's money waits or waited in escrow: what held it, and from when (unix seconds) it can be reclaimed. */
+  hold: z.strictObject({ tx: z.string(), capture_deadline: z.int() }).nullable(),
   charged: Moved.nullable(),
   refunded: Moved.nullable(),
   legs: z.array(OrderLeg),

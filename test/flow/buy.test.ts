@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
-import { type OfficialBuyer, officialBuyer } from "../helpers/buying.ts";
+import { officialBuyer } from "../helpers/buying.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
 
 /**
@@ -16,7 +16,7 @@ let dir: string;
 let run: StartRun;
 let url: string;
 let world: WorldInfo;
-let buyer: OfficialBuyer;
+let buyer: Awaited<ReturnType<typeof officialBuyer>>;
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "buy-"));

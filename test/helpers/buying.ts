@@ -2,12 +2,13 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { x402Client } from "@x402/core/client";
+import { type PaymentPolicy, x402Client } from "@x402/core/client";
+import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { localMoney, openSales, type SellingMoney } from "../../commands/selling.ts";
+import { localMoney, type OpenSales, openSales, type SellingMoney } from "../../commands/selling.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
@@ -59,6 +60,8 @@ export interface Replica {
   /** Address that buyers pay. */
   till: string;
   recovering: Recovering;
+  /** What another process of the same service would be made of: buying and recovery over the same log, nothing shared. */
+  another(changes?: Partial<SellingMoney>): Promise<OpenSales>;
   close(): Promise<void>;
 }
 
@@ -66,7 +69,13 @@ export interface Replica {
 export async function sellingOver(
   info: WorldInfo,
   specs: readonly SoldSpec[],
-  more: { money?: (money: SellingMoney) => Partial<SellingMoney>; deps?: Partial<ServingDeps>; dir?: string } = {},
+  more: {
+    money?: (money: SellingMoney) => Partial<SellingMoney>;
+    deps?: Partial<ServingDeps>;
+    dir?: string;
+    /** The log as this replica sees it. */
+    seen?: (log: Log) => Log;
+  } = {},
 ): Promise<Replica> {
   const dir = more.dir ?? (await mkdtemp(join(tmpdir(), "buying-")));
   const record = await PublicRecord.open();
@@ -88,20 +97,18 @@ export async function sellingOver(
   const chain = { rpcUrl: info.rpcUrl, asset: info.asset, network: `eip155:${info.chainId}` };
   const money = await localMoney(chain, wallets);
   const { logger, metrics } = record;
-  const opened = openSales({ config, egress, log, logger, metrics }, systemClock, { ...money, ...more.money?.(money) });
+  const parts = { config, egress, log: more.seen?.(log) ?? log, logger, metrics };
+  const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
   const register = new Register({ path: REGISTER, clock: systemClock });
   const workshop = { egress, extractor, register };
-  const { app } = await servingOver(record, {
-    egress,
-    log,
-    sales: opened,
-    workshop,
-    ...more.deps,
-  } as Partial<ServingDeps>);
+  const deps = { egress, log: parts.log, sales: opened, workshop, ...more.deps };
+  const { app } = await servingOver(record, deps as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
+    another: async (changes = {}) =>
+      openSales({ ...parts, log }, systemClock, { ...(await localMoney(chain, wallets)), ...changes }),
     async close() {
       await serving.close();
       await opened.close();
@@ -115,22 +122,21 @@ export async function sellingOver(
   };
 }
 
-export interface OfficialBuyer {
-  address: string;
-  fetch: typeof fetch;
-  /** The same client over another fetch, so that a test sees what it sends. */
-  over(inner: typeof fetch): typeof fetch;
-}
-
-/** A buyer with the protocol's own client, unmodified, and a wallet with money. */
-export async function officialBuyer(info: WorldInfo): Promise<OfficialBuyer> {
+/**
+ * A buyer with the protocol's own client, unmodified, and a wallet with money. It knows payment after delivery and payment
+ * into escrow, and prefers what its policy prefers. @param holds atomic units
+ */
+export async function officialBuyer(info: WorldInfo, policy?: PaymentPolicy, holds = 10_000_000_000n) {
   const seed = Buffer.from(generatePrivateKey().slice(2), "hex");
-  const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
+  const purse = { rpcUrl: info.rpcUrl, seed, asset: info.asset };
+  const wallets = createLocalWallets({ ...purse, knownFloorAtomic: holds });
   const { privateKey, address } = await wallets.known();
-  const client = new x402Client().register(
-    `eip155:${info.chainId}`,
-    new ExactEvmScheme(privateKeyToAccount(privateKey as Hex)),
-  );
+  const account = privateKeyToAccount(privateKey as Hex);
+  const client = new x402Client()
+    .register(`eip155:${info.chainId}`, new ExactEvmScheme(account))
+    .register(`eip155:${info.chainId}`, new AuthCaptureEvmScheme(account));
+  if (policy) client.registerPolicy(policy);
+  // The same client over another fetch, so that a test sees what it sends.
   const over = (inner: typeof fetch) => wrapFetchWithPayment(inner, client) as typeof fetch;
-  return { address: address.toLowerCase(), fetch: over(fetch), over };
+  return { address: address.toLowerCase(), privateKey: privateKey as Hex, client, fetch: over(fetch), over };
 }

@@ -89,7 +89,7 @@ export class ViaServer {
       this.polls++;
       const [order] = this.#orders.values();
       if (this.polls >= this.openFor) await this.#settleOpen(order!);
-      return void json(200, { order: ORDER, state: order!.state });
+      return void json(200, { order_id: ORDER, state: order!.state });
     }
     await this.#via(request, response, json);
   }
@@ -139,7 +139,7 @@ export class ViaServer {
     if (order === null) return json(409, { detail: "this payment was for another request" });
     if (mishap === "lost") return void request.socket.destroy();
     if (order.state === "settle_unknown")
-      return json(202, { order: ORDER, state: order.state }, { "retry-after": "0" });
+      return json(202, { order_id: ORDER, state: order.state }, { "retry-after": "0" });
     const receipt = order.receipt ? { "payment-response": order.receipt, "touchstone-order": ORDER } : {};
     const type = order.status === 502 ? "application/problem+json" : "application/json";
     response.writeHead(order.status, { "content-type": type, ...receipt });

@@ -1,0 +1,240 @@
+import type { PaymentRequirements } from "@x402/core/types";
+import { systemClock } from "../../infra/clock.ts";
+import type { Escrow, HoldState } from "../../infra/rails/escrow.ts";
+import { type Hold, holdOf } from "../../infra/rails/escrow-terms.ts";
+import type { Rail } from "../../infra/rails/rails.ts";
+import type { Outcome } from "../../infra/rails/sender.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import type { Order } from "./order.ts";
+import type { NewStep, OrderLog } from "./order-log.ts";
+
+export interface HoldingDeps {
+  orders: OrderLog;
+  escrow: Pick<Escrow, "authorize" | "capture" | "void" | "state">;
+  rail: Pick<Rail, "head">;
+  /** Blocks until nothing of the chain is expected to vanish; 1: as soon as it is in a block. */
+  confirmations: number;
+  logger: Pick<Logger, "warn">;
+  metrics: Pick<Metrics, "count">;
+  /** Pauses (real ms) between looks at the chain for what was said to be there. */
+  pollMs?: readonly number[];
+}
+
+/** Chain seconds before the end of a hold from which nothing is captured any more: a transaction waits for its block. */
+export const CAPTURE_MARGIN_S = 60;
+/** Chain seconds after a deadline in which an event in an older block may still become visible to us. */
+const SEEN_AFTER_S = 60;
+const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
+
+const HOLDING: ReadonlySet<Order["state"]> = new Set([
+  ...(["hold_intent", "hold_unknown", "held", "void_intent", "void_unknown"] as const),
+  ...(["settle_intent", "settle_unknown"] as const),
+]);
+
+/** Is the next thing that this order waits for the escrow's? */
+export const isHolding = ({ scheme, state }: Order): boolean => scheme === "auth-capture" && HOLDING.has(state);
+
+/** What follows where the buyer owes nothing: money that is held must be given back first. */
+export const letGo = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
+  scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
+
+const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
+
+/** What was said of an attempt that the chain does not show, for the record. */
+export function saidOf(said: Outcome): string {
+  if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
+  return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
+}
+
+/** Can it be placed no more, as of a block that does not have it? */
+const tooLate = (seen: Extract<HoldState, { state: "none" }>, hold: Hold): boolean =>
+  seen.block.time > hold.validBefore + SEEN_AFTER_S;
+
+/**
+ * Next step of an order whose money was to be held; null while that is open. Nothing but a hold that no longer vanishes
+ * may be relied on: a seller is paid because of it.
+ */
+export function placedAs(seen: HoldState, hold: Hold): NewStep | null {
+  switch (seen.state) {
+    case "held":
+      return seen.final ? { state: "held", tx: seen.tx, capture_deadline: hold.captureDeadline } : null;
+    case "none":
+      return tooLate(seen, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
+    case "captured":
+      return { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+    default:
+      return { state: "hold_failed", says: "It was held, and is back with its buyer." };
+  }
+}
+
+/** Next step of an order whose hold was to be captured; null while that is open. @param over its deadline is well past */
+export function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep | null {
+  switch (seen.state) {
+    case "captured":
+      return { state: "settled", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+    case "reclaimed":
+      return { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." };
+    case "voided":
+      return { state: "written_off", says: "The hold was given back." };
+    case "held":
+      return over ? { state: "reclaimable", says: "It was not captured in time." } : null;
+    default:
+      return tooLate(seen, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
+  }
+}
+
+/** Next step of an order whose hold was to be given back; null while that is open. */
+export function voidedAs(seen: HoldState, hold: Hold, over: boolean, why: string): NewStep | null {
+  switch (seen.state) {
+    case "voided":
+      return { state: "voided", tx: seen.tx, says: why };
+    case "reclaimed":
+      return { state: "reclaimable", says: `${why} Its buyer took the money back.` };
+    case "captured":
+      return { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+    case "held":
+      return over ? { state: "reclaimable", says: `${why} It could not be given back in time.` } : null;
+    default:
+      return tooLate(seen, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
+  }
+}
+
+/** Why the buyer of an order gets its money back. */
+function whyOf({ legs }: Order): string {
+  const last = legs.at(-1);
+  if (!last) return "The seller was not called.";
+  return last.checked?.fault === "ours" ? "What the seller answered was lost on our side." : "The answer did not pass.";
+}
+
+/**
+ * The escrow's part in an order (orders.md, States): the buyer's money is held before the seller is paid, captured once the
+ * answer passed, and given back otherwise. Each act has its durable intent before it, and may be done again; what it says
+ * decides nothing, the chain does.
+ */
+export class Holding {
+  constructor(private readonly deps: HoldingDeps) {}
+
+  /**
+   * Hold the money of an order that was just claimed. Never throws for what the chain does: then it is `hold_unknown`.
+   * @returns whether it is held, and the seller may be paid @throws OrderLost, StepNotSeen
+   */
+  async place(order: Order): Promise<boolean> {
+    const { orders, escrow } = this.deps;
+    const hold = await this.#holdOf(order);
+    await orders.step(order, { state: "verified" }, { state: "hold_intent" });
+    const said = await escrow.authorize(hold, order.sinceBlock);
+    const seen = await this.#look(order, hold, said.outcome === "sent" ? (at) => placedAs(at, hold) !== null : null);
+    // Only we could have sent it, and did not, or it was undone for good: nothing can come of it later.
+    const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
+    const never = undone && seen?.state === "none";
+    const next = never
+      ? ({ state: "hold_failed", says: `It was ${saidOf(said)}.` } as const)
+      : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: saidOf(said) } as const));
+    await orders.step(order, next);
+    this.deps.metrics.count("orders_holds_total", { state: next.state });
+    return next.state === "held";
+  }
+
+  /** Capture the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
+  async collect(order: Order): Promise<void> {
+    const { orders, escrow, rail } = this.deps;
+    const hold = await this.#holdOf(order);
+    const time = await rail.head().then(
+      (head) => head.time,
+      () => null,
+    );
+    const inTime = time !== null && time < hold.captureDeadline - CAPTURE_MARGIN_S;
+    const said: Outcome = inTime
+      ? await escrow.capture(hold, order.sinceBlock)
+      : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
+    const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "captured" : null);
+    const next = seen && capturedAs(seen, hold, false);
+    await orders.step(order, next ?? { state: "settle_unknown", says: saidOf(said) });
+    this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(next !== null) });
+  }
+
+  /** Give back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
+  async giveBack(order: Order): Promise<void> {
+    const { orders, escrow } = this.deps;
+    const hold = await this.#holdOf(order);
+    const said = await escrow.void(hold, order.sinceBlock);
+    const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "voided" : null);
+    const next = seen && voidedAs(seen, hold, false, whyOf(order));
+    await orders.step(order, next ?? { state: "void_unknown", says: saidOf(said) });
+    this.deps.metrics.count("orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
+  }
+
+  /**
+   * Bring an order on that waits for the escrow, whoever left it: the chain is asked first. A hold is never placed here,
+   * since nobody would call the seller after it.
+   * @param chainTime unix seconds of a block that was seen before @throws ChainDown, OrderLost, StepNotSeen
+   */
+  async bring(order: Order, chainTime: number): Promise<void> {
+    const { orders, escrow } = this.deps;
+    const hold = await this.#holdOf(order);
+    const seen = await escrow.state(hold, order.sinceBlock);
+    const over = chainTime > hold.captureDeadline + SEEN_AFTER_S;
+    switch (order.state) {
+      case "hold_intent":
+      case "hold_unknown": {
+        const next = placedAs(seen, hold);
+        if (next) await orders.step(order, next);
+        if (next?.state !== "held") return;
+        return this.#abandon(order);
+      }
+      case "held":
+        return this.#abandon(order);
+      case "settle_intent":
+      case "settle_unknown": {
+        const next = capturedAs(seen, hold, over);
+        if (next) return orders.step(order, next);
+        // A capture that was sent may still be taken in; another would come too late.
+        if (seen.state !== "held" || chainTime >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
+        if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
+        return this.collect(order);
+      }
+      default: {
+        // The contract lets its operator give back after the deadline too, so that is tried before it is left to the buyer.
+        if (seen.state === "held" && over) await escrow.void(hold, order.sinceBlock);
+        const now = seen.state === "held" && over ? await escrow.state(hold, order.sinceBlock) : seen;
+        const next = voidedAs(now, hold, over, whyOf(order));
+        if (next) return orders.step(order, next);
+        if (now.state !== "held") return;
+        if (order.state === "void_unknown") await orders.step(order, { state: "void_intent", says: whyOf(order) });
+        return this.giveBack(order);
+      }
+    }
+  }
+
+  async #abandon(order: Order): Promise<void> {
+    await this.deps.orders.step(order, letGo(order, whyOf(order)));
+    await this.giveBack(order);
+  }
+
+  /** The hold that its claim names: the same one on every replica. */
+  async #holdOf(order: Order): Promise<Hold> {
+    const claim = await this.deps.orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
+    const hold = holdOf(claim.payment, claim.requirements as unknown as PaymentRequirements);
+    if ("reason" in hold) throw new Error(`the claim of ${order.id} names no hold: ${hold.reason}`);
+    return hold;
+  }
+
+  /**
+   * The hold as the chain has it; null where the chain cannot be asked.
+   * @param until what was said to be there: it is looked for again
+   */
+  async #look(order: Order, hold: Hold, until: ((seen: HoldState) => boolean) | null): Promise<HoldState | null> {
+    let seen: HoldState | null = null;
+    for (const pause of until ? (this.deps.pollMs ?? POLL_MS) : [0]) {
+      if (pause > 0) await systemClock.sleep(pause);
+      try {
+        seen = await this.deps.escrow.state(hold, order.sinceBlock);
+      } catch (error) {
+        this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a hold");
+      }
+      if (!until || (seen && until(seen))) break;
+    }
+    return seen;
+  }
+}

@@ -1,0 +1,46 @@
+import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
+
+/** At which step a replica dies: with it in the log and nothing done on it, or having done what it would have told of. */
+export interface Doom {
+  state: string;
+  when: "before" | "after";
+}
+
+const stateIn = ({ value }: NewRecord): unknown => JSON.parse(Buffer.from(value).toString()).body.state;
+
+/**
+ * A log whose process dies at one step, as far as anybody can tell: the append with that step never comes back, so what
+ * waits for it never does anything again.
+ */
+export class MortalLog implements Log {
+  #doom: (Doom & { die: () => void }) | null = null;
+  constructor(private readonly log: Log) {}
+
+  /** Resolves once the process has died there. */
+  dies(doom: Doom): Promise<void> {
+    return new Promise((die) => {
+      this.#doom = { ...doom, die };
+    });
+  }
+
+  get id() {
+    return this.log.id;
+  }
+  get partitions() {
+    return this.log.partitions;
+  }
+
+  async append(records: readonly NewRecord[]): Promise<Appended[]> {
+    const doom = this.#doom;
+    if (!doom || !records.some((record) => stateIn(record) === doom.state)) return this.log.append(records);
+    this.#doom = null;
+    if (doom.when === "after") await this.log.append(records);
+    doom.die();
+    return new Promise(() => {});
+  }
+
+  read: Log["read"] = (...asked) => this.log.read(...asked);
+  bounds: Log["bounds"] = (...asked) => this.log.bounds(...asked);
+  truncate: Log["truncate"] = (...asked) => this.log.truncate(...asked);
+  close: Log["close"] = () => this.log.close();
+}

@@ -1,0 +1,191 @@
+import { encodePaymentSignatureHeader } from "@x402/core/http";
+import type { PaymentRequirements } from "@x402/core/types";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { OpenSales } from "../../../commands/selling.ts";
+import { giveLocalGas } from "../../../infra/rails/chain/local-chain.ts";
+import { ESCROW, ESCROW_ABI, type Hold, holdOf } from "../../../infra/rails/escrow-terms.ts";
+import { createEvmRail } from "../../../infra/rails/evm.ts";
+import type { Rail } from "../../../infra/rails/rails.ts";
+import { createReader } from "../../../infra/rails/rpc.ts";
+import { createSender, transact } from "../../../infra/rails/sender.ts";
+import { isEnded, type Order } from "../../../pipelines/orders/order.ts";
+import { payBy } from "../../../serving/client/index.ts";
+import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
+import { dearSeller } from "../../helpers/dear-seller.ts";
+import { type Doom, MortalLog } from "../../helpers/mortal-log.ts";
+import { capOf } from "../../helpers/public-record.ts";
+
+/** A replica dies at one step of an order whose money is in escrow; another brings it to its end, and the chain is asked. */
+let world: Awaited<ReturnType<typeof marketBeside>>;
+let seller: Awaited<ReturnType<typeof dearSeller>>;
+let log: MortalLog;
+let service: Replica;
+let rail: Rail;
+
+const TOTAL = 50_600n;
+type Kind = "honest" | "thief";
+
+interface Killed extends Doom {
+  kind: Kind;
+  /** How its order ends, and whether its seller was paid. */
+  ends: Order["state"];
+  paid: boolean;
+}
+
+const CASES: Killed[] = [
+  { when: "after", state: "claimed", kind: "honest", ends: "rejected", paid: false },
+  { when: "before", state: "held", kind: "honest", ends: "voided", paid: false },
+  { when: "after", state: "held", kind: "honest", ends: "voided", paid: false },
+  { when: "after", state: "seller_intent", kind: "honest", ends: "voided", paid: false },
+  { when: "before", state: "seller_result", kind: "honest", ends: "voided", paid: true },
+  { when: "after", state: "settle_intent", kind: "honest", ends: "settled", paid: true },
+  { when: "before", state: "settled", kind: "honest", ends: "settled", paid: true },
+  { when: "after", state: "void_intent", kind: "thief", ends: "voided", paid: true },
+  { when: "before", state: "voided", kind: "thief", ends: "voided", paid: true },
+];
+/** Those in which chain time must pass. */
+const LATE = ["unplaced", "uncaptured", "reclaimed", "unvoided"] as const;
+
+const specOf = (kind: Kind, name: string) => seller.spec(46_000, kind, name);
+const nameOf = ({ when, state }: Doom) => `${when}-${state}`;
+const kindOf = (name: string): Kind => (name === "unvoided" ? "thief" : "honest");
+
+beforeAll(async () => {
+  world = await marketBeside();
+  seller = await dearSeller(world);
+  const specs = [
+    ...CASES.map((one) => specOf(one.kind, nameOf(one))),
+    ...LATE.map((name) => specOf(kindOf(name), name)),
+  ];
+  service = await sellingOver(world, specs, {
+    seen: (whole) => {
+      log = new MortalLog(whole);
+      return log;
+    },
+  });
+  const { rpcUrl, asset, chainId } = world;
+  rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+});
+afterAll(async () => {
+  await service?.close();
+  await seller?.close();
+  await world?.close();
+});
+
+interface Left {
+  buyer: Awaited<ReturnType<typeof officialBuyer>>;
+  before: bigint;
+  /** The same request with the same payment, once more. */
+  again(): Promise<Response>;
+}
+
+/** An order whose replica died at one step. */
+async function dying(kind: Kind, name: string, doom: Doom): Promise<Left> {
+  const buyer = await officialBuyer(world, payBy("escrow"));
+  const before = await rail.balance(buyer.address);
+  const url = `${service.url}/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`;
+  const asked = await fetch(url);
+  const terms = JSON.parse(Buffer.from(asked.headers.get("payment-required")!, "base64").toString("utf8"));
+  const header = encodePaymentSignatureHeader(await buyer.client.createPaymentPayload(terms));
+  const send = (signal?: AbortSignal) =>
+    fetch(url, { headers: { "payment-signature": header }, signal: signal ?? null });
+  const gone = new AbortController();
+  const died = log.dies(doom);
+  const lost = send(gone.signal).catch(() => {});
+  await died;
+  gone.abort();
+  await lost;
+  return { buyer, before, again: () => send() };
+}
+
+/** Another replica, which acts on whatever is open, until it has done with this buyer's order. */
+async function recovered({ buyer }: Left, until: (order: Order) => boolean = isEnded): Promise<Order> {
+  const other = await service.another({ staleMs: 0, lookMs: 20 });
+  try {
+    const orderOf = () => other.buying.orders.table.ofPayer(buyer.address)[0];
+    await expect.poll(() => orderOf() !== undefined && until(orderOf()!), { timeout: 25_000 }).toBe(true);
+    return orderOf()!;
+  } finally {
+    await other.close();
+  }
+}
+
+const paths = (kind: Kind, name: string) =>
+  seller.paid.filter((path) => path === new URL(specOf(kind, name).url).pathname);
+
+describe("killed", () => {
+  test.each(CASES)("$when $state ($kind): $ends", async (one) => {
+    const inEscrow = await rail.balance(ESCROW);
+    const ours = await rail.balance(service.till);
+    const left = await dying(one.kind, nameOf(one), one);
+    const order = await recovered(left);
+    expect([order.state, order.epoch]).toEqual([one.ends, 1]);
+    const charged = one.ends === "settled" ? TOTAL : 0n;
+    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
+    expect((await rail.balance(service.till)) - ours).toBe(charged);
+    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    expect(paths(one.kind, nameOf(one))).toHaveLength(one.paid ? 1 : 0);
+    // What only our own crash did is never said of the seller.
+    const fault = one.kind === "thief" ? "seller" : order.legs[0] && charged === 0n ? "ours" : null;
+    expect(order.legs[0]?.checked?.fault ?? null).toBe(fault);
+
+    const answer = await left.again();
+    expect(answer.status).toBe(charged > 0n ? 200 : 502);
+    expect(answer.headers.get("touchstone-order")).toBe(order.id);
+    if (charged > 0n) expect(await answer.json()).toEqual({ sum: 42 });
+    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
+  });
+});
+
+/** Last: chain time that has passed does not come back. */
+describe("once deadlines have passed", () => {
+  const node = (method: string, params: unknown[] = []) =>
+    createReader(world.rpcUrl).request({ method, params } as never);
+  const pass = async (seconds: number) => {
+    await node("evm_increaseTime", [seconds]);
+    await node("evm_mine");
+  };
+  async function holdIn(order: Order, sales: Pick<OpenSales, "buying">): Promise<Hold> {
+    const at = { partition: order.partition, offset: order.claimedAt };
+    const { payment, requirements } = await sales.buying.orders.read("claimed", at);
+    return holdOf(payment, requirements as unknown as PaymentRequirements) as Hold;
+  }
+  /** The buyer's own way to its money, without us. */
+  async function reclaim({ buyer }: Left) {
+    const [order] = service.sales.buying.orders.table.ofPayer(buyer.address);
+    const { info } = await holdIn(order!, service.sales);
+    await giveLocalGas(world.rpcUrl, buyer.address);
+    const reader = createReader(world.rpcUrl);
+    const sender = createSender(reader, world.chainId, buyer.privateKey);
+    const call = { address: ESCROW, abi: ESCROW_ABI, functionName: "reclaim", args: [info], gas: 500_000n } as const;
+    return transact(reader, sender, call);
+  }
+
+  test("nothing is captured, and whatever was held is back with its buyer or there for it to take", async () => {
+    const left = (name: (typeof LATE)[number], state: string) => dying(kindOf(name), name, { when: "after", state });
+    const unplaced = await left("unplaced", "hold_intent");
+    const uncaptured = await left("uncaptured", "settle_intent");
+    const reclaimed = await left("reclaimed", "settle_intent");
+    const unvoided = await left("unvoided", "void_intent");
+    const ours = await rail.balance(service.till);
+    const owed = async ({ before, buyer }: Left) => before - (await rail.balance(buyer.address));
+    const all = () => Promise.all([unplaced, uncaptured, reclaimed, unvoided].map(owed));
+    expect(await all()).toEqual([0n, TOTAL, TOTAL, TOTAL]);
+    expect(await reclaim(reclaimed)).toEqual({ outcome: "refused", reason: "BeforeAuthorizationExpiry" });
+
+    await pass(1_900);
+    expect(await reclaim(reclaimed)).toMatchObject({ outcome: "sent" });
+    expect((await recovered(unplaced)).state).toBe("hold_failed");
+    expect((await recovered(uncaptured)).state).toBe("reclaimable");
+    expect((await recovered(reclaimed)).state).toBe("reclaimable");
+    expect((await recovered(unvoided)).state).toBe("voided");
+    expect(await all()).toEqual([0n, TOTAL, 0n, 0n]);
+    expect(await reclaim(uncaptured)).toMatchObject({ outcome: "sent" });
+    expect(await all()).toEqual([0n, 0n, 0n, 0n]);
+    expect([await rail.balance(service.till), await rail.balance(ESCROW)]).toEqual([ours, 0n]);
+
+    const answers = await Promise.all([unplaced, uncaptured, reclaimed, unvoided].map((one) => one.again()));
+    expect(answers.map(({ status }) => status)).toEqual([402, 502, 502, 502]);
+    expect(paths("honest", "unplaced")).toEqual([]);
+  });
+});
