@@ -7,8 +7,8 @@ import {
   encodePaymentResponseHeader,
 } from "@x402/core/http";
 import type { PaymentRequirements } from "@x402/core/types";
-import { giveLocalGas } from "../../infra/rails/chain/local-chain.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
+import { giveLocalGas } from "../../infra/rails/wallets.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 
 /**
