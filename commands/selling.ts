@@ -33,7 +33,7 @@ export interface SellingMoney {
   till: Wallet;
   /** Wallet that sellers are paid from, with money on it. */
   float(): Promise<Wallet>;
-  /** Key that pays the gas of refunds, 0x and 64 hex digits. */
+  /** Key that pays the gas of refunds and cancellations, 0x and 64 hex digits. */
   gasKey: `0x${string}`;
   caps?: OrderCaps;
   settlePollMs?: readonly number[];
@@ -65,15 +65,17 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new Control(egress, config.control_url),
   };
   const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
-  const buying = new Buying({
-    ...{ orders, seller, till: money.charger, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
-    ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
-  });
   const reader = createReader(money.rpcUrl);
   const sender = createSender(reader, Number(network.slice("eip155:".length)), money.gasKey);
+  const authorizations = createAuthorizations({ reader, network, asset, confirmations }, sender);
+  const buying = new Buying({
+    ...{ orders, seller, till: money.charger, authorizations },
+    ...{ caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
+    ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
+  });
   const recovery = new Recovery({
     ...{ buying, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
-    authorizations: createAuthorizations({ reader, network, asset, confirmations }, sender),
+    authorizations,
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {

@@ -7,10 +7,12 @@ import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
+import { openReader } from "../pipelines/1-observe/reading/reader.ts";
 import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
+import { Evaluations } from "./answers/evaluate.ts";
 import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
@@ -42,6 +44,8 @@ export interface ServingLimits {
   /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
   buysPerMinute: number;
   quotesPerDomainMinute: number;
+  /** Answers that one client may have evaluated in a minute. */
+  evaluationsPerMinute: number;
   /** Looks at a listing that one client may ask for in an hour. */
   looksPerHour: number;
   looks: Partial<LookLimits>;
@@ -60,6 +64,7 @@ export const SERVING_LIMITS: ServingLimits = {
   disputesPerHour: 20,
   buysPerMinute: 120,
   quotesPerDomainMinute: 240,
+  evaluationsPerMinute: 60,
   looksPerHour: 20,
   looks: {},
   asks: {},
@@ -107,6 +112,8 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   payOnDelivery: PayOnDelivery | null;
   buyLimiter: Limiter;
   checks: Checks;
+  evaluations: Evaluations;
+  evaluateLimiter: Limiter;
   exposures: Exposures;
   objects: PublicObjects;
   streams: Streams;
@@ -166,6 +173,8 @@ export function serviceOf(deps: ServingDeps): Service {
       signer: deps.answers,
       clock: deps.clock,
     }),
+    evaluations: new Evaluations({ view: () => deps.follower.view, reader: openReader() }),
+    evaluateLimiter: new Limiter({ name: "evaluations", quota: limits.evaluationsPerMinute, windowS: 60 }, steady),
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),

@@ -35,6 +35,11 @@ export interface Wanted {
 
 /** Seconds that a payment must still hold after the seller's deadline: settlement, and what stands between. */
 const MARGIN_S = 45;
+
+/** Seconds for which a payment must still hold when a call at this quote begins. */
+export const holdsFor = ({ entry }: Pick<SellerQuote, "entry">): number =>
+  Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
+
 const TEXT = /^[\x20-\x7e]{1,200}$/;
 
 const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
@@ -42,7 +47,10 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 });
 
 /** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
-export function requestTo({ url, method }: Sold, { query, body, headers }: Wanted): BoughtRequest {
+export function requestTo(
+  { url, method }: Sold,
+  { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
+): BoughtRequest {
   const target = new URL(url);
   for (const name of new Set(query.keys())) {
     target.searchParams.delete(name);
@@ -67,7 +75,7 @@ export class PayOnDelivery {
 
   constructor(
     readonly sales: Sales,
-    private readonly deps: PayOnDeliveryDeps,
+    readonly deps: PayOnDeliveryDeps,
   ) {
     this.counter = new Counter(sales);
     const quota = deps.quotesPerDomainMinute;
@@ -91,8 +99,7 @@ export class PayOnDelivery {
     const refused = unsold(this.deps.view(), sold.cap, quote.priceMicro, policy);
     if (refused) return paymentRequired(cashier, sale, { error: refused, sold: false });
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
-    const holdsS = Math.min(90, Math.max(30, quote.entry.maxTimeoutSeconds)) + MARGIN_S;
-    const wrong = await this.counter.wrongWith(payment, sale, holdsS);
+    const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
   }

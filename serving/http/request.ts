@@ -29,7 +29,11 @@ export async function jsonBody(
   empty?: object,
 ): Promise<unknown> {
   const bytes = await bytesOf(body, maxBytes);
-  if (bytes.length === 0 && empty) return empty;
+  return bytes.length === 0 && empty ? empty : jsonOf(bytes);
+}
+
+/** Bytes as JSON. @throws Problem bad_request */
+export function jsonOf(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {
