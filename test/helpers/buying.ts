@@ -100,14 +100,23 @@ export async function sellingOver(
   };
 }
 
-/** A buyer with the protocol's own client, unmodified, and a wallet with money. */
-export async function officialBuyer(info: WorldInfo): Promise<{ address: string; fetch: typeof fetch }> {
+export interface OfficialBuyer {
+  address: string;
+  fetch: typeof fetch;
+  /** EIP-191 over a text. */
+  sign(text: string): Promise<Hex>;
+}
+
+/** A buyer with the protocol's own client, unmodified, and a wallet with money. @param over what it fetches with */
+export async function officialBuyer(info: WorldInfo, over: typeof fetch = fetch): Promise<OfficialBuyer> {
   const seed = Buffer.from(generatePrivateKey().slice(2), "hex");
   const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed, asset: info.asset });
   const { privateKey, address } = await wallets.known();
-  const client = new x402Client().register(
-    `eip155:${info.chainId}`,
-    new ExactEvmScheme(privateKeyToAccount(privateKey as Hex)),
-  );
-  return { address: address.toLowerCase(), fetch: wrapFetchWithPayment(fetch, client) as typeof fetch };
+  const account = privateKeyToAccount(privateKey as Hex);
+  const client = new x402Client().register(`eip155:${info.chainId}`, new ExactEvmScheme(account));
+  return {
+    address: address.toLowerCase(),
+    fetch: wrapFetchWithPayment(over, client) as typeof fetch,
+    sign: (message) => account.signMessage({ message }),
+  };
 }
