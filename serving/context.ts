@@ -64,7 +64,7 @@ export const SERVING_LIMITS: ServingLimits = {
   disputesPerHour: 20,
   buysPerMinute: 120,
   quotesPerDomainMinute: 240,
-  evaluationsPerMinute: 60,
+  evaluationsPerMinute: 20,
   looksPerHour: 20,
   looks: {},
   asks: {},

@@ -14,6 +14,11 @@ export interface EvaluationDeps {
 /** Answers that may wait for the thread at once: all of them are held in memory. */
 const MAX_AT_ONCE = 32;
 
+const UNUSABLE =
+  "The schema cannot be used, within bounds or at all: an order does not hold that against the answer either.";
+const NO_SCHEMA =
+  "No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.";
+
 /** @throws Problem bad_request for an answer that is too long */
 function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   const bytes = base64 === undefined ? Buffer.from(body ?? "", "utf8") : Buffer.from(base64, "base64");
@@ -23,14 +28,13 @@ function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
 }
 
-function wordsOf({ pass, checks, held_against }: Omit<EvaluateAnswer, "says">): string {
+function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer, "says">): string {
   const failed = checks.filter(({ ok }) => !ok).map(({ name, says }) => (says ? `${name} (${says})` : name));
   const verdict = pass
     ? "It would pass, and its buyer would be charged."
     : `It would not pass, and nobody would be charged. Failed: ${failed.join(", ") || "delivery"}.`;
-  return held_against.schema
-    ? verdict
-    : `${verdict} No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.`;
+  if (held_against.schema) return schema_ok === null && pass ? `${verdict} ${UNUSABLE}` : verdict;
+  return `${verdict} ${NO_SCHEMA}`;
 }
 
 /** Evaluates an answer as an order would, for whoever has one. Nobody is called for it, and nothing of it is kept. */

@@ -69,7 +69,7 @@ describe("would this answer pass", () => {
   test("a schema that never ends holds nobody up", async () => {
     const schema = { type: "string", pattern: "^(a+)+$" };
     const answer = await evaluated({ schema, mime: "application/json", body: JSON.stringify(`${"a".repeat(40)}!`) });
-    expect(answer.pass).toBe(false);
+    expect(answer).toMatchObject({ pass: true, schema_ok: null, says: expect.stringContaining("cannot be used") });
     expect((await evaluated({ ...JSON_ANSWER, schema: OUTPUT, body: '{"sum":5}' })).pass).toBe(true);
   });
 });
@@ -93,7 +93,7 @@ describe("bad questions", () => {
     expect((await asked({ body: "x".repeat(1024 * 1024) })).status).toBe(413);
   });
 
-  test("one client has sixty a minute", async () => {
+  test("one client has so many a minute", async () => {
     const other = await servingOver(record, { limits: { evaluationsPerMinute: 1 } });
     const ask = () => other.get("/v1/evaluate", { method: "POST", body: '{"status":204}' });
     expect([(await ask()).status, (await ask()).status]).toEqual([200, 429]);

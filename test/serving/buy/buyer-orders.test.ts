@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
@@ -54,6 +56,22 @@ describe("orders of a wallet", () => {
     expect(said.orders.map(({ order_id }) => order_id)).toEqual(ids);
     expect(said.orders.map(({ state, answer: bytes }) => [state, bytes])).toEqual(ids.map(() => ["settled", null]));
     expect(said.next).toBeNull();
+  });
+
+  test("the page's own snippet makes the header", async () => {
+    const page = await readFile(join(import.meta.dirname, "../../../docs/pay-on-delivery.md"), "utf8");
+    const script = /^```js\n(.*?)\n```$/ms.exec(page)![1]!;
+    const { walletHeader } = (await import(`data:text/javascript,${encodeURIComponent(script)}`)) as {
+      walletHeader(account: object, service: string): Promise<string>;
+    };
+    const signMessage = ({ message }: { message: string }) => buyer.sign(message);
+    expect((await read(await walletHeader({ address: buyer.address, signMessage }, SERVICE))).status).toBe(200);
+  });
+
+  test("the status page counts them and names nobody", async () => {
+    const page = await (await fetch(`${service.url}/status`)).text();
+    expect(page).toContain("<dt>Orders</dt><dd>3 settled</dd>");
+    expect(page).not.toContain(buyer.address);
   });
 
   test("a page at a time, from its cursor on", async () => {
