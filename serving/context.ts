@@ -44,6 +44,8 @@ export interface ServingLimits {
   /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
   buysPerMinute: number;
   quotesPerDomainMinute: number;
+  /** Fallbacks of one wallet's orders, and of all, in an hour. */
+  fallbacksPerHour: { payer: number; all: number };
   /** Answers that one client may have evaluated in a minute. */
   evaluationsPerMinute: number;
   /** Looks at a listing that one client may ask for in an hour. */
@@ -64,6 +66,7 @@ export const SERVING_LIMITS: ServingLimits = {
   disputesPerHour: 20,
   buysPerMinute: 120,
   quotesPerDomainMinute: 240,
+  fallbacksPerHour: { payer: 20, all: 600 },
   evaluationsPerMinute: 20,
   looksPerHour: 20,
   looks: {},
@@ -213,6 +216,7 @@ export function serviceOf(deps: ServingDeps): Service {
       ? new PayOnDelivery(deps.sales, {
           ...{ view: () => deps.follower.view, clock: deps.clock, baseUrl },
           quotesPerDomainMinute: limits.quotesPerDomainMinute,
+          fallbacksPerHour: limits.fallbacksPerHour,
         })
       : null,
     buyLimiter: new Limiter({ name: "buys", quota: limits.buysPerMinute, windowS: 60 }, steady),

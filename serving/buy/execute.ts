@@ -35,8 +35,10 @@ class Candidates implements Fallback {
   readonly passed: string[] = [];
   readonly #waiting: string[];
   readonly #until: number;
-  /** Most that the next one may ask. */
+  /** Most that the next one may ask: then it is a fallback. */
   #most: bigint | null = null;
+  /** The next fallback was granted, and was not used yet. */
+  #granted = false;
 
   constructor(
     private readonly selling: PayOnDelivery,
@@ -48,7 +50,9 @@ class Candidates implements Fallback {
   }
 
   left(): boolean {
-    return this.#waiting.length > 0 && performance.now() < this.#until;
+    if (this.#waiting.length === 0 || performance.now() >= this.#until) return false;
+    if (this.#most !== null) this.#granted ||= this.selling.fallsBack(this.execution.payment!.from);
+    return this.#most === null || this.#granted;
   }
 
   /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work. */
@@ -66,7 +70,10 @@ class Candidates implements Fallback {
         if (this.#most !== null) return "it could not be asked.";
         throw error;
       });
-      if (typeof found !== "string") return found;
+      if (typeof found !== "string") {
+        this.#granted = false;
+        return found;
+      }
       this.passed.push(`${cap}: ${found}`);
     }
     return null;

@@ -20,6 +20,8 @@ export interface PayOnDeliveryDeps {
   baseUrl: string;
   /** Prices that all buyers together may have asked of one registrable domain in a minute. */
   quotesPerDomainMinute: number;
+  /** Further candidates that one wallet, and all together, may have tried in an hour: each costs us a transaction. */
+  fallbacksPerHour: { payer: number; all: number };
 }
 
 /** A call that somebody wants to buy, as it came to us. */
@@ -72,14 +74,21 @@ export function requestTo(
 export class PayOnDelivery {
   readonly counter: Counter;
   readonly #domains: Limiter;
+  readonly #fallbacks: { payer: Limiter; all: Limiter };
 
   constructor(
     readonly sales: Sales,
     readonly deps: PayOnDeliveryDeps,
   ) {
     this.counter = new Counter(sales);
+    const steady = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
-    this.#domains = new Limiter({ name: "prices of one domain", quota, windowS: 60 }, () => deps.clock.monotonic());
+    this.#domains = new Limiter({ name: "prices of one domain", quota, windowS: 60 }, steady);
+    const { payer, all } = deps.fallbacksPerHour;
+    this.#fallbacks = {
+      payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
+      all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, steady),
+    };
   }
 
   /**
@@ -102,6 +111,12 @@ export class PayOnDelivery {
     const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
+  }
+
+  /** May one more candidate be tried for this wallet? Counted at once. */
+  fallsBack(payer: string): boolean {
+    const { payer: own, all } = this.#fallbacks;
+    return own.take(payer).ok && all.take("all").ok;
   }
 
   #sold({ cap, method }: Wanted): Sold {

@@ -8,6 +8,7 @@ import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import type { Fallback } from "../../../pipelines/orders/buying.ts";
+import { ORDER_CAPS } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import type { Leg, Order } from "../../../pipelines/orders/order.ts";
 import { quoteOf, type SellerQuote } from "../../../pipelines/orders/seller.ts";
@@ -60,6 +61,8 @@ beforeAll(async () => {
     money: () => ({
       float: () => (floatIsGone ? Promise.reject(new Error("the wallet cannot be read")) : Promise.resolve(float)),
       lookMs: 3_600_000,
+      // Enough for one call at a time: a fallback must not be counted beside the call that it stands for.
+      caps: { ...ORDER_CAPS, perPayer: 15_000n },
     }),
   });
   const { rpcUrl, asset, chainId } = world;
@@ -233,4 +236,25 @@ describe("between two legs", () => {
     expect([order.state, order.legs.length, asked]).toEqual(["released", 1, 0]);
     expect(await stateOf(order.legs[0]!)).toMatchObject({ state: "unused" });
   });
+});
+
+test("each cancellation is a transaction of ours: a wallet has so many, and then an order ends with the first answer", async () => {
+  const specs = [specOf("regulars-only", "0.010000", "A"), specOf("honest-v2", "0.010000", "B")];
+  const other = await sellingOver(world, specs, {
+    money: () => ({ float: () => Promise.resolve(float) }),
+    deps: { limits: { fallbacksPerHour: { payer: 1, all: 100 } } },
+  });
+  try {
+    const buyer = await officialBuyer(world);
+    const first = await buyer.fetch(other.url + EXECUTE, asking({ need: "sum" }));
+    expect(first.status).toBe(200);
+    const { rpcUrl, asset } = world;
+    float = await createLocalWallets({ rpcUrl, asset, seed: randomBytes(32) }).known();
+    const second = await buyer.fetch(other.url + EXECUTE, asking({ need: "sum" }));
+    expect(second.status).toBe(502);
+    const orders = other.sales.buying.orders.table.ofPayer(buyer.address);
+    expect(orders.map(({ legs }) => legs.length)).toEqual([1, 2]);
+  } finally {
+    await other.close();
+  }
 });
