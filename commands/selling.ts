@@ -72,15 +72,17 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const { reader, sender } = money;
   const onChain = { reader, network, asset, confirmations };
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
+  const authorizations = createAuthorizations(onChain, sender);
   const pollMs = money.settlePollMs;
   const holding = new Holding({ orders, escrow, rail, confirmations, logger, metrics, ...(pollMs ? { pollMs } : {}) });
   const buying = new Buying({
-    ...{ orders, seller, till: money.charger, holding, caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
+    ...{ orders, seller, till: money.charger, holding, authorizations },
+    ...{ caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
   const recovery = new Recovery({
     ...{ buying, holding, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
-    authorizations: createAuthorizations(onChain, sender),
+    authorizations,
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {

@@ -7,10 +7,12 @@ import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
+import { openReader } from "../pipelines/1-observe/reading/reader.ts";
 import { type AskLimits, Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
+import { Evaluations } from "./answers/evaluate.ts";
 import { Exposures } from "./answers/exposure.ts";
 import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
@@ -45,6 +47,10 @@ export interface ServingLimits {
   /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
   buysPerMinute: number;
   quotesPerDomainMinute: number;
+  /** Fallbacks of one wallet's orders, and of all, in an hour. */
+  fallbacksPerHour: { payer: number; all: number };
+  /** Answers that one client may have evaluated in a minute. */
+  evaluationsPerMinute: number;
   /** Looks at a listing that one client may ask for in an hour. */
   looksPerHour: number;
   looks: Partial<LookLimits>;
@@ -63,6 +69,8 @@ export const SERVING_LIMITS: ServingLimits = {
   disputesPerHour: 20,
   buysPerMinute: 120,
   quotesPerDomainMinute: 240,
+  fallbacksPerHour: { payer: 20, all: 600 },
+  evaluationsPerMinute: 20,
   looksPerHour: 20,
   looks: {},
   asks: {},
@@ -113,6 +121,8 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   work: WorkDeps | null;
   buyLimiter: Limiter;
   checks: Checks;
+  evaluations: Evaluations;
+  evaluateLimiter: Limiter;
   exposures: Exposures;
   objects: PublicObjects;
   streams: Streams;
@@ -173,6 +183,8 @@ export function serviceOf(deps: ServingDeps): Service {
       signer: deps.answers,
       clock: deps.clock,
     }),
+    evaluations: new Evaluations({ view: () => deps.follower.view, reader: openReader() }),
+    evaluateLimiter: new Limiter({ name: "evaluations", quota: limits.evaluationsPerMinute, windowS: 60 }, steady),
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),
@@ -211,6 +223,7 @@ export function serviceOf(deps: ServingDeps): Service {
       ? new PayOnDelivery(deps.sales, {
           ...{ view: () => deps.follower.view, clock: deps.clock, baseUrl },
           quotesPerDomainMinute: limits.quotesPerDomainMinute,
+          fallbacksPerHour: limits.fallbacksPerHour,
         })
       : null,
     work: workOf(deps, docs, baseUrl),

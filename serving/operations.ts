@@ -1,7 +1,9 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { badge } from "./operations/badge.ts";
+import { buyerOrders } from "./operations/buyer-orders.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { evaluate } from "./operations/evaluate.ts";
 import { exposure } from "./operations/exposure.ts";
 import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
 import { LISTING_PAGES, retestListing, validateListing } from "./operations/listings.ts";
@@ -10,6 +12,7 @@ import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { PAID } from "./operations/paid.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
+import { ROUTE } from "./operations/route.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
 import { BUYING } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
@@ -49,6 +52,9 @@ export const OPERATIONS: readonly Operation[] = [
   ...WATCHERS,
   ...BUYING,
   ...PAID,
+  buyerOrders,
+  ...ROUTE,
+  evaluate,
   exposure,
   disputes,
   validateListing,

@@ -1,10 +1,11 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { type Clock, systemClock } from "../../infra/clock.ts";
+import type { Authorizations } from "../../infra/rails/authorization.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import { type Holding, letGo, saidOf } from "./holding.ts";
@@ -19,6 +20,8 @@ export interface BuyingDeps {
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
+  /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
+  authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
   caps: OrderCaps;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
@@ -27,11 +30,21 @@ export interface BuyingDeps {
   settlePollMs?: readonly number[];
 }
 
+/** Who is asked when a seller gave nothing that passed, and did not take the money either. */
+export interface Fallback {
+  /** Is there anybody left to ask, and time for it? */
+  left(): boolean;
+  /** The next one's price, asked of it now; null when nobody is left. Must not reject. */
+  quote(): Promise<SellerQuote | null>;
+}
+
 /** A verified payment of a buyer and what it buys; the claim's own members are made here. */
 export interface Purchase {
   claim: Omit<StepBody<"claimed">, "since_block">;
   key: string;
+  /** Of the first candidate: no other one may cost more. */
   quote: SellerQuote;
+  fallback?: Fallback;
 }
 
 /** What an operation of our own answers. */
@@ -49,6 +62,8 @@ export class NotBought extends Error {
 const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
+/** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
+const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
@@ -105,8 +120,9 @@ export class Buying {
    * find it. A payment that an order has already is that order's: it is given back as it stands.
    * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same payment)
    */
-  async buy({ claim, key, quote }: Purchase): Promise<Order> {
-    const venture = { ...quote, payer: claim.payer.toLowerCase(), url: quote.request.url, micro: quote.priceMicro };
+  async buy({ claim, key, quote, fallback }: Purchase): Promise<Order> {
+    const payer = claim.payer.toLowerCase();
+    const venture = { ...quote, payer, url: quote.request.url, micro: quote.priceMicro };
     const refused = this.refusal(venture);
     if (refused) throw new NotBought(refused);
     this.#begun.add(venture);
@@ -116,19 +132,14 @@ export class Buying {
       const { number } = await this.deps.seller.rail.head();
       const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number });
       if (order.id !== id) return order;
-      const escrow = order.scheme === "auth-capture";
-      if (escrow && !(await this.deps.holding.place(order))) return order;
-      const intent = await intentOf(this.deps.seller, quote, 0);
-      if (!("state" in intent)) {
-        await this.deps.orders.step(
-          order,
-          escrow ? letGo(order, intent.says) : { state: "rejected", says: intent.says },
-        );
-      } else {
-        await this.deps.orders.step(order, ...(escrow ? [] : [{ state: "verified" } as const]), intent);
-        this.#begun.delete(venture);
-        await this.#leg(order);
-      }
+      this.#begun.delete(venture);
+      if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
+      const refusedNow = await this.#intend(order, quote);
+      const unpaid = refusedNow && (await this.#intendNext(order, refusedNow, fallback));
+      if (unpaid) {
+        const nothing = { state: "rejected", says: unpaid } as const;
+        await this.deps.orders.step(order, order.state === "claimed" ? nothing : letGo(order, unpaid));
+      } else await this.#legs(order, fallback);
       if (order.state === "settle_intent") await this.settle(order);
       else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
       return order;
@@ -188,23 +199,106 @@ export class Buying {
     for (const piece of pieces.slice(0, -1)) await this.deps.orders.step(order, piece);
   }
 
-  /** Send the payment of the newest leg, and write what came, what it is worth, and what follows from that. */
-  async #leg(order: Order): Promise<void> {
+  /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
+  async #intend(order: Order, quote: SellerQuote): Promise<string | null> {
     const { orders, seller } = this.deps;
+    if (quote.priceMicro > parseMoney(order.quote.price)) return "It costs more than what was quoted.";
+    const { payer } = order;
+    const venture = { ...quote, payer, url: quote.request.url, micro: quote.priceMicro, counted: true };
+    const refused = this.refusal(venture);
+    if (refused) return refused;
+    this.#begun.add(venture);
+    try {
+      const intent = await intentOf(seller, quote, order.legs.length);
+      if (!("state" in intent)) return intent.says;
+      if (order.state === "claimed") await orders.step(order, { state: "verified" }, intent);
+      else await orders.step(order, intent);
+      return null;
+    } finally {
+      this.#begun.delete(venture);
+    }
+  }
+
+  /** The same of the first further candidate that can be paid. @returns null, or why the last one (`says`) was not */
+  async #intendNext(order: Order, before: string, fallback?: Fallback): Promise<string | null> {
+    let says = before;
+    while (fallback?.left()) {
+      const quote = await fallback.quote();
+      if (!quote) break;
+      const refused = await this.#intend(order, quote);
+      if (refused === null) return null;
+      says = refused;
+    }
+    return says;
+  }
+
+  /** The leg whose intent stands, and after one that failed the next, while the money of the one before is provably ours. */
+  async #legs(order: Order, fallback?: Fallback): Promise<void> {
+    while (await this.#leg(order, fallback)) {
+      const says = (await this.#dies(order))
+        ? await this.#intendNext(order, "No answer passed.", fallback)
+        : "The answer did not pass, and its seller may have the money for it: nobody else is paid.";
+      if (says === null) continue;
+      await this.deps.orders.step(order, letGo(order, says));
+      return;
+    }
+  }
+
+  /**
+   * Send the payment of the newest leg, and write what came, what it is worth, and what follows from that.
+   * @returns whether another candidate may be tried
+   */
+  async #leg(order: Order, fallback?: Fallback): Promise<boolean> {
+    const { orders, seller, authorizations } = this.deps;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const came = await sendLeg(seller, intent);
     const pieces = piecesOf(leg, came.bytes);
     await this.#keep(order, pieces);
+    const last = came.pass || !authorizations || !fallback?.left();
     const next = came.pass ? ({ state: "settle_intent" } as const) : letGo(order, "The answer did not pass.");
     await orders.step(
       order,
       ...pieces.slice(-1),
       resultOf(leg, came),
-      { state: "checked", leg, pass: came.pass, last: true, fault: came.pass ? null : "seller" },
-      next,
+      { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
+      ...(last ? [next] : []),
     );
     this.deps.metrics.count("orders_legs_total", { pass: String(came.pass) });
+    return !last;
+  }
+
+  /**
+   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. What was
+   * signed for that seller is in its hands: only once the token itself refuses it may another one be paid. The cancellation
+   * needs no intent of its own: it follows from the leg's, moves no money, and sent twice it is refused.
+   * @returns whether the money is still ours, for good
+   */
+  async #dies(order: Order): Promise<boolean> {
+    const { orders, seller, logger } = this.deps;
+    const authorizations = this.deps.authorizations!;
+    const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
+    const wallet = await seller.float();
+    if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
+    const said = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
+    for (const pause of CANCEL_POLL_MS) {
+      if (pause > 0) await systemClock.sleep(pause);
+      const seen = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
+        if (!(error instanceof ChainDown)) throw error;
+        return null;
+      });
+      if (seen?.state === "used") {
+        const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
+        await orders.step(order, { state: "leg_paid", leg, tx: seen.settlement.tx, amount });
+        return false;
+      }
+      if (seen?.state === "cancelled" && seen.final) {
+        await orders.step(order, { state: "leg_unpaid", leg });
+        return true;
+      }
+    }
+    logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
+    return false;
   }
 
   /**

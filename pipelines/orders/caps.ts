@@ -34,6 +34,8 @@ export interface Venture {
   url: string;
   cap: string;
   micro: bigint;
+  /** Its order is in the table already, and what is quoted there is counted among what is out. */
+  counted?: boolean;
 }
 
 /**
@@ -63,10 +65,12 @@ export function refusedBy(
     if (loss.day === day) add(loss);
   }
   for (const out of table.underWay()) add(out);
-  let payers = table.exposure(venture.payer) + venture.micro;
-  let open = table.exposure() + venture.micro;
+  const more = venture.counted ? 0n : venture.micro;
+  let payers = table.exposure(venture.payer) + more;
+  let open = table.exposure() + more;
   for (const one of begun) {
     add({ ...one, payTo: one.payTo.toLowerCase(), domain: registrableDomain(one.url) });
+    if (one.counted) continue;
     if (one.payer === venture.payer) payers += one.micro;
     open += one.micro;
   }

@@ -60,6 +60,13 @@ export class OrderTable {
     return this.#byId.values();
   }
 
+  /** How many orders are in each state. */
+  counts(): Map<Order["state"], number> {
+    const counts = new Map<Order["state"], number>();
+    for (const { state } of this.#byId.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
+    return counts;
+  }
+
   /** What sellers may have of orders under way, micro-units: of all of them, or of one payer. */
   exposure(payer?: string): bigint {
     let sum = 0n;

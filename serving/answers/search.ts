@@ -10,7 +10,7 @@ import { knownFacts } from "./facts.ts";
 import { observedOf } from "./observed.ts";
 
 /** Best first for somebody who is about to pay: unknown stands behind every letter but the one that says it failed. */
-const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
+export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
 /** A band asked for takes these. */
 const taken = (band: Band | undefined): ReadonlySet<Band> =>
@@ -62,24 +62,35 @@ const affordable = (asked: Asked, max: bigint | null): boolean =>
   max === null || (asked !== null && asked.asset === "USDC" && parseMoney(asked.amount) <= max);
 
 /**
- * Listed endpoints that hold every word, of a class, from a letter up, and not dearer than a price. In this order: letters
- * A, B, C, D, then UNRATED, then F; within a letter the higher composite first; then by url. What a check would say of one
- * (a letter whose records were withdrawn is none) is what is said and filtered here. Reads each endpoint once at most, and
- * lets others have their turn meanwhile.
+ * Listed endpoints that hold every word, and are of a class. In this order: letters A, B, C, D, then UNRATED, then F; within
+ * a letter the higher composite first; then by url. Reads each endpoint once at most, and lets others have their turn
+ * meanwhile.
+ */
+export async function* holding(
+  view: View,
+  { q, class: kind }: Pick<SearchQuery, "q" | "class">,
+): AsyncGenerator<ListedEntry> {
+  const words = q.toLowerCase().split(/\s+/, 20).filter(Boolean);
+  let looked = 0;
+  for (const entry of rankedIn(view)) {
+    if (++looked % AT_ONCE === 0) await turn();
+    if ((kind === undefined || entry.class === kind) && holds(entry, words)) yield entry;
+  }
+}
+
+/**
+ * Those of {@link holding} from a letter up, and not dearer than a price. What a check would say of one (a letter whose
+ * records were withdrawn is none) is what is said and filtered here.
  */
 export async function searchIn(
   view: View,
   { q, class: kind, band, max_price, limit }: SearchQuery,
   now: Date,
 ): Promise<SearchAnswer> {
-  const words = q.toLowerCase().split(/\s+/, 20).filter(Boolean);
   const bands = taken(band);
   const max = max_price === undefined ? null : parseMoney(max_price);
   const capabilities: SearchAnswer["capabilities"] = [];
-  let looked = 0;
-  for (const entry of rankedIn(view)) {
-    if (++looked % AT_ONCE === 0) await turn();
-    if ((kind !== undefined && entry.class !== kind) || !holds(entry, words)) continue;
+  for await (const entry of holding(view, { q, class: kind })) {
     const { advertised } = observedOf(view.row(entry.cap), now);
     if (!affordable(advertised, max)) continue;
     const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);

@@ -20,6 +20,8 @@ export interface PayOnDeliveryDeps {
   baseUrl: string;
   /** Prices that all buyers together may have asked of one registrable domain in a minute. */
   quotesPerDomainMinute: number;
+  /** Further candidates that one wallet, and all together, may have tried in an hour: each costs us a transaction. */
+  fallbacksPerHour: { payer: number; all: number };
 }
 
 /** A call that somebody wants to buy, as it came to us. */
@@ -37,6 +39,11 @@ export interface Wanted {
 const MARGIN_S = 45;
 /** Prices that one registrable domain is asked for at once. */
 const ASKED_AT_ONCE = 8;
+
+/** Seconds for which a payment must still hold when a call at this quote begins. */
+export const holdsFor = ({ entry }: Pick<SellerQuote, "entry">): number =>
+  Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
+
 const TEXT = /^[\x20-\x7e]{1,200}$/;
 
 const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
@@ -44,7 +51,10 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 });
 
 /** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
-export function requestTo({ url, method }: Sold, { query, body, headers }: Wanted): BoughtRequest {
+export function requestTo(
+  { url, method }: Sold,
+  { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
+): BoughtRequest {
   const target = new URL(url);
   for (const name of new Set(query.keys())) {
     target.searchParams.delete(name);
@@ -68,14 +78,21 @@ export class PayOnDelivery {
   readonly #domains: Limiter;
   /** Prices that are being asked of a registrable domain. */
   readonly #asking = new Map<string, number>();
+  readonly #fallbacks: { payer: Limiter; all: Limiter };
 
   constructor(
     readonly sales: Sales,
-    private readonly deps: PayOnDeliveryDeps,
+    readonly deps: PayOnDeliveryDeps,
   ) {
     this.counter = new Counter(sales);
+    const steady = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
-    this.#domains = new Limiter({ name: "prices of one domain", quota, windowS: 60 }, () => deps.clock.monotonic());
+    this.#domains = new Limiter({ name: "prices of one domain", quota, windowS: 60 }, steady);
+    const { payer, all } = deps.fallbacksPerHour;
+    this.#fallbacks = {
+      payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
+      all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, steady),
+    };
   }
 
   /**
@@ -95,10 +112,15 @@ export class PayOnDelivery {
     const refused = unsold(this.deps.view(), sold.cap, quote.priceMicro, policy);
     if (refused) return paymentRequired(cashier, sale, { error: refused, sold: false });
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
-    const holdsS = Math.min(90, Math.max(30, quote.entry.maxTimeoutSeconds)) + MARGIN_S;
-    const wrong = await this.counter.wrongWith(payment, sale, holdsS);
+    const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
+  }
+
+  /** May one more candidate be tried for this wallet? Counted at once. */
+  fallsBack(payer: string): boolean {
+    const { payer: own, all } = this.#fallbacks;
+    return own.take(payer).ok && all.take("all").ok;
   }
 
   #sold({ cap, method }: Wanted): Sold {

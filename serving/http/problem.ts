@@ -10,6 +10,7 @@ export const PROBLEMS = {
   bad_payment: { status: 400, title: "The payment cannot be read", retriable: false },
   bad_token: { status: 401, title: "The token opens no watcher", retriable: false },
   not_the_payee: { status: 401, title: "The signature is not the payee's", retriable: false },
+  not_the_wallet: { status: 401, title: "The wallet's signature is missing or wrong", retriable: false },
   not_sold: { status: 403, title: "Calls of this endpoint are not sold here", retriable: false },
   forbidden: { status: 403, title: "The request is not meant for this service", retriable: false },
   unknown_capability: { status: 404, title: "No endpoint with this id is in the record", retriable: true },

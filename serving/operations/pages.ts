@@ -1,6 +1,7 @@
 import { z } from "zod";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
+import { buyOf } from "../buy/eligible.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import { docsIndexPage } from "../pages/docs-index.ts";
@@ -80,7 +81,7 @@ const status: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { follower, clock, statusFigures, askLine } = call.service;
+    const { follower, clock, statusFigures, askLine, payOnDelivery } = call.service;
     const { view, snapshot, staleMs } = follower;
     const text = statusPage({
       now: clock.now(),
@@ -90,6 +91,7 @@ const status: Operation = {
       view,
       figures: statusFigures.of(view),
       inLine: askLine?.size ?? null,
+      orders: payOnDelivery?.sales.buying.orders.table.counts() ?? null,
     });
     return shown(call, text, PAGE_HEADERS);
   },
@@ -108,11 +110,13 @@ const endpoint: Operation = {
   limiter: (service) => service.readLimiter,
   run(call) {
     const { id } = validated(EndpointParams, call.params);
-    const { follower, clock, history, baseUrl } = call.service;
+    const { follower, clock, history, baseUrl, payOnDelivery } = call.service;
     const { view } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
-    const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
+    const buy = payOnDelivery ? buyOf(view, id, baseUrl, payOnDelivery.sales.policy) : undefined;
+    const known = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
+    const facts = buy ? { ...known, buy } : known;
     const made = (days: readonly HistoryDay[] | null) =>
       shown(
         call,

@@ -22,7 +22,8 @@ export function sellingOf({ payOnDelivery }: Service): PayOnDelivery {
   throw new Problem("unavailable", "this server sells nothing; ask the service itself");
 }
 
-const wantsPublish = (headers: Headers): boolean => {
+/** Does the buyer ask for the call to be published? @throws Problem */
+export const wantsPublish = (headers: Headers): boolean => {
   const flag = headers.get(PUBLISH_HEADER);
   if (flag === null || flag === "false") return false;
   if (flag === "true") return true;

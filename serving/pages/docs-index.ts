@@ -9,6 +9,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     [
       "check-before-you-pay",
       "pay-on-delivery",
+      "route",
       "exposure",
       "integrations",
       "client",

@@ -17,6 +17,8 @@ export interface Status {
   figures: Figures;
   /** Urls that wait for a handshake, or null where this server does not know. */
   inLine: number | null;
+  /** Orders that are known, by their state; null where nothing is sold. */
+  orders: ReadonlyMap<string, number> | null;
 }
 
 const MINUTE_MS = 60_000;
@@ -85,6 +87,13 @@ const row = (
 ): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${moment(part.at)}</td>
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
+/** `12 settled, 3 released`, the most first; whose they are is nobody's business. */
+function ordersWords(orders: Status["orders"]): string {
+  if (orders === null) return "none are taken here";
+  const sorted = [...orders].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
+  return sorted.length === 0 ? "none yet" : sorted.map(([state, n]) => `${n} ${state.replaceAll("_", " ")}`).join(", ");
+}
+
 /** How fresh the service is, told from what this server reads: what an owner of it sees stands on no public page. */
 export function statusPage(status: Status): string {
   const { view, figures, staleMs, inLine, simulated } = status;
@@ -107,6 +116,7 @@ export function statusPage(status: Status): string {
 <dt>Endpoints listed</dt><dd>${figures.listed}, ${figures.lettered} of them with a letter</dd>
 <dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
+<dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
 <p class="soft small">A probe that fails is a fact about an endpoint and stands on its page. Whether the log kept its promises is not ours to
 say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;

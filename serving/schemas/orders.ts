@@ -56,3 +56,21 @@ export const OrderShown = z.strictObject({
     .nullable(),
 });
 export type OrderShown = z.infer<typeof OrderShown>;
+
+/** Path and query of GET /v1/buyers/{address}/orders. */
+export const BuyerPath = z.object({
+  address: z.string().regex(/^0x[0-9a-fA-F]{40}$/, "must be 0x and 40 hex digits"),
+});
+export const BuyerQuery = z.object({
+  cursor: OrderId.optional().describe("Id of an order: those before it in time are answered. `next` of a page is one."),
+  limit: z.coerce.number().int().min(1).max(100).default(100),
+});
+
+/** Orders of one wallet, newest first; `answer` is null in all of them. */
+export const BuyerOrders = z.strictObject({
+  schema: z.literal("svc.orders.v1"),
+  payer: z.string(),
+  orders: z.array(OrderShown),
+  next: OrderId.nullable().describe("Cursor of the next page, null on the last."),
+});
+export type BuyerOrders = z.infer<typeof BuyerOrders>;

@@ -136,7 +136,10 @@ export async function officialBuyer(info: WorldInfo, policy?: PaymentPolicy, hol
     .register(`eip155:${info.chainId}`, new ExactEvmScheme(account))
     .register(`eip155:${info.chainId}`, new AuthCaptureEvmScheme(account));
   if (policy) client.registerPolicy(policy);
+  const sign = (message: string): Promise<Hex> => account.signMessage({ message });
   // The same client over another fetch, so that a test sees what it sends.
   const over = (inner: typeof fetch) => wrapFetchWithPayment(inner, client) as typeof fetch;
-  return { address: address.toLowerCase(), privateKey: privateKey as Hex, client, fetch: over(fetch), over };
+  return { address: address.toLowerCase(), privateKey: privateKey as Hex, client, fetch: over(fetch), over, sign };
 }
+
+export type OfficialBuyer = Awaited<ReturnType<typeof officialBuyer>>;

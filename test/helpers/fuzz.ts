@@ -172,7 +172,8 @@ export interface FuzzOptions {
 /** A cursor of this log that is ahead of what was read; what an app without egress and watchers' log cannot do. */
 const MAY_BE_503 = new Set([
   ...["trustFeed", "validateListing", "retestListing", "watcherCreate"],
-  ...["viaGet", "viaPost", "order", "docsExtract", "companiesLookup", "webEvidence", "researchBrief"],
+  ...["viaGet", "viaPost", "order", "buyerOrders", "routePlan", "routeExecute"],
+  ...["docsExtract", "companiesLookup", "webEvidence", "researchBrief"],
 ]);
 
 /** Asks, and looks at every answer. @throws with the request (shrunk) whose answer is not as described */

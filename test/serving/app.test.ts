@@ -30,6 +30,7 @@ const ADDRESS: Record<string, string> = {
   viaGet: `/v1/via/${capOf(SUM)}`,
   viaPost: `/v1/via/${capOf(SUM)}`,
   order: `/v1/orders/ord_${"0".repeat(26)}`,
+  buyerOrders: `/v1/buyers/0x${"1".repeat(40)}/orders`,
   badge: `/badge/${capOf(SUM)}.svg`,
   "object-tile": "/tile/0/000.p/2",
 };
@@ -46,7 +47,7 @@ describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))
   test("GET and HEAD agree", async () => {
     const get = await serving.get(path);
     const head = await serving.get(path, { method: "HEAD" });
-    const refused: Record<string, number> = { watcher: 401, viaGet: 503, order: 503, viaPost: 503 };
+    const refused: Record<string, number> = { watcher: 401, viaGet: 503, order: 503, viaPost: 503, buyerOrders: 503 };
     const status = refused[operation.id] ?? (operation.method === "POST" ? 405 : absent ? 404 : 200);
     expect([get.status, head.status]).toEqual([status, status]);
     expect(await head.text()).toBe("");
@@ -151,7 +152,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
     ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "watcherCreate", "watcher"],
-    ...["viaGet", "viaPost"],
+    ...["viaGet", "viaPost", "routePlan", "routeExecute", "evaluate"],
     ...["exposure", "dispute", "validateListing", "retestListing", "badge", "home", "leaderboard", "endpointPage"],
     ...["checkMyListingAnswer", "exposureReportPage"],
   ]);

@@ -109,6 +109,7 @@ const ADDRESS: Record<string, string[]> = {
   archiveManifest: [`/v1/archive/${EMPTY_DAY_ID}`],
   viaGet: [`/v1/via/${capOf(SUM)}`],
   order: [`/v1/orders/ord_${"0".repeat(26)}`],
+  buyerOrders: [`/v1/buyers/0x${"1".repeat(40)}/orders`],
   watcher: [`/v1/watchers/wat_${"0".repeat(26)}`],
 };
 

@@ -56,5 +56,8 @@ class ThreadReader implements Reader {
   }
 }
 
-/** The reader of this process: one thread, begun by the first question. */
-export const ownReader: Reader = new ThreadReader();
+/** A reader with a thread of its own, begun by the first question. */
+export const openReader = (): Reader => new ThreadReader();
+
+/** The reader of this process. */
+export const ownReader: Reader = openReader();

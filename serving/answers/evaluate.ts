@@ -1,0 +1,82 @@
+import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
+import { cameOf } from "../../pipelines/orders/seller.ts";
+import { checkerOf } from "../../pipelines/record/classes.ts";
+import { Problem } from "../http/problem.ts";
+import { type EvaluateAnswer, type EvaluateRequest, MAX_ANSWER_BYTES } from "../schemas/evaluate.ts";
+import type { View } from "../tables/view.ts";
+
+export interface EvaluationDeps {
+  view: () => View;
+  /** A thread of its own: what strangers send here must not stand before the answers of orders. */
+  reader: Reader;
+}
+
+/** Answers that may wait for the thread at once: all of them are held in memory. */
+const MAX_AT_ONCE = 32;
+
+const UNUSABLE =
+  "The schema cannot be used, within bounds or at all: an order does not hold that against the answer either.";
+const NO_SCHEMA =
+  "No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.";
+
+/** @throws Problem bad_request for an answer that is too long */
+function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
+  const bytes = base64 === undefined ? Buffer.from(body ?? "", "utf8") : Buffer.from(base64, "base64");
+  if (bytes.length <= MAX_ANSWER_BYTES) return bytes;
+  const detail = `is of more than ${MAX_ANSWER_BYTES} bytes`;
+  const pointer = base64 === undefined ? "/body" : "/base64";
+  throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
+}
+
+function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer, "says">): string {
+  const failed = checks.filter(({ ok }) => !ok).map(({ name, says }) => (says ? `${name} (${says})` : name));
+  const verdict = pass
+    ? "It would pass, and its buyer would be charged."
+    : `It would not pass, and nobody would be charged. Failed: ${failed.join(", ") || "delivery"}.`;
+  if (held_against.schema) return schema_ok === null && pass ? `${verdict} ${UNUSABLE}` : verdict;
+  return `${verdict} ${NO_SCHEMA}`;
+}
+
+/** Evaluates an answer as an order would, for whoever has one. Nobody is called for it, and nothing of it is kept. */
+export class Evaluations {
+  #running = 0;
+
+  constructor(private readonly deps: EvaluationDeps) {}
+
+  /** @throws Problem unknown_capability, bad_request, unavailable */
+  async evaluate(asked: EvaluateRequest): Promise<EvaluateAnswer> {
+    const held_against = this.#expected(asked);
+    const bytes = bytesOf(asked);
+    if (this.#running >= MAX_AT_ONCE) {
+      throw new Problem("unavailable", "many answers are being evaluated", { headers: { "retry-after": "2" } });
+    }
+    this.#running += 1;
+    try {
+      const { content_type, status, schema } = asked;
+      const result = {
+        ...{ outcome: "answered" as const, status, body: bytes, headersMs: 0, totalMs: 0, remoteAddress: "", url: "" },
+        headers: (content_type === undefined ? {} : { "content-type": content_type }) as Record<string, string>,
+      };
+      const want = { class: held_against.class, known: null, schema, mime: held_against.mime };
+      const { evaluation, pass } = await cameOf(this.deps, result, want);
+      const { delivered, delivery, schema_ok, checks, response_sha256: sha256 } = evaluation;
+      const shown = checks.map(({ name, ok, says }) => ({ name, ok, ...(says === undefined ? {} : { says }) }));
+      const answer = { schema: "svc.evaluation.v1" as const, pass, delivered, delivery, schema_ok, checks: shown };
+      const whole = { ...answer, held_against, sha256, size: bytes.length };
+      return { ...whole, says: wordsOf(whole) };
+    } finally {
+      this.#running -= 1;
+    }
+  }
+
+  #expected({ capability_id: cap, class: given, schema, mime }: EvaluateRequest): EvaluateAnswer["held_against"] {
+    const view = this.deps.view();
+    if (cap !== undefined && !view.has(cap)) {
+      throw new Problem("unknown_capability", "no endpoint in the record has this id");
+    }
+    const kept = cap === undefined ? undefined : view.entry(cap)?.class;
+    const class_from = given !== undefined ? "request" : kept !== undefined ? "record" : "none";
+    const kind = checkerOf(given ?? kept ?? "any").name;
+    return { class: kind, class_from, schema: schema !== undefined, mime: mime ?? null };
+  }
+}

@@ -1,0 +1,170 @@
+import { sha256hex } from "../../infra/canonical.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { type Fallback, NotBought } from "../../pipelines/orders/buying.ts";
+import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import type { SellerQuote } from "../../pipelines/orders/seller.ts";
+import { feeOf, formatMoney, parseMoney } from "../../pipelines/record/money.ts";
+import { Problem } from "../http/problem.ts";
+import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
+import { unwritten } from "./counter.ts";
+import { soldAs, unsold } from "./eligible.ts";
+import { holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
+import type { Payment } from "./payments.ts";
+import { planOf } from "./plan.ts";
+import { paymentRequired, type Sale } from "./terms.ts";
+
+export const EXECUTE_PATH = "/v1/route/execute";
+
+/** A call that somebody wants of whoever can do it, as it came to us. */
+export interface Execution {
+  asked: ExecuteRequest;
+  /** The request's own bytes: the same payment buys the same request. */
+  bytes: Uint8Array;
+  payment: Payment | null;
+  publish: boolean;
+}
+
+/** Buyer's total for a seller's price. */
+const totalOf = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
+
+/**
+ * Asks candidates for their price, one after the other, the best first. Whoever gives none, costs too much or is not bought
+ * from now is passed over, and why is kept for the buyer.
+ */
+class Candidates implements Fallback {
+  readonly passed: string[] = [];
+  readonly #waiting: string[];
+  readonly #until: number;
+  /** Most that the next one may ask: then it is a fallback. */
+  #most: bigint | null = null;
+  /** The next fallback was granted, and was not used yet. */
+  #granted = false;
+
+  constructor(
+    private readonly selling: PayOnDelivery,
+    private readonly execution: Execution,
+    caps: readonly string[],
+  ) {
+    this.#waiting = caps.slice(0, MAX_CANDIDATES);
+    this.#until = performance.now() + execution.asked.deadline_s * 1000;
+  }
+
+  left(): boolean {
+    if (this.#waiting.length === 0 || performance.now() >= this.#until) return false;
+    if (this.#most !== null) this.#granted ||= this.selling.fallsBack(this.execution.payment!.from);
+    return this.#most === null || this.#granted;
+  }
+
+  /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work. */
+  atMost(priceMicro: bigint): this {
+    this.#most = priceMicro;
+    return this;
+  }
+
+  async quote(): Promise<SellerQuote | null> {
+    while (this.left()) {
+      const cap = this.#waiting.shift()!;
+      const found = await this.#ask(cap).catch((error: unknown) => {
+        if (error instanceof Problem) return error.message;
+        // Under an order nobody is there to be told: it goes on to the next, or ends.
+        if (this.#most !== null) return "it could not be asked.";
+        throw error;
+      });
+      if (typeof found !== "string") {
+        this.#granted = false;
+        return found;
+      }
+      this.passed.push(`${cap}: ${found}`);
+    }
+    return null;
+  }
+
+  async #ask(cap: string): Promise<SellerQuote | string> {
+    const { selling, execution } = this;
+    const { asked, payment } = execution;
+    const { buying, policy } = selling.sales;
+    const view = selling.deps.view();
+    if (!view.has(cap)) return "it is not in the record.";
+    const sold = soldAs(view, cap);
+    if ("says" in sold) return sold.says;
+    const { query, body } = asked.input;
+    if (body !== undefined && sold.method === "GET") return "it takes no body.";
+    if (asked.method !== undefined && sold.method !== asked.method) return `it is called with ${sold.method}.`;
+    const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
+    const request = requestTo(sold, { query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() });
+    if (request.url.length > 4096) return "its address with this query is too long.";
+    const quote = await selling.quote(sold, request);
+    const { priceMicro, payTo } = quote;
+    if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
+    if (totalOf(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
+    if (this.#most !== null && priceMicro > this.#most) return "it asks for more than what was quoted.";
+    const refused = unsold(view, cap, priceMicro, policy);
+    if (refused) return refused;
+    const now = Math.floor(systemClock.now().getTime() / 1000);
+    if (this.#most !== null && payment!.validBefore < now + holdsFor(quote)) return "your payment ends too soon.";
+    const venture = { cap, payTo, url: request.url, micro: priceMicro, payer: payment?.from ?? "" };
+    return this.#most === null ? (buying.refusal(venture) ?? quote) : quote;
+  }
+}
+
+/** Best candidates for a need, or the buyer's own. */
+async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<readonly string[]> {
+  const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = asked;
+  if (capability_ids) return capability_ids;
+  const { view, clock, baseUrl } = selling.deps;
+  // With a body only those that take one; without one, unless the buyer says otherwise, those that need none.
+  const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
+  const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
+  const { candidates } = await planOf(view(), query, { baseUrl, policy: selling.sales.policy, now: clock.now() });
+  return candidates.map(({ capability_id }) => capability_id);
+}
+
+const NOBODY = "Nothing in the record fits what you ask for; POST /v1/route/plan says what was passed over.";
+
+/**
+ * One order over several candidates: the price of the first that fits is the price of the order; when its answer does not
+ * pass the next one is paid, once the payment of the one before is unusable. The buyer is charged what was quoted, once,
+ * and only if an answer passed.
+ * @throws Problem
+ */
+export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
+  const { counter, sales } = selling;
+  const { payment, bytes } = execution;
+  const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
+  const known = payment ? await counter.known(payment, requestSha256) : null;
+  if (known) return counter.told(known, payment!, saleOf(selling, parseMoney(known.quote.total)));
+  const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
+  const quote = await candidates.quote();
+  if (!quote) {
+    const error = candidates.passed.length === 0 ? NOBODY : `Nobody can be paid for it: ${candidates.passed.join(" ")}`;
+    return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
+  }
+  const sale = saleOf(selling, totalOf(quote.priceMicro), quote.want.mime);
+  const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
+  if (!payment) return paymentRequired(sales.cashier, sale, { error });
+  const wrong = await counter.wrongWith(payment, sale, holdsFor(quote));
+  if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
+  const price = formatMoney(quote.priceMicro);
+  const { key, claim } = counter.claimOf(payment, sale, {
+    ...{ operation: "execute", requestSha256, publish: execution.publish },
+    quote: { price, fee: formatMoney(feeOf(quote.priceMicro)), total: formatMoney(sale.totalMicro) },
+  });
+  try {
+    const fallback = candidates.atMost(quote.priceMicro);
+    const order = await sales.buying.buy({ key, claim, quote, fallback });
+    return await counter.told(counter.same(order, payment, requestSha256), payment, sale);
+  } catch (thrown) {
+    if (thrown instanceof NotBought) {
+      return paymentRequired(sales.cashier, sale, { error: thrown.message, sold: false });
+    }
+    if (thrown instanceof StepNotSeen) throw unwritten();
+    throw thrown;
+  }
+}
+
+const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({
+  url: selling.deps.baseUrl + EXECUTE_PATH,
+  description: "A call bought through Touchstone of whoever can do it: you are charged only if an answer passed",
+  mime: mime ?? "application/json",
+  totalMicro,
+});

@@ -1,0 +1,68 @@
+import { z } from "zod";
+import { EXECUTE_PATH, execute } from "../buy/execute.ts";
+import { paymentOf } from "../buy/payments.ts";
+import { planOf } from "../buy/plan.ts";
+import { requirementsOf } from "../buy/terms.ts";
+import { validated } from "../http/problem.ts";
+import { freshJson, JSON_TYPE } from "../http/reply.ts";
+import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
+import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
+import type { Operation } from "./operation.ts";
+import { sellingOf, wantsPublish } from "./via.ts";
+
+const MAX_PLAN_BODY = 16_384;
+/** A body for the seller of as much as via takes, and what stands around it. */
+const MAX_EXECUTE_BODY = 131_072;
+
+const plan: Operation = {
+  id: "routePlan",
+  method: "POST",
+  path: "/v1/route/plan",
+  summary: "Whom to call for a need, ranked by a written rule, with reasons: from the record alone, nobody is asked",
+  body: PlanQuery,
+  answer: PlanAnswer,
+  type: JSON_TYPE,
+  tag: "buy",
+  ofRecord: true,
+  errors: ["unavailable"],
+  limiter: (service) => service.checkLimiter,
+  async run({ service, request, limitHeaders }) {
+    const { sales } = sellingOf(service);
+    const query = validated(PlanQuery, await jsonBody(request.body, MAX_PLAN_BODY));
+    const { baseUrl, clock, follower } = service;
+    const answer = await planOf(follower.view, query, { baseUrl, policy: sales.policy, now: clock.now() });
+    return freshJson(answer, 200, limitHeaders);
+  },
+};
+
+const executes: Operation = {
+  id: "routeExecute",
+  method: "POST",
+  path: EXECUTE_PATH,
+  summary:
+    "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
+  body: ExecuteRequest,
+  answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
+  type: JSON_TYPE,
+  tag: "buy",
+  price: {
+    mode: "dynamic",
+    amount: "0.002000",
+    accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
+    since: "2026-11-23",
+  },
+  ofRecord: true,
+  errors: ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"],
+  limiter: (service) => service.buyLimiter,
+  async run({ service, request }) {
+    const selling = sellingOf(service);
+    const { headers } = request;
+    const payment = paymentOf(headers);
+    const publish = wantsPublish(headers);
+    const bytes = await bytesOf(request.body, MAX_EXECUTE_BODY);
+    const asked = validated(ExecuteRequest, jsonOf(bytes));
+    return execute(selling, { asked, bytes, payment, publish });
+  },
+};
+
+export const ROUTE: readonly Operation[] = [plan, executes];

@@ -1,0 +1,121 @@
+import { z } from "zod";
+import { Band, CapId, Defect, Money, Tier } from "./common.ts";
+
+/** Money as somebody sends it (interface, "money"). */
+export const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
+
+/** What somebody needs, and what it may be. */
+const NEED = {
+  need: z
+    .string()
+    .regex(/\S/, "must hold a word")
+    .max(200)
+    .describe("Words; each has to stand in the url, the description or the class."),
+  class: z.string().max(60).optional().describe("Class of what is sold, as answers name it, such as arithmetic."),
+  max_price: MoneySent.optional().describe("Most that a seller may ask for one call, in USDC, without our fee."),
+  min_band: z
+    .enum(["A", "B", "C", "D"])
+    .optional()
+    .describe("This letter or a better one. Without it those without a letter stand behind D."),
+  max_latency_ms: z
+    .int()
+    .min(1)
+    .max(120_000)
+    .optional()
+    .describe("Most that the 95th percentile of its answers may take; one of which it is not known is passed over."),
+  method: z.enum(["GET", "POST"]).optional(),
+};
+
+/** Body of POST /v1/route/plan. */
+export const PlanQuery = z.strictObject({ ...NEED, limit: z.int().min(1).max(20).default(5) });
+export type PlanQuery = z.infer<typeof PlanQuery>;
+
+const Candidate = z.strictObject({
+  capability_id: CapId,
+  url: z.string(),
+  method: z.enum(["GET", "POST"]),
+  class: z.string(),
+  description: z.string().nullable(),
+  band: Band,
+  tier: Tier.nullable(),
+  composite: z.number().nullable().describe("Weighted sum of the lower bounds; null: nothing was measured."),
+  latency_p95_ms: z.int().min(0).nullable().describe("As its card measured it; null: not known."),
+  price: Money.describe("Seller's price as its own 402 last asked, in USDC."),
+  fee: Money,
+  total: Money,
+  buy: z.string().describe("Where to buy a call of it: the price is asked anew there."),
+  defects: z.array(Defect),
+  reasons: z.array(z.string()).describe("Why it stands where it stands."),
+});
+
+/** Why endpoints that hold the words are no candidates, in the order in which it is asked. */
+export const PASSED_OVER = {
+  below_band: "their letter is below the one that was asked for, or they have none",
+  other_method: "they are called with another method",
+  not_sold: "calls of them are not bought through this service now",
+  too_dear: "they ask for more",
+  latency_unknown: "how long they take is not known",
+  too_slow: "they take longer",
+} as const;
+export type PassedOver = keyof typeof PASSED_OVER;
+
+/** What the record says to call for a need. Nobody was asked anything for it. */
+export const PlanAnswer = z.strictObject({
+  schema: z.literal("svc.route-plan.v1"),
+  need: z.string(),
+  rule: z.string().describe("How candidates are ranked."),
+  candidates: z.array(Candidate),
+  passed_over: z.array(
+    z.strictObject({
+      reason: z.enum(Object.keys(PASSED_OVER) as [PassedOver, ...PassedOver[]]),
+      says: z.string(),
+      count: z.int().min(1),
+    }),
+  ),
+  looked_at: z.int().min(0).describe("Listed endpoints that hold the words and were looked at."),
+  more: z.boolean().describe("More fit than are named, or more hold the words than were looked at."),
+});
+export type PlanAnswer = z.infer<typeof PlanAnswer>;
+
+/** Most candidates of one order. */
+export const MAX_CANDIDATES = 5;
+
+const Input = z.strictObject({
+  query: z
+    .record(z.string().max(200), z.string().max(2000))
+    .refine((query) => Object.keys(query).length <= 50, "must have at most 50 members")
+    .optional()
+    .describe("Query of the call; put on the seller's address."),
+  body: z.unknown().optional().describe("JSON body of the call; only endpoints that are called with POST take one."),
+});
+
+/** Body of POST /v1/route/execute: a need, or candidates of the buyer's own. */
+export const ExecuteRequest = z
+  .strictObject({
+    ...NEED,
+    need: NEED.need.optional(),
+    capability_ids: z
+      .array(CapId)
+      .min(1)
+      .max(MAX_CANDIDATES)
+      .optional()
+      .describe("Whom to ask, in this order, in place of a need."),
+    input: Input.default({}),
+    max_total: MoneySent.describe("Most that you would be charged, in USDC, our fee in it."),
+    deadline_s: z
+      .int()
+      .min(1)
+      .max(60)
+      .default(30)
+      .describe("Seconds from the paid request after which no further candidate is begun with."),
+  })
+  .superRefine(({ need, capability_ids, class: kind, min_band, max_latency_ms }, context) => {
+    const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    if (need === undefined && !capability_ids) say("need", "must be given, or capability_ids in its place");
+    if (!capability_ids) return;
+    const beside = { need, class: kind, min_band, max_latency_ms };
+    for (const [name, value] of Object.entries(beside))
+      if (value !== undefined) say(name, "cannot stand beside capability_ids");
+    if (new Set(capability_ids).size < capability_ids.length) say("capability_ids", "names one of them twice");
+  });
+export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
