@@ -14,6 +14,7 @@ import { createEgress } from "../../infra/egress/create.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
+import type { Store } from "../../infra/store/store.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
@@ -52,6 +53,7 @@ export interface Replica {
   url: string;
   sales: Sales;
   log: Log;
+  publicStore: Store;
   /** Address that buyers pay. */
   till: string;
   recovering: Recovering;
@@ -84,11 +86,22 @@ export async function sellingOver(
   const chain = { rpcUrl: info.rpcUrl, asset: info.asset, network: `eip155:${info.chainId}` };
   const money = await localMoney(chain, wallets);
   const { logger, metrics } = record;
-  const opened = openSales({ config, egress, log, logger, metrics }, systemClock, { ...money, ...more.money?.(money) });
+  const kept = { publicStore: record.store, secret: Buffer.alloc(32, 9) };
+  const opened = openSales({ config, egress, log, ...kept, logger, metrics }, systemClock, {
+    ...money,
+    ...more.money?.(money),
+  });
   const { app } = await servingOver(record, { egress, log, sales: opened, ...more.deps } as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
-    ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
+    ...{
+      publicStore: record.store,
+      url: serving.url,
+      sales: opened,
+      log,
+      till: money.till.address.toLowerCase(),
+      recovering: opened.recovering,
+    },
     async close() {
       await serving.close();
       await opened.close();
