@@ -14,10 +14,7 @@ import { callToRecord, type Leg, type Order } from "./order.ts";
 import { type OrderLog, StepNotSeen } from "./order-log.ts";
 
 /** Salts of the commitments to request and answer, 64 hex digits each. */
-export interface Salts {
-  request: string;
-  response: string;
-}
+export type Salts = Record<"request" | "response", string>;
 
 export interface PublishingDeps {
   orders: Pick<OrderLog, "read" | "step">;
