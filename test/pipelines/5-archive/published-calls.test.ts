@@ -1,9 +1,21 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import type { NewRecord } from "../../../infra/log/log.ts";
+import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
-import { followup, handshake, intent, later, published, result, settlement } from "../2-ingest/records.ts";
+import {
+  capOf,
+  followup,
+  handshake,
+  intent,
+  later,
+  listing,
+  NOTHING,
+  published,
+  result,
+  settlement,
+} from "../2-ingest/records.ts";
 import { ArchiveWorld } from "./world.ts";
 
 /** Buyers' published calls on the whole way: log, segments, lake, card, evidence, and the card made again from that. */
@@ -143,6 +155,81 @@ test("evidence has a row of each, with its verdict a later fact, its payer opaqu
   expect(texts.join("")).not.toContain("ord_");
   const { cards } = await world.recompute();
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
+}, 30_000);
+
+/** Blind calls of ours, a block each; `come` says what came of each. */
+const blindCalls = (from: number, come: readonly object[]): NewRecord[] =>
+  come.flatMap((came, n) => {
+    const paid = intent("a", block(from + n, 7_200_000), { blind: true, retest: true });
+    const at = (ms: number) => block(from + n, 7_200_000 + ms);
+    return [paid, result("a", paid.eventId, at(2_000), came), settlement("a", paid.eventId, at(3_000))];
+  });
+const WRONG = { delivery: 0, schema_ok: false };
+
+test.each<[string, readonly object[], string[]]>([
+  ["ours failed in the same way: it counts", [{}, NOTHING], ["reproduced"]],
+  ["ours failed in another way: not yet", [{}, WRONG, {}], []],
+  ["four in two blocks were served: it never counts", [{}, {}, {}, {}], ["not_reproduced"]],
+  ["three are too few", [{}, {}, {}], []],
+  ["what fails after the four that were looked at says nothing", [{}, {}, {}, {}, NOTHING], ["not_reproduced"]],
+])(
+  "%s",
+  async (_name, came, says) => {
+    const [failed] = failures();
+    const world = await ArchiveWorld.open();
+    worlds.push(world);
+    // Before the failure nothing of ours is a re-test of it, and a call from a known wallet never is.
+    const known = intent("a", block(21, 10_000));
+    await world.ingest.append(
+      ...blindCalls(18, [NOTHING]),
+      failed!,
+      ...[
+        known,
+        result("a", known.eventId, block(21, 20_000), NOTHING),
+        settlement("a", known.eventId, block(21, 30_000)),
+      ],
+      ...blindCalls(22, came),
+    );
+    // A second look at the proof, without which undelivered calls of ours are our own fault.
+    const { ingest, lake } = world.ingest;
+    await ingest.pass();
+    const undelivered = await lake.all<{ obs_id: string; t: Date }>(
+      "SELECT obs_id, t FROM samples WHERE kind = 1 AND NOT delivered",
+    );
+    const shown_again = { watched: true, ...NOTHING };
+    for (const { obs_id, t } of undelivered) {
+      await world.ingest.append(
+        followup("a", obs_id, new Date(t.getTime() + 60_000).toISOString(), { kind: "shown_again", shown_again }),
+      );
+    }
+    await ingest.pass();
+    const memory = createMemory(lake);
+    expect(await memory.verdicts()).toEqual(says.map((kind) => ({ of: failed!.eventId, cap: capOf("a"), kind })));
+    await world.ingest.append(
+      ...says.map((kind) => followup("a", failed!.eventId, block(39), { kind: kind as "reproduced" })),
+    );
+    await ingest.pass();
+    expect(await memory.verdicts()).toEqual([]);
+  },
+  30_000,
+);
+
+test("a published failure starts re-tests, and its verdict ends them", async () => {
+  const world = await ArchiveWorld.open();
+  worlds.push(world);
+  const [failed] = failures();
+  const { ingest, lake } = world.ingest;
+  const memory = createMemory(lake);
+  const retest = async () => {
+    await ingest.pass();
+    return (await memory.listed())[0]!.retest;
+  };
+  await world.ingest.append(listing("a", block(0)), ...blindCalls(1, [{}]));
+  expect(await retest()).toEqual({ failing: false, passes: 0 });
+  await world.ingest.append(failed!);
+  expect(await retest()).toEqual({ failing: true, passes: 0 });
+  await world.ingest.append(followup("a", failed!.eventId, block(39), { kind: "not_reproduced" }));
+  expect(await retest()).toEqual({ failing: false, passes: 0 });
 }, 30_000);
 
 test("the same records make the same rows in whatever order they came", async () => {

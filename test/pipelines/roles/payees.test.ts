@@ -58,9 +58,8 @@ async function flagged(): Promise<boolean[]> {
   await at.publishing().runs();
   const cards = (await at.leaves()).flatMap((leaf) => (leaf.kind === "grade" ? [leaf.card] : []));
   const kin = SELLERS.filter(({ name, payTo }) => payTo === THIEF.payTo && name !== THIEF.name);
-  return kin.map(
-    ({ name }) =>
-      cards.findLast((card) => card.capability_id === capOf(name))!.flags?.includes("payee_took_the_money") === true,
+  return kin.map(({ name }) =>
+    cards.findLast((card) => card.capability_id === capOf(name))!.flags?.includes("payee_took_the_money") === true,
   );
 }
 
