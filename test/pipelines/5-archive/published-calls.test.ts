@@ -81,11 +81,14 @@ interface Card {
   tier: string;
   band: string;
   composite: number;
+  sample_count: number;
   components: Record<string, { point: number; lower: number; upper: number; n_eff: number } | null>;
   flags: string[];
 }
 const figuresOf = (cards: readonly Card[]) =>
-  cards.map(({ tier, band, composite, components }) => ({ tier, band, composite, components }));
+  cards.map(({ tier, band, composite, sample_count, components }) => ({
+    ...{ tier, band, composite, sample_count, components },
+  }));
 
 let base: Card[];
 beforeAll(async () => {
