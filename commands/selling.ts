@@ -12,6 +12,7 @@ import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
 import { createTill, type Till } from "../infra/rails/till.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
+import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { VIA } from "../pipelines/1-observe/queue.ts";
@@ -20,6 +21,7 @@ import { Buying } from "../pipelines/orders/buying.ts";
 import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
+import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
@@ -48,6 +50,10 @@ export interface SellingParts {
   config: Config;
   egress: Egress;
   log: ServingLog;
+  /** Calls that their buyers publish are put there. */
+  publicStore: Store;
+  /** The names of buyers hang on it: another secret makes other names of the same wallets. */
+  secret: Uint8Array;
   logger: Logger;
   metrics: Metrics;
 }
@@ -59,7 +65,7 @@ export interface OpenSales extends Sales {
 
 /** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
-  const { config, egress, log, logger, metrics } = parts;
+  const { config, egress, log, publicStore, secret, logger, metrics } = parts;
   const { network, confirmations } = config.chain;
   const asset = money.asset.toLowerCase() as `0x${string}`;
   const rail = createEvmRail({ rpcUrl: money.rpcUrl, network, asset, confirmations });
@@ -80,9 +86,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     ...{ caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
+  const publishing = new PublishingCalls({ orders, log, publicStore, nameOf: payerNames(secret), metrics });
   const recovery = new Recovery({
-    ...{ buying, holding, rail, logger, metrics, staleMs: money.staleMs ?? STALE_MS, till: async () => money.till },
-    authorizations,
+    ...{ buying, holding, rail, publishing, logger, metrics, staleMs: money.staleMs ?? STALE_MS },
+    ...{ till: async () => money.till, authorizations },
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {

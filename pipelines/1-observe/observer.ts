@@ -82,7 +82,10 @@ export interface Observer {
   observeShare(plan: DayPlan, from: Date, to: Date, over: Promise<void>): Promise<SpanReport>;
   /** Once at start, before anything else: intents that an earlier process left open become our own fault. */
   recover(): Promise<{ lost: number }>;
-  /** Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds. */
+  /**
+   * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our own
+   * calls say of failures that buyers published.
+   */
   awaitSettlements(): Promise<ReconcileReport>;
   /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
   ask(ask: BodyOf<"ask">, said?: Said): Promise<AskReport>;
@@ -108,6 +111,22 @@ export class ObserverStopped extends Error {
     super("the observer was stopped");
     this.name = "ObserverStopped";
   }
+}
+
+/** Verdicts into the record. Every observer finds them all; a record that two of them write is one and its copy. */
+async function sayVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
+  const verdicts = await memory.verdicts();
+  if (verdicts.length === 0) return;
+  const at = clock.now();
+  await recorder.append(
+    verdicts.map(({ of, cap, kind }) => ({
+      type: "paid.followup",
+      cap,
+      slot: `${of}/${kind}`,
+      at,
+      body: { of, kind },
+    })),
+  );
 }
 
 /** Puts the observer together. See {@link Observer} for what it does. */
@@ -156,7 +175,11 @@ export function createObserver(parts: ObserverParts): Observer {
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
       return reconciler.recover(clock);
     },
-    awaitSettlements: () => reconciler.run(clock),
+    async awaitSettlements() {
+      const report = await reconciler.run(clock);
+      await sayVerdicts(recorder, memory, clock);
+      return report;
+    },
     ask(ask, said) {
       const look = () => (said ? lookAtListed(tools, said, clock) : lookAtAsked(tools, ask, clock));
       return slots.run(hostOf(ask.normalised_url), look, ASKS);

@@ -21,7 +21,7 @@ export const STEPS: Record<string, readonly string[]> = {
   listings: ["staging/listings"],
   "observations.free": PROBED,
   "observations.mcp": PROBED,
-  "observations.paid": ["staging/paid", "samples/paid", "samples/seen", "samples/withdrawn"],
+  "observations.paid": ["staging/paid", "samples/paid", "samples/published", "samples/seen", "samples/withdrawn"],
   asks: ["staging/asks"],
   corrections: ["staging/corrections", "samples/withdrawn"],
 };

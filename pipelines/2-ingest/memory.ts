@@ -2,7 +2,15 @@ import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
-import type { AwaitedIntent, DebtsKnown, ListedCap, Memory, OpenIntent, StandingListing } from "../record/memory.ts";
+import type {
+  AwaitedIntent,
+  DebtsKnown,
+  ListedCap,
+  Memory,
+  OpenIntent,
+  StandingListing,
+  Verdict,
+} from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { BLOCK_MS, rfc3339 } from "../record/time.ts";
 
@@ -50,6 +58,7 @@ export function createMemory(lake: Lake): Memory {
         refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("queries/payments:refunds")),
       };
     },
+    verdicts: () => lake.all<Verdict>(sql("queries/published:verdicts")),
     async spentOn(day) {
       const rows = await lake.all<SpentRow>(sql("queries/spending:day"), { day });
       return rows.map(({ cap, url, pay_to, micro }) => ({ cap, host: new URL(url).host, payTo: pay_to, micro }));

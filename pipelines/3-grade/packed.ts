@@ -139,7 +139,7 @@ export class PackedRows {
       const t = Math.floor(packed / PACKED_SCALE);
       const bits = SAID_BY[packed - t * PACKED_SCALE]!;
       this.read[ep]!++;
-      if (bits & SAID.counted) this.counted[ep]!++;
+      if (bits & SAID.counted && bits & SAID.own) this.counted[ep]!++;
       if (bits & SAID.unconfirmed) this.unconfirmed[ep] = 1;
       if (!(bits & SAID.own)) continue;
       const price = prices.getItem(row)!;

@@ -150,7 +150,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   const answers = paid.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);
   return {
     cap: endpoint.cap,
-    counted: counted.length,
+    counted: own.length,
     emptied: own.length === 0 && standing.length < inWindow.length,
     ...blockSums(byBlock(own)),
     buyers: buyersOf(counted.filter(({ kind }) => kind === 2)),

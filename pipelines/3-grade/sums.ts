@@ -23,7 +23,7 @@ export interface PartSums {
  */
 export interface Sums {
   cap: string;
-  /** Rows of the window that count, buyers' too. */
+  /** Rows of ours in the window that count: a buyer's published calls would raise it, and raise nothing. */
   counted: number;
   /** None of ours counts, and corrections withdrew some. */
   emptied: boolean;

@@ -2,7 +2,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
 import { plannedSlot } from "../record/ids.ts";
-import { BLOCK_MS, blockStart, rfc3339 } from "../record/time.ts";
+import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
 /** One record with what it speaks of: a sample by its id, or a capability. */
@@ -50,36 +50,42 @@ function probeSample(fact: Fact): SampleLine {
 }
 
 /** Members that differ, as the second one has them. */
-function changes(from: PaidState, to: PaidState): [keyof PaidState, unknown][] {
-  const names = Object.keys(to) as (keyof PaidState)[];
-  return names.flatMap((name): [keyof PaidState, unknown][] =>
+function changes<S extends object>(from: S, to: S): [string, unknown][] {
+  const names = Object.keys(to) as (keyof S & string)[];
+  return names.flatMap((name): [string, unknown][] =>
     canonicalText(from[name]) === canonicalText(to[name]) ? [] : [[name, to[name]]],
   );
 }
 
-interface Step {
+interface Step<S> {
   offset: number;
-  state: PaidState;
+  state: S;
   fact: Fact;
 }
 
-/** How the row read after each record, from the intent on, in the order of the log. */
-function stepsOf(facts: readonly Fact[]): { intent: Fact; steps: Step[] } | null {
+/** A row that later records change: which record begins it, how it reads after some of them, and its line. */
+interface Course<S extends object> {
+  head: "paid.intent" | "paid.published";
+  stateOf(head: Fact, facts: readonly Fact[]): S;
+  lineOf(head: Fact, steps: readonly Step<S>[]): SampleLine;
+}
+
+/** How the row read after each record, from its first on, in the order of the log. */
+function stepsOf<S extends object>(facts: readonly Fact[], course: Course<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
-  const at = ordered.findIndex(({ type }) => type === "paid.intent");
-  const intent = ordered[at];
-  if (!intent) return null;
-  const body = intent.body as BodyOf<"paid.intent">;
+  const at = ordered.findIndex(({ type }) => type === course.head);
+  const head = ordered[at];
+  if (!head) return null;
   const steps = ordered.slice(at).map((fact, i) => ({
     offset: fact.offset,
     fact,
-    state: paidState({ ...intent, body }, ordered.slice(0, at + i + 1)),
+    state: course.stateOf(head, ordered.slice(0, at + i + 1)),
   }));
-  return { intent, steps };
+  return { head, steps };
 }
 
 /** Earlier readings of a row whose line holds the last of these steps. */
-function beforeOf(steps: readonly Step[]): NonNullable<SampleLine["before"]> {
+function beforeOf(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
   const now = steps.at(-1)!.state;
   const earlier = steps.slice(0, -1).map(({ state }, i) => {
     return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changes(now, state)) };
@@ -90,7 +96,7 @@ function beforeOf(steps: readonly Step[]): NonNullable<SampleLine["before"]> {
   return earlier.filter((entry, i) => !same(entry, earlier[i + 1] ?? { upto: 0 }));
 }
 
-function paidLine(intent: Fact, steps: readonly Step[]): SampleLine {
+function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
   const body = intent.body as BodyOf<"paid.intent">;
   const before = beforeOf(steps);
   const { state, offset } = steps.at(-1)!;
@@ -128,6 +134,67 @@ function paidLine(intent: Fact, steps: readonly Step[]): SampleLine {
   };
 }
 
+const PAID: Course<PaidState> = {
+  head: "paid.intent",
+  stateOf: (intent, facts) => paidState({ ...intent, body: intent.body as BodyOf<"paid.intent"> }, facts),
+  lineOf: paidLine,
+};
+
+/** Statuses that say that the request was at fault: such a failure never counts. */
+const REFUSED: ReadonlySet<number | null> = new Set([400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422]);
+
+/**
+ * What later records may change of a published call: whether its failure counts. What sql/samples/published makes in the
+ * lake, written a second time and for any moment of the log.
+ */
+function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: string | null } {
+  const { pass, status } = body as BodyOf<"paid.published">;
+  if (pass) return { fault: null };
+  if (REFUSED.has(status)) return { fault: "bad_input" };
+  const verdicts = facts.filter((fact) => {
+    const { kind } = fact.body as BodyOf<"paid.followup">;
+    const verdict = kind === "reproduced" || kind === "not_reproduced";
+    return fact.type === "paid.followup" && verdict && fact.t >= t - DAY_MS;
+  });
+  const [first] = verdicts.sort((a, b) => a.t - b.t || (a.event_id < b.event_id ? -1 : 1));
+  if (!first) return { fault: "unconfirmed" };
+  return { fault: (first.body as BodyOf<"paid.followup">).kind === "reproduced" ? null : "not_reproduced" };
+}
+
+/** The order's id stays out of it: whoever has that may read the order, and finds the buyer's wallet there. */
+function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }>[]): SampleLine {
+  const body = head.body as BodyOf<"paid.published">;
+  const before = beforeOf(steps);
+  const { state, offset } = steps.at(-1)!;
+  return {
+    ...namesOf(head),
+    ...state,
+    position: offset,
+    first: head.offset,
+    ...(before.length > 0 ? { before } : {}),
+    t: rfc3339(new Date(head.t)),
+    kind: 2,
+    payer: body.payer,
+    w: 1,
+    ...{ live: true, honest: null, settled: true, refunded: false, outcome: null },
+    ...{ delivered: body.delivered, delivery: body.delivery, schema_ok: body.schema_ok, latency_ms: body.latency_ms },
+    price: priceOf(body.price),
+    input: null,
+    pay_to: body.pay_to,
+    block: Math.floor(head.t / BLOCK_MS),
+    ...{ url: body.url, method: body.method, network: body.network, asset: body.asset, tx: body.tx },
+    ...{ pass: body.pass, status: body.status, checks: body.checks, content_type: body.content_type },
+    ...{ request_sha256: body.request_sha256, request_bytes: body.request_bytes },
+    ...{ response_sha256: body.response_sha256, response_bytes: body.response_bytes },
+  };
+}
+
+const PUBLISHED: Course<{ fault: string | null }> = {
+  head: "paid.published",
+  stateOf: publishedState,
+  lineOf: publishedLine,
+};
+
 const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => ({
   of: fact.of,
   capability_id: fact.cap,
@@ -139,18 +206,18 @@ const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => 
 });
 
 /**
- * Lines that a file has of one paid call: the call itself when its intent is a member, with every member that follows it
+ * Lines that a file has of one call: the call itself when its first record is a member, with every member that follows it
  * without a stranger in between; each later member as what it changed. Records that speak of no known call make none.
  */
-function paidLines(facts: readonly Fact[]): EvidenceLine[] {
-  const course = stepsOf(facts);
-  if (!course) return [];
-  const { intent, steps } = course;
+function callLines<S extends object>(facts: readonly Fact[], course: Course<S>): EvidenceLine[] {
+  const found = stepsOf(facts, course);
+  if (!found) return [];
+  const { head, steps } = found;
   const stranger = steps.findIndex(({ fact }) => !fact.member);
-  const merged = intent.member ? (stranger < 0 ? steps.length : stranger) : 0;
-  const lines: EvidenceLine[] = merged > 0 ? [paidLine(intent, steps.slice(0, merged))] : [];
+  const merged = head.member ? (stranger < 0 ? steps.length : stranger) : 0;
+  const lines: EvidenceLine[] = merged > 0 ? [course.lineOf(head, steps.slice(0, merged))] : [];
   for (const [i, { fact, state }] of steps.entries()) {
-    // What was in the log before the intent is in every reading of the row already.
+    // What was in the log before the first record is in every reading of the row already.
     if (i < Math.max(merged, 1) || !fact.member) continue;
     for (const [field, value] of changes(steps[i - 1]!.state, state)) lines.push(amendment(fact, field, value));
   }
@@ -162,7 +229,8 @@ function paidLines(facts: readonly Fact[]): EvidenceLine[] {
  * @param facts every record of it that is in the log, those that the file contains marked as members
  */
 export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
-  const lines: EvidenceLine[] = paidLines(facts.filter(({ topic }) => topic === "observations.paid"));
+  const paid = facts.filter(({ topic }) => topic === "observations.paid");
+  const lines: EvidenceLine[] = [...callLines(paid, PAID), ...callLines(paid, PUBLISHED)];
   for (const fact of facts) {
     if (!fact.member) continue;
     switch (fact.type) {

@@ -83,6 +83,7 @@ function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
     ...{ size: bytes.length, pieces: Math.ceil(bytes.length / PIECE_BYTES), delivered: evaluation.delivered },
+    ...{ delivery: evaluation.delivery, schema_ok: evaluation.schema_ok },
     ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
     ...(says === null ? {} : { says }),
   };

@@ -21,7 +21,18 @@ export interface Leg {
   recovered: string | null;
   result: Pick<
     StepOf<"seller_result">,
-    "status" | "content_type" | "sha256" | "size" | "pieces" | "delivered" | "latency_ms" | "checks" | "pass"
+    | "status"
+    | "content_type"
+    | "sha256"
+    | "size"
+    | "pieces"
+    | "delivered"
+    | "delivery"
+    | "schema_ok"
+    | "latency_ms"
+    | "checks"
+    | "pass"
+    | "at"
   > | null;
   checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
   /** Where its `bytes` records lie in the order's partition, by their number. */
@@ -50,7 +61,7 @@ export interface Order {
   readonly publish: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
-  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "lapsed" | "adopted">;
+  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "lapsed" | "recorded" | "adopted">;
   epoch: number;
   /** Replica that acts on it. */
   by: string;
@@ -72,6 +83,8 @@ export interface Order {
   refunded: { tx: string; amount: string } | null;
   /** The buyer's authorization cannot be used any more. */
   lapsed: boolean;
+  /** Its call stands in the record, published or as commitments. */
+  recorded: boolean;
 }
 
 interface Rule {
@@ -180,6 +193,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     refund: null,
     refunded: null,
     lapsed: false,
+    recorded: false,
   };
 }
 
@@ -214,6 +228,11 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     order.lapsed = true;
     return true;
   }
+  if (step.state === "recorded") {
+    if (!callToRecord(order)) return false;
+    order.recorded = true;
+    return true;
+  }
   if (step.state === "bytes" && order.own) return kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
@@ -239,6 +258,7 @@ function kept(bytesAt: number[], n: number, offset: number): boolean {
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
   "lapsed",
+  "recorded",
   "bytes",
   "leg_paid",
   "leg_unpaid",
@@ -323,9 +343,22 @@ const ENDED: ReadonlySet<Order["state"]> = new Set([
 /** Has the buyer been told how it ended? */
 export const isEnded = ({ state }: Order): boolean => ENDED.has(state);
 
-/** Can nothing of this order move money any more, ours or the buyer's? Only then is it left alone. */
+/**
+ * The bought call that has to enter the record and does not stand there yet: its end was seen, its seller has the money, and
+ * it failed or its buyer was charged for it. What only our own crash did to a call is none of its seller's.
+ */
+export function callToRecord(order: Order): Leg | null {
+  const leg = order.legs.at(-1);
+  if (order.recorded || !isEnded(order) || leg?.fate !== "paid" || leg.result === null || leg.checked === null) {
+    return null;
+  }
+  if (leg.checked.fault === "ours" || (leg.checked.pass && order.state !== "settled")) return null;
+  return leg;
+}
+
+/** Can nothing of this order move money any more, ours or the buyer's, and is its call on record? Only then is it left alone. */
 export function isClosed(order: Order): boolean {
-  if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown")) return false;
+  if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order)) return false;
   const charged = order.state === "settled" || order.state === "refunded";
   return charged || order.scheme === "auth-capture" || order.lapsed;
 }

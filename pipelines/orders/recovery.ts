@@ -5,8 +5,9 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
 import { type Holding, isHolding, letGo } from "./holding.ts";
-import type { Order } from "./order.ts";
+import { callToRecord, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
+import type { PublishingCalls } from "./publishing-calls.ts";
 
 export interface RecoveryDeps {
   buying: Buying;
@@ -15,6 +16,8 @@ export interface RecoveryDeps {
   /** Transfers back to buyers, out of the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
+  /** Bought calls into the record. */
+  publishing: Pick<PublishingCalls, "record">;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
   /**
@@ -68,6 +71,7 @@ export class Recovery {
     await this.#fates(order, chainTime);
     if (isHolding(order)) await this.deps.holding.bring(order, chainTime);
     else await this.#onward(order, chainTime);
+    if (callToRecord(order)) await this.deps.publishing.record(order);
   }
 
   /** Ours from its beginning, or left by a replica that has not moved it for long. */

@@ -87,5 +87,7 @@ export const shardKey = (sha256: string): string => `index/shard/${sha256}.ndjso
 /** Named by the unpacked bytes, since compressors differ between versions. */
 export const evidenceKey = (day: string, part: number | "kin", unpackedSha256: string): string =>
   `evidence/${day}/${part}.${unpackedSha256.slice(0, 16)}.ndjson.zst`;
+/** Bytes of a bought call that its buyer published, named by what they unpack to. */
+export const callKey = (sha256: string): string => `call/${sha256}.zst`;
 export const liveKey = (partition: number, n: number): string => `live/${partition}.${n}.arrow`;
 export const historyKey = (bucket: number, n: number): string => `live/history/${bucket}.${n}.arrow`;

@@ -235,6 +235,41 @@ const McpProbe = Handshake.extend(McpSeen);
 const McpPaid = z.looseObject({ of: Id, ...McpSeen });
 
 /**
+ * A call that a buyer bought through us and published (orders.md, Publish): of a passed one, once its buyer was charged; of a
+ * failed one, once its seller has the money. The bytes stand under `call/<sha256>.zst`.
+ */
+const PaidPublished = z.looseObject({
+  /** Private: whoever has it may read the order. No line that is published contains it. */
+  order: Id,
+  leg: z.int().min(0),
+  /** One name for all calls of a wallet, which leads to it only for whoever has our secret. */
+  payer: z.string().regex(/^buyer_[0-9A-HJKMNP-TV-Z]{26}$/),
+  url: z.string().max(4096),
+  method: z.enum(METHODS),
+  price: Money,
+  pay_to: z.string().max(200),
+  network: z.string().max(120),
+  asset: z.string().max(200),
+  /** The seller's own money, as the chain has it. */
+  tx: z.string().max(120),
+  pass: z.boolean(),
+  status: z.int().nullable(),
+  delivered: z.boolean(),
+  /** null: the order is older than these two. */
+  delivery: z.number().min(0).max(1).nullable(),
+  schema_ok: z.boolean().nullable(),
+  latency_ms: z.number().min(0).nullable(),
+  checks: z.array(Check).max(32),
+  content_type: z.string().max(300).nullable(),
+  /** Over `METHOD url`, a newline and the body: what stands under this name. */
+  request_sha256: Sha256Hex,
+  request_bytes: z.int().min(0),
+  /** null: no bytes came. */
+  response_sha256: Sha256Hex.nullable(),
+  response_bytes: z.int().min(0),
+});
+
+/**
  * Salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes (commitment.ts).
  * Nothing else goes in, strictly: a member more could tell who bought.
  */
@@ -374,6 +409,7 @@ export const BODIES = {
   "paid.result": PaidResult,
   settlement: SettlementSeen,
   "paid.followup": Followup,
+  "paid.published": PaidPublished,
   "paid.commitment": PaidCommitment,
   "mcp.probe": McpProbe,
   "mcp.paid": McpPaid,
@@ -403,6 +439,7 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "paid.result": "observations.paid",
   settlement: "observations.paid",
   "paid.followup": "observations.paid",
+  "paid.published": "observations.paid",
   "paid.commitment": "observations.paid",
   "mcp.probe": "observations.mcp",
   "mcp.paid": "observations.mcp",

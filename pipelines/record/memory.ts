@@ -19,8 +19,18 @@ export interface Memory {
   awaitingSettlement(): Promise<AwaitedIntent[]>;
   /** Payments of the last 90 days that settled, brought nothing and were not paid back; and what was paid back. */
   debts(): Promise<DebtsKnown>;
+  /** Failures that buyers published and that calls of ours have confirmed, or have not, and nobody has said so yet. */
+  verdicts(): Promise<Verdict[]>;
   /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
   spentOn(day: string): Promise<Spent[]>;
+}
+
+/** Of a published failure: whether one of our own blind calls after it failed in the same way (method, section 3). */
+export interface Verdict {
+  /** Event id of the published call. */
+  of: string;
+  cap: string;
+  kind: "reproduced" | "not_reproduced";
 }
 
 /** What one endpoint was paid to one address. */
@@ -48,7 +58,10 @@ export interface ListedCap {
   firstSeen: string | null;
   /** Distinct blocks with a paid row that counts (kind 1, no fault of ours), ever. */
   paidBlocks: number;
-  /** Re-test state from its paid rows in time order: after a failure, until three pass in a row. */
+  /**
+   * Re-test state from its paid rows in time order: after a failure, until three pass in a row. A failure that a buyer
+   * published and that waits for its verdict is one as well.
+   */
   retest: { failing: boolean; passes: number };
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;

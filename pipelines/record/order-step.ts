@@ -70,6 +70,11 @@ const Claimed = step("claimed", {
   quote: Quote,
   /** Has the buyer asked for the call to be published? */
   publish: z.boolean(),
+  /**
+   * Salts (hex) of the commitments to a call that is not published. They stand beside the bytes that they hide and go when
+   * those go; absent in a published call's order, and in those from before there were any.
+   */
+  salts: z.looseObject({ request: Sha256Hex, response: Sha256Hex }).optional(),
 });
 
 /** Before a byte leaves for the seller: the request, and the only payment that may be sent for this leg. */
@@ -102,6 +107,9 @@ const SellerResult = step("seller_result", {
   /** How many `bytes` records hold them. */
   pieces: z.int().min(0),
   delivered: z.boolean(),
+  /** Score of the delivery, and whether it fits the seller's schema; absent in orders from before they were kept. */
+  delivery: z.number().min(0).max(1).nullable().optional(),
+  schema_ok: z.boolean().nullable().optional(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   pass: z.boolean(),
@@ -158,6 +166,8 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("refund_unknown", { says: Says }),
   /** The buyer's authorization can be used no more, and was not: nothing of this order moves any money any more. */
   step("lapsed", {}),
+  /** The call stands in the record, published or as commitments: nobody need write it any more. */
+  step("recorded", {}),
   step("adopted", {}),
 ]);
 export type OrderStep = z.infer<typeof OrderStep>;

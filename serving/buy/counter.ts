@@ -5,6 +5,7 @@ import { answerOf, type Buying, type Purchase } from "../../pipelines/orders/buy
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
@@ -38,6 +39,10 @@ const WAIT_MS = 100_000;
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
+
+/** What a page of another origin may read of an answer's headers. */
+const EXPOSED =
+  "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order, Touchstone-Salt-Request, Touchstone-Salt-Response";
 
 /** What a buyer asked for with a payment. */
 export interface Asked {
@@ -127,6 +132,7 @@ export class Counter {
         payment: { ...asSent(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
         ...{ request_sha256, quote, publish },
+        ...(publish || operation === "own" ? {} : { salts: newSalts() }),
       },
     };
   }
@@ -148,7 +154,7 @@ export class Counter {
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {
     const { orders } = this.sales.buying;
-    const bytes = await answerOf(orders, order).catch((error: unknown) => {
+    const [bytes, salts] = await Promise.all([answerOf(orders, order), saltsOf(orders, order)]).catch((error) => {
       throw error instanceof StepNotSeen ? unwritten() : error;
     });
     const result = order.own?.result ?? order.legs.at(-1)!.result!;
@@ -162,8 +168,9 @@ export class Counter {
         "content-security-policy": "sandbox; default-src 'none'",
         "x-content-type-options": "nosniff",
         "access-control-allow-origin": "*",
-        "access-control-expose-headers": "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order",
+        "access-control-expose-headers": EXPOSED,
         "touchstone-order": order.id,
+        ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),
         ...settledHeader(version, { network, payer, tx: order.charged!.tx }),
       },
     });

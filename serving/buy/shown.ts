@@ -51,8 +51,11 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
   size: leg.result?.size ?? 0,
 });
 
-/** An order for whoever has its id. @param answer its bytes, where the buyer was charged */
-export function orderShown(order: Order, answer: Uint8Array | null): OrderShown {
+/**
+ * An order for whoever has its id.
+ * @param answer its bytes, where the buyer was charged @param salts of its commitments: only where it is read by its id
+ */
+export function orderShown(order: Order, answer: Uint8Array | null, salts: OrderShown["salts"] = null): OrderShown {
   const result = order.own?.result ? { status: 200, ...order.own.result } : order.legs.at(-1)?.result;
   return {
     schema: "svc.order.v1",
@@ -63,6 +66,7 @@ export function orderShown(order: Order, answer: Uint8Array | null): OrderShown 
     hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
     ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
     ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
+    salts,
     answer:
       answer && result?.status != null && result.sha256 !== null
         ? {

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { answerOf } from "../../pipelines/orders/buying.ts";
+import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import { PUBLISH_HEADER } from "../buy/eligible.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
@@ -105,7 +106,7 @@ const order: Operation = {
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
     const answer = found.state === "settled" ? await answerOf(orders, found) : null;
-    return freshJson(orderShown(found, answer), 200, limitHeaders);
+    return freshJson(orderShown(found, answer, await saltsOf(orders, found)), 200, limitHeaders);
   },
 };
 

@@ -50,6 +50,8 @@ export const OrderShown = z.strictObject({
   charged: Moved.nullable(),
   refunded: Moved.nullable(),
   legs: z.array(OrderLeg),
+  /** Salts (hex) of the commitments to request and answer of a call that is not published. */
+  salts: z.strictObject({ request: z.string(), response: z.string() }).nullable(),
   /** What was bought, once the buyer was charged. */
   answer: z
     .strictObject({ status: z.int(), content_type: z.string().nullable(), sha256: z.string(), base64: z.string() })

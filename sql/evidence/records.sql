@@ -2,7 +2,7 @@
 -- what an earlier close of that day had read ($known), and for each paid call that one of them speaks of, its other records.
 -- grain: one record of the log; those that speak of one thing (`about`) stand together, things ascending by id
 -- reads: event, the segments of that day ($files, a glob) for what the records say, paid_intent, paid_result, settlement,
---   paid_followup; $day, $ends (JSON array of {topic, part, next}), $known (JSON array of {bucket, topic, next})
+--   paid_followup, paid_published; $day, $ends (JSON array of {topic, part, next}), $known (JSON array of {bucket, topic, next})
 -- writes: nothing
 WITH ends AS (FROM positions_of($ends)),
  known AS (SELECT unnest(from_json($known, '[{"bucket": "INTEGER", "topic": "VARCHAR", "next": "BIGINT"}]'), recursive := true)),
@@ -27,7 +27,8 @@ WITH ends AS (FROM positions_of($ends)),
   SELECT i.event_id, t.* FROM paid_intent i JOIN told t ON i.event_id = t.about AND i.cap = t.cap
   UNION SELECT r.event_id, t.* FROM paid_result r JOIN told t ON r.intent = t.about AND r.cap = t.cap
   UNION SELECT s.event_id, t.* FROM settlement s JOIN told t ON s.intent = t.about AND s.cap = t.cap
-  UNION SELECT f.event_id, t.* FROM paid_followup f JOIN told t ON f.intent = t.about AND f.cap = t.cap),
+  UNION SELECT f.event_id, t.* FROM paid_followup f JOIN told t ON f.intent = t.about AND f.cap = t.cap
+  UNION SELECT p.event_id, t.* FROM paid_published p JOIN told t ON p.event_id = t.about AND p.cap = t.cap),
  other AS (
   SELECT e.event_id, e.type, e.cap, e.topic, e.log_offset, e.observed_at, e.body, s.bucket, s.about
   FROM event e JOIN spoken s ON e.event_id = s.event_id AND e.cap = s.cap JOIN ends USING (topic, part)

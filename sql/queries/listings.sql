@@ -18,13 +18,16 @@ WITH newest AS (
  blocks AS (
   SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms::BIGINT) AS paid_blocks, max({t: t, id: obs_id}) FILTER (NOT pass) AS failed
   FROM paid GROUP BY cap),
+ -- A failure that a buyer published starts re-tests, until calls of ours have said whether it counts.
+ doubted AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  since AS (
   SELECT p.cap, count(*) AS passes FROM paid p JOIN blocks b ON p.cap = b.cap AND {t: p.t, id: p.obs_id} > b.failed
   GROUP BY p.cap)
 SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best.own THEN l.best.id END AS seller_listing, l.standing,
-  s.first_seen, coalesce(b.paid_blocks, 0)::INTEGER AS paid_blocks, b.failed IS NOT NULL AS failed,
-  coalesce(n.passes, 0)::INTEGER AS passes, s.price_micro, s.pay_to, s.last_tried
+  s.first_seen, coalesce(b.paid_blocks, 0)::INTEGER AS paid_blocks, b.failed IS NOT NULL OR d.cap IS NOT NULL AS failed,
+  CASE WHEN d.cap IS NULL THEN coalesce(n.passes, 0) ELSE 0 END::INTEGER AS passes, s.price_micro, s.pay_to, s.last_tried
 FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)
+  LEFT JOIN doubted d USING (cap)
 ORDER BY l.cap;
 
 -- name: said

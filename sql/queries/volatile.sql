@@ -28,7 +28,7 @@ WITH wanted AS MATERIALIZED (
     -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
     JOIN told e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE s.t >= window_start AND s.t < card.at_
-    AND is_counted(s.kind, s.fault, s.settled)
+    AND s.kind < 2 AND is_counted(s.kind, s.fault, s.settled)
     AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND is_withdrawn_by(m.record_id, m.issued_at, w.obs_id, s.t))
   GROUP BY w.cap),
  offered AS (

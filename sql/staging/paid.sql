@@ -1,8 +1,8 @@
 -- New records of paid calls with their columns, and the intents that they speak of.
--- grain: one record; touched_intent = one intent, also one that is not here yet; seen_new = one capability; payee_new = one address
+-- grain: one record; touched_intent = one intent or published call, also one that is not here yet; seen_new = one capability; payee_new = one address
 --   of one capability
 -- reads: temp stage
--- writes: paid_intent, paid_result, settlement, paid_followup, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
+-- writes: paid_intent, paid_result, settlement, paid_followup, paid_published, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
@@ -31,11 +31,18 @@ FROM (SELECT *, from_json(body, '{"of": "VARCHAR", "kind": "VARCHAR", "shown_aga
   "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE", "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE",
   "response_sha256": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup');
 
+INSERT INTO paid_published
+SELECT event_id, cap, observed_at, b.payer, micro_of(b.price), b.pay_to, b.pass, b.status IN (400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422),
+  b.delivered, b.delivery, b.schema_ok, b.latency_ms, b.response_sha256
+FROM (SELECT *, from_json(body, '{"payer": "VARCHAR", "price": "VARCHAR", "pay_to": "VARCHAR", "pass": "BOOLEAN", "status": "INTEGER",
+  "delivered": "BOOLEAN", "delivery": "DOUBLE", "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE", "response_sha256": "VARCHAR"}') AS b
+  FROM stage WHERE type = 'paid.published');
+
 INSERT INTO commitment_open
 SELECT cap, observed_at, json_extract_string(body, '$.sha256') FROM stage WHERE type = 'paid.commitment';
 
 CREATE OR REPLACE TEMP TABLE touched_intent AS
-SELECT event_id AS intent FROM intent_new UNION
+SELECT event_id AS intent FROM intent_new UNION SELECT event_id FROM stage WHERE type = 'paid.published' UNION
 SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' ELSE '$.intent' END)
 FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup');
 

@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, commitment_open, listing, correction, reinstated, dispute,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, paid_published, commitment_open, listing, correction, reinstated, dispute,
 --   correction_record
 
 -- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
@@ -33,6 +33,10 @@ CREATE TABLE IF NOT EXISTS settlement (
 CREATE TABLE IF NOT EXISTS paid_followup (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+-- Calls that buyers published. refused = the answer's status says that the request was at fault.
+CREATE TABLE IF NOT EXISTS paid_published (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, payer VARCHAR, price_micro BIGINT, pay_to VARCHAR, pass BOOLEAN, refused BOOLEAN,
+  delivered BOOLEAN, delivery DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
 -- Commitments that the tree was not seen to hold yet: what it holds leaves this table, so that it stays short.
 CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VARCHAR);
 

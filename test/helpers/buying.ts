@@ -15,6 +15,7 @@ import { createEgress } from "../../infra/egress/create.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
+import type { Store } from "../../infra/store/store.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
@@ -57,6 +58,7 @@ export interface Replica {
   url: string;
   sales: Sales;
   log: Log;
+  publicStore: Store;
   /** Address that buyers pay. */
   till: string;
   recovering: Recovering;
@@ -97,7 +99,8 @@ export async function sellingOver(
   const chain = { rpcUrl: info.rpcUrl, asset: info.asset, network: `eip155:${info.chainId}` };
   const money = await localMoney(chain, wallets);
   const { logger, metrics } = record;
-  const parts = { config, egress, log: more.seen?.(log) ?? log, logger, metrics };
+  const kept = { publicStore: record.store, secret: Buffer.alloc(32, 9) };
+  const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics };
   const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
   const register = new Register({ path: REGISTER, clock: systemClock });
@@ -106,6 +109,7 @@ export async function sellingOver(
   const { app } = await servingOver(record, deps as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
+    publicStore: record.store,
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     another: async (changes = {}) =>
       openSales({ ...parts, log }, systemClock, { ...(await localMoney(chain, wallets)), ...changes }),

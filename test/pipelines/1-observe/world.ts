@@ -22,6 +22,7 @@ import type {
   Memory,
   OpenIntent,
   StandingListing,
+  Verdict,
 } from "../../../pipelines/record/memory.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { BLOCK_MS, dayOf } from "../../../pipelines/record/time.ts";
@@ -176,6 +177,12 @@ export class LogMemory implements Memory {
     return this.#intents()
       .filter(({ eventId }) => closed.has(eventId) && !final.has(eventId) && !seen.get(eventId)?.final)
       .map((one) => ({ ...one, seen: seen.get(one.eventId) ?? null }));
+  }
+
+  /** What a test says that the lake would find. */
+  verdictsFound: Verdict[] = [];
+  async verdicts(): Promise<Verdict[]> {
+    return this.verdictsFound;
   }
 
   async debts(): Promise<DebtsKnown> {

@@ -177,6 +177,19 @@ export function followup(name: string, of: string, time: string, over: Partial<B
   return seal("paid.followup", capOf(name), JSON.stringify([body, time]), time, body, capOf(name));
 }
 
+/** A call that a buyer published. @param n which one of that moment's */
+export function published(name: string, time: string, n: number, over: Partial<BodyOf<"paid.published">> = {}): Sealed {
+  const order = `ord_${"0123456789ABCDEFGHJKMNPQRS".slice(0, 20)}${String(n).padStart(6, "0")}`;
+  const body: BodyOf<"paid.published"> = {
+    ...{ order, leg: 0, payer: "buyer_0123456789ABCDEFGHJKMNPQRS", url: urlOf(name), method: "GET" },
+    ...{ price: "0.020000", pay_to: PAY_TO, network: "eip155:8453", asset: "0xasset", tx: "0xsold", pass: true },
+    ...{ status: 200, delivered: true, delivery: 1, schema_ok: true, latency_ms: 500, checks: [], content_type: null },
+    ...{ request_sha256: SHA, request_bytes: 30, response_sha256: SHA, response_bytes: 10 },
+    ...over,
+  };
+  return seal("paid.published", capOf(name), `${order}/0`, time, body, capOf(name));
+}
+
 export function listing(name: string, time: string, over: Partial<BodyOf<"listing">> = {}): Sealed {
   const body: BodyOf<"listing"> = {
     source: "https://catalogue.example",

@@ -1,0 +1,151 @@
+import { createHmac, randomBytes } from "node:crypto";
+import { compress } from "zstd-napi";
+import { sha256hex } from "../../infra/canonical.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import { putPacked } from "../4-publish/writes.ts";
+import { callKey } from "../published/objects.ts";
+import { commitmentRecord, commitTo, SALT_BYTES } from "../record/commitment.ts";
+import { ENVELOPE_VERSION, type Envelope, sealEnvelope } from "../record/envelope.ts";
+import { crockford130, recordId } from "../record/ids.ts";
+import type { BoughtRequest, StepOf } from "../record/order-step.ts";
+import { callToRecord, type Leg, type Order } from "./order.ts";
+import { type OrderLog, StepNotSeen } from "./order-log.ts";
+
+/** Salts of the commitments to request and answer, 64 hex digits each. */
+export type Salts = Record<"request" | "response", string>;
+
+export interface PublishingDeps {
+  orders: Pick<OrderLog, "read" | "step">;
+  log: Pick<Log, "append" | "partitions">;
+  /** `call/` of it is written, nothing else. */
+  publicStore: Store;
+  /** Opaque name of a buyer's wallet ({@link payerNames}). */
+  nameOf(wallet: string): string;
+  metrics: Pick<Metrics, "count">;
+}
+
+const PRODUCER = "orders";
+
+/** Salts of an order that is not published: drawn once, and durable with its claim. */
+export const newSalts = (): Salts => {
+  const drawn = () => randomBytes(SALT_BYTES).toString("hex");
+  return { request: drawn(), response: drawn() };
+};
+
+/**
+ * Names of buyers' wallets: one for all calls of a wallet, in every replica. An HMAC and not a hash, since addresses are
+ * public: whoever has a list of them could hash them all and compare. Under a key of its own, so that nothing that else
+ * hangs on the secret (wallets do) can ever be printed as a name.
+ * @param secret of the whole service, at least 32 bytes
+ */
+export function payerNames(secret: Uint8Array): (wallet: string) => string {
+  const key = createHmac("sha256", secret).update("touchstone/payer-names/1").digest();
+  return (wallet) => `buyer_${crockford130(createHmac("sha256", key).update(wallet.toLowerCase()).digest())}`;
+}
+
+/**
+ * What stands for the request in the record, and what its sha256 is over: `METHOD url`, a newline and the body. Headers
+ * are two that every client sends.
+ */
+export const requestBytes = ({ method, url, body }: BoughtRequest): Buffer =>
+  Buffer.concat([Buffer.from(`${method} ${url}\n`), body === null ? Buffer.alloc(0) : Buffer.from(body, "base64")]);
+
+/**
+ * The salts of an order, as its claim has them: the same ones however often they are asked for, and as long as the order's
+ * own records are kept, which hold request and answer too. null of a published call, and of an order without a call.
+ * @throws StepNotSeen
+ */
+export async function saltsOf(orders: Pick<OrderLog, "read">, order: Order): Promise<Salts | null> {
+  const { salts } = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
+  return salts ? { request: salts.request, response: salts.response } : null;
+}
+
+/** A call as it was bought. */
+interface Bought {
+  leg: Leg;
+  result: NonNullable<Leg["result"]>;
+  intent: StepOf<"seller_intent">;
+  request: Buffer;
+  /** null: no bytes came. */
+  response: Buffer | null;
+}
+
+/**
+ * Brings bought calls into the record (orders.md, Publish): whole, where the buyer asked for that, else as two salted
+ * commitments. Made once in effect: every object is named by its content, and every record has the id and the moment that
+ * the order gives it, so whoever does it again after a crash, or beside a replica that is not dead yet, writes copies. The
+ * step `recorded` comes last, and whoever finds an order without it does everything again.
+ */
+export class PublishingCalls {
+  constructor(private readonly deps: PublishingDeps) {}
+
+  /**
+   * The call of an order that we act on. Nothing is done where {@link callToRecord} names none.
+   * @throws OrderLost, StepNotSeen, PublicConflict, and what store and log throw: then it is tried at the next look
+   */
+  async record(order: Order): Promise<void> {
+    const leg = callToRecord(order);
+    if (!leg?.result) return;
+    const { orders, log, metrics } = this.deps;
+    const bought = await this.#bought(order, leg, leg.result);
+    const records = order.publish ? [await this.#published(order, bought)] : await this.#committed(order, bought);
+    // The objects before the record that names them: nobody is ever sent to bytes that are not there.
+    if (records.length > 0) await log.append(records.map((envelope) => sealEnvelope(envelope, log.partitions)));
+    await orders.step(order, { state: "recorded" });
+    metrics.count("orders_recorded_total", { published: String(order.publish), pass: String(leg.result.pass) });
+  }
+
+  async #bought(order: Order, leg: Leg, result: Bought["result"]): Promise<Bought> {
+    const { orders } = this.deps;
+    const { partition } = order;
+    const intent = await orders.read("seller_intent", { partition, offset: order.intentAt! });
+    const pieces: Buffer[] = [];
+    for (const offset of leg.bytesAt.slice(0, result.pieces)) {
+      const { base64 } = await orders.read("bytes", { partition, offset });
+      pieces.push(Buffer.from(base64, "base64"));
+    }
+    const response = result.sha256 === null ? null : Buffer.concat(pieces);
+    const request = requestBytes(intent.request);
+    const whole = response === null || sha256hex(response) === result.sha256;
+    if (intent.leg !== leg.leg || !whole || sha256hex(request) !== intent.request.sha256) {
+      throw new StepNotSeen(`the bytes of ${order.id} are not what its steps say`);
+    }
+    return { leg, result, intent, request, response };
+  }
+
+  async #published(order: Order, bought: Bought): Promise<Envelope<"paid.published">> {
+    const { leg, result, intent, request, response } = bought;
+    await this.#put(intent.request.sha256, request);
+    if (response && result.sha256 !== null) await this.#put(result.sha256, response);
+    const body = {
+      ...{ order: order.id, leg: leg.leg, payer: this.deps.nameOf(order.payer) },
+      ...{ url: intent.request.url, method: intent.request.method, price: leg.price, pay_to: leg.payTo },
+      ...{ network: intent.network, asset: intent.asset, tx: leg.tx!, pass: result.pass, status: result.status },
+      ...{ delivered: result.delivered, delivery: result.delivery ?? null, schema_ok: result.schema_ok ?? null },
+      ...{ latency_ms: result.latency_ms, checks: result.checks, content_type: result.content_type },
+      ...{ request_sha256: intent.request.sha256, request_bytes: request.length },
+      ...{ response_sha256: result.sha256, response_bytes: response?.length ?? 0 },
+    };
+    return {
+      ...{ v: ENVELOPE_VERSION, type: "paid.published" },
+      event_id: recordId("paid.published", leg.cap, `${order.id}/${leg.leg}`),
+      ...{ cap: leg.cap, key: leg.cap, observed_at: result.at, producer: PRODUCER, body },
+    };
+  }
+
+  /** Two of an answered call, one where no bytes came. An order from before there were salts has none. */
+  async #committed(order: Order, bought: Bought): Promise<Envelope<"paid.commitment">[]> {
+    const salts = await saltsOf(this.deps.orders, order);
+    if (!salts) return [];
+    const { leg, result, request, response } = bought;
+    const sealed = (salt: string, bytes: Buffer) =>
+      commitmentRecord(leg.cap, commitTo(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
+    return [sealed(salts.request, request), ...(response ? [sealed(salts.response, response)] : [])];
+  }
+
+  async #put(sha256: string, bytes: Uint8Array): Promise<void> {
+    await putPacked(this.deps.publicStore, callKey(sha256), compress(Buffer.from(bytes), { compressionLevel: 3 }));
+  }
+}
