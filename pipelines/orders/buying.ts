@@ -44,6 +44,8 @@ export class NotBought extends Error {
 }
 
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
+/** How many blocks before its claim a buyer's transfer may stand: minutes, and a nonce is used once whenever it was. */
+const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
@@ -113,8 +115,8 @@ export class Buying {
     const id = newOrderId();
     this.#acting.add(id);
     try {
-      const { number } = await this.deps.seller.rail.head();
-      const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number });
+      const since_block = await this.#sinceBlock();
+      const order = await this.deps.orders.claim(id, key, { ...claim, since_block });
       if (order.id !== id) return order;
       const intent = await intentOf(this.deps.seller, quote, 0);
       if (!("state" in intent)) {
@@ -123,6 +125,7 @@ export class Buying {
       }
       await this.deps.orders.step(order, { state: "verified" }, intent);
       this.#begun.delete(venture);
+      await this.#withinCaps(order, venture);
       await this.#leg(order);
       if (order.state === "settle_intent") await this.settle(order);
       return order;
@@ -148,12 +151,12 @@ export class Buying {
     claim: Omit<StepBody<"claimed">, "since_block">,
     work: () => Promise<OwnAnswer>,
   ): Promise<Order> {
-    const { orders, seller } = this.deps;
+    const { orders } = this.deps;
     const id = newOrderId();
     this.#acting.add(id);
     try {
-      const { number } = await seller.rail.head();
-      const order = await orders.claim(id, key, { ...claim, since_block: number });
+      const since_block = await this.#sinceBlock();
+      const order = await orders.claim(id, key, { ...claim, since_block });
       if (order.id !== id) return order;
       await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
@@ -174,6 +177,35 @@ export class Buying {
     } finally {
       this.#acting.delete(id);
     }
+  }
+
+  /** The block that a buyer's transfer is looked for from: it was verified before this, maybe by a node behind ours. */
+  async #sinceBlock(): Promise<number> {
+    const { number } = await this.deps.seller.rail.head();
+    return Math.max(0, number - BLOCKS_BEFORE);
+  }
+
+  /**
+   * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each would
+   * have spent a cap of its own. Of those that look after, the last sees all others.
+   * @throws NotBought with the order released: its signed bytes have left nobody
+   */
+  async #withinCaps(order: Order, venture: Venture): Promise<void> {
+    const { orders } = this.deps;
+    await orders.catchUp().catch((cause: unknown) => {
+      throw new StepNotSeen("the orders of others could not be read", { cause });
+    });
+    const refused = this.refusal({ ...venture, micro: 0n });
+    if (!refused) return;
+    const { leg } = order.legs.at(-1)!;
+    await orders.step(
+      order,
+      { state: "seller_unknown", leg, says: refused },
+      { state: "checked", leg, pass: false, last: true, fault: "ours" },
+      { state: "leg_unpaid", leg },
+      { state: "released", says: refused },
+    );
+    throw new NotBought(refused);
   }
 
   /** Send the payment of the newest leg, and write what came, what it is worth, and what follows from that. */
@@ -207,21 +239,25 @@ export class Buying {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    if (seen) await orders.step(order, { state: "settled", ...seen });
+    if (seen?.amount === order.quote.total) await orders.step(order, { state: "settled", ...seen });
     else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
     this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
   }
 
   /**
-   * The Transfer of the buyer's authorization as the chain has it, or null where there is none.
+   * What the buyer paid us under this nonce, as the chain has it, or null where it paid us nothing. A wallet can sign two
+   * transfers under one nonce and send the other one itself: to whom it went and how much it was is read, never assumed.
    * @param expected it was said to be there: it is looked for again
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged({ payer, nonce, sinceBlock }: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+  async charged(order: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+    const { payer, nonce, sinceBlock } = order;
     for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
       const seen = await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-      if (seen) return { tx: seen.tx, amount: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n) };
+      if (!seen) continue;
+      const micro = seen.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
+      return micro === 0n ? null : { tx: seen.tx, amount: formatMoney(micro) };
     }
     return null;
   }
@@ -229,7 +265,7 @@ export class Buying {
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
     const { table } = this.deps.orders;
-    const told = () => isEnded(order) || order.state === "settle_unknown";
+    const told = () => isEnded(order) || order.state === "settle_unknown" || order.state.startsWith("refund");
     const deadline = performance.now() + waitMs;
     while (!told() && performance.now() < deadline) {
       await new Promise<void>((resolve) => {

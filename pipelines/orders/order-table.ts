@@ -17,6 +17,13 @@ export interface Loss {
   payTo: string;
   domain: string;
   cap: string;
+  /** Buyer of the order, lower case. */
+  payer: string;
+  /**
+   * Whose doing it is: the seller gave nothing good; the buyer's payment could not be collected; we stopped midway. Only the
+   * first is ever held against the seller: a buyer that empties its wallet must not shut others out of a shop.
+   */
+  fault: "seller" | "buyer" | "ours";
   micro: bigint;
 }
 
@@ -93,17 +100,18 @@ export class OrderTable {
     return () => this.#watching.delete(see);
   }
 
-  /** One record of the topic; what is none of an order's is passed over. */
-  apply(record: LogRecord): void {
+  /** One record of the topic; what is none of an order's is passed over. @returns whether it changed an order */
+  apply(record: LogRecord): boolean {
     const read = readRecord(record);
-    if (!read.ok || read.envelope.type !== "order.step") return;
+    if (!read.ok || read.envelope.type !== "order.step") return false;
     const step = read.envelope.body as OrderStep;
     // The key decides the partition: a step under another key is none of that order's.
-    if (read.envelope.key !== step.key) return;
+    if (read.envelope.key !== step.key) return false;
     const order = this.#step(step, record);
-    if (!order) return;
+    if (!order) return false;
     this.#book(order);
     for (const see of this.#watching) see(order);
+    return true;
   }
 
   #step(step: OrderStep, at: ReadAt): Order | null {
@@ -149,5 +157,7 @@ const lossOf = (order: Order, leg: Leg): Loss => ({
   payTo: leg.payTo,
   domain: registrableDomain(leg.url),
   cap: leg.cap,
+  payer: order.payer,
+  fault: leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours"),
   micro: parseMoney(leg.price),
 });

@@ -41,6 +41,8 @@ export interface Order {
   readonly network: string;
   readonly asset: string;
   readonly payer: string;
+  /** Address of ours that the buyer's payment is for, lower case. */
+  readonly payTo: string;
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
@@ -122,8 +124,9 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
     when: escrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing.
-  refund_due: { from: ["rejected", "released"] },
+  // Somebody else submitted the authorization of a buyer who owes nothing; or, after one that was given up, the buyer used its
+  // nonce to pay us another amount than it owed.
+  refund_due: { from: ["rejected", "released", "written_off"] },
   refund_intent: { from: ["refund_due", "refund_unknown"] },
   refunded: { from: ["refund_intent", "refund_unknown"] },
   refund_unknown: { from: ["refund_intent"] },
@@ -153,6 +156,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     network: claim.network,
     asset: claim.asset,
     payer: claim.payer.toLowerCase(),
+    payTo: String(claim.requirements.payTo ?? "").toLowerCase(),
     nonce: claim.nonce,
     validBefore: claim.valid_before,
     sinceBlock: claim.since_block,

@@ -26,6 +26,8 @@ export interface Sales {
 
 /** How long a buyer is kept waiting for its order before it is told to ask again, real ms. */
 const WAIT_MS = 130_000;
+/** Seconds in which a payment may still be used at most: until they are over its order is watched, and a refund waits. */
+const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
 
@@ -60,6 +62,28 @@ export class Counter {
     return order ? this.same(order, payment, requestSha256) : null;
   }
 
+  /**
+   * An answer that sells, or a refusal; but where another request with the same payment was faster, what came of that one:
+   * nobody is refused, and told to pay anew, while an order has its payment.
+   * @throws Problem
+   */
+  async unlessKnown(
+    payment: Payment,
+    requestSha256: string,
+    sale: Sale,
+    answer: () => Promise<Response>,
+  ): Promise<Response> {
+    const came = await answer().catch((error: unknown) => {
+      if (error instanceof Problem) return error;
+      throw error;
+    });
+    if (!(came instanceof Problem) && came.status !== 402) return came;
+    const known = await this.known(payment, requestSha256);
+    if (known) return this.told(known, payment, sale);
+    if (came instanceof Problem) throw came;
+    return came;
+  }
+
   /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
   same(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
@@ -81,6 +105,7 @@ export class Counter {
     if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
     if (payment.validAfter > now) return "the payment does not hold yet";
     if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
+    if (payment.validBefore > now + MAX_HOLDS_S) return `the payment may hold for at most ${MAX_HOLDS_S} s from now`;
     const requirements = requirementsOf(cashier, sale.totalMicro);
     const said = await till.verify(asSent(payment, requirements), requirements).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);

@@ -4,7 +4,7 @@ import { NotBought } from "../../pipelines/orders/buying.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import { Counter, unwritten } from "../buy/counter.ts";
-import { paymentOf } from "../buy/payments.ts";
+import { type Payment, paymentOf } from "../buy/payments.ts";
 import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
@@ -67,6 +67,22 @@ async function sold<I>(call: Call, work: Work<I>): Promise<Response> {
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), canonicalBytes(input as object)]));
   const known = await counter.known(payment, requestSha256);
   if (known) return counter.told(known, payment, sale);
+  return counter.unlessKnown(payment, requestSha256, sale, () =>
+    fresh(call, work, counter, { input, sale, payment, requestSha256 }),
+  );
+}
+
+interface Fresh<I> {
+  input: I;
+  sale: Sale;
+  payment: Payment;
+  requestSha256: string;
+}
+
+/** Sold for a payment that no order has yet. */
+async function fresh<I>(call: Call, work: Work<I>, counter: Counter, asked: Fresh<I>): Promise<Response> {
+  const { input, sale, payment, requestSha256 } = asked;
+  const { sales } = counter;
   const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const total = formatMoney(PRICE_MICRO);
