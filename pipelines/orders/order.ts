@@ -213,10 +213,11 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     order.lapsed = true;
     return true;
   }
-  if (step.state === "bytes" && order.own) return kept(order.own.bytesAt, step.n, offset);
+  // A piece after the whole would make an answer that was charged unreadable.
+  if (step.state === "bytes" && order.own) return !order.own.result && kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
-  if (step.state === "bytes") return kept(leg.bytesAt, step.n, offset);
+  if (step.state === "bytes") return !leg.result && kept(leg.bytesAt, step.n, offset);
   if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
     leg.recovered = step.tx;
