@@ -19,6 +19,8 @@ export class FakeLog implements Pick<Log, "append" | "read" | "bounds" | "partit
   }
 
   append = async (records: readonly NewRecord[], fault: AppendFault | null = null): Promise<Appended[]> => {
+    // The worst moment: after its writer has read on, and before what it writes next.
+    this.arrive();
     if (fault === null) return this.#store(records);
     if (fault === "twice") {
       this.#store(records);
