@@ -3,7 +3,7 @@ import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
 import { registrableDomain } from "../record/url.ts";
-import { advance, begun, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
+import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
 
 /** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
 const MAX_CLOSED = 100_000;
@@ -42,6 +42,9 @@ export class OrderTable {
   readonly #closed = new Set<Order>();
   readonly #losses = new Map<string, Loss>();
   readonly #watching = new Set<(order: Order) => void>();
+
+  /** @param maxClosed closed orders that are kept; the books keep them all */
+  constructor(private readonly maxClosed = MAX_CLOSED) {}
 
   get(id: string): Order | undefined {
     return this.#byId.get(id);
@@ -136,7 +139,7 @@ export class OrderTable {
       this.#open.delete(order);
       this.#closed.add(order);
     } else this.#open.add(order);
-    if (this.#closed.size > MAX_CLOSED) this.#forget(this.#closed.values().next().value!);
+    if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
   }
 
   /** Its payment can be used no more, so nobody can claim it anew. */
@@ -158,6 +161,6 @@ const lossOf = (order: Order, leg: Leg): Loss => ({
   domain: registrableDomain(leg.url),
   cap: leg.cap,
   payer: order.payer,
-  fault: leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours"),
+  fault: faultOf(order, leg) ?? "ours",
   micro: parseMoney(leg.price),
 });

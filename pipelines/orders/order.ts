@@ -19,6 +19,8 @@ export interface Leg {
   tx: string | null;
   /** Transaction in which the seller sent it back after all. */
   recovered: string | null;
+  /** How much that was. */
+  recoveredAmount: string | null;
   result: Pick<
     StepOf<"seller_result">,
     "status" | "content_type" | "sha256" | "size" | "pieces" | "delivered" | "latency_ms" | "checks" | "pass"
@@ -196,6 +198,7 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   fate: "unknown",
   tx: null,
   recovered: null,
+  recoveredAmount: null,
   result: null,
   checked: null,
   bytesAt: [],
@@ -220,7 +223,7 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
   if (step.state === "bytes") return !leg.result && kept(leg.bytesAt, step.n, offset);
   if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
-    leg.recovered = step.tx;
+    Object.assign(leg, { recovered: step.tx, recoveredAmount: step.amount });
   } else {
     if (leg.fate !== "unknown") return false;
     leg.fate = step.state === "leg_paid" ? "paid" : "unpaid";
@@ -328,6 +331,12 @@ export function isClosed(order: Order): boolean {
   if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown")) return false;
   const charged = order.state === "settled" || order.state === "refunded";
   return charged || order.scheme === "auth-capture" || order.lapsed;
+}
+
+/** Whose doing it is that nobody pays for a leg; null where somebody does, or it is not known yet. */
+export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
+  if (order.state === "settled" || !isEnded(order)) return null;
+  return leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 
 /** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */

@@ -1,11 +1,14 @@
 import { expect } from "vitest";
 import type { LogRecord } from "../../../infra/log/log.ts";
+import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import type { AppendFault } from "../../helpers/fake-log.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import {
   type FakePayment,
   FLOAT,
+  FLOAT_HAS,
   OrderWorld,
   SELLERS,
   type SellerKind,
@@ -185,6 +188,22 @@ export async function lived({ happenings, wakesLate }: History): Promise<OrderWo
 const plain = (records: readonly LogRecord[], world: OrderWorld) =>
   JSON.parse(JSON.stringify([...world.table([...records]).all()])) as unknown[];
 
+/** The books sum to zero, are on the chain, and say what both wallets hold. */
+async function balances({ chain }: OrderWorld, orders: readonly Order[], gifts: bigint): Promise<void> {
+  const [books] = booksOf(orders);
+  if (!books) return;
+  expect([...books.accounts.values()].reduce((all, one) => all + one, 0n)).toBe(0n);
+  expect(await differences(books.movements, chain.rail())).toEqual([]);
+  expect(books.owed.filter(({ what }) => what !== "loss")).toEqual([]);
+  expect(chain.balance(TILL)).toBe(TILL_HAS + (books.accounts.get("till") ?? 0n) + gifts);
+  const recovered = new Set(books.movements.flatMap(({ what, tx }) => (what === "call sent back" ? [tx] : [])));
+  const toFloat = chain.moved.filter(({ to, tx }) => to === FLOAT && !recovered.has(tx));
+  const unasked = toFloat.reduce((all, one) => all + one.amountAtomic, 0n);
+  const twice = books.movements.filter(({ what }) => what === "call sent back").length - recovered.size;
+  expect(twice, "one transfer back made good two losses").toBe(0);
+  expect(chain.balance(FLOAT)).toBe(FLOAT_HAS + (books.accounts.get("float") ?? 0n) + unasked);
+}
+
 /** The invariants of orders.md, of a history that has come to its end. */
 export async function holds(world: OrderWorld): Promise<void> {
   const { chain } = world;
@@ -215,6 +234,7 @@ export async function holds(world: OrderWorld): Promise<void> {
   const came = chain.moved.filter(({ to }) => to === TILL);
   const gifts = came.filter((one) => !theirs.includes(one)).reduce((all, one) => all + one.amountAtomic, 0n);
   expect(chain.balance(TILL)).toBe(TILL_HAS + charged + gifts);
+  await balances(world, orders, gifts);
   const ofKey = new Map<string, Set<string>>();
   for (const { payment, order } of world.bought) {
     ofKey.set(payment.auth.nonce, (ofKey.get(payment.auth.nonce) ?? new Set()).add(order));
