@@ -18,6 +18,7 @@ export const SLOW = [
   "test/pipelines/corrections/{consequences,model}.test.ts",
   "test/pipelines/mirror/{power,prefetch-run,segment,segment-cards,table}.test.ts",
   "test/pipelines/observing-archive.test.ts",
+  "test/pipelines/orders/histories-long.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
   "test/serving/fuzz-long.test.ts",

@@ -108,7 +108,7 @@ export function booksOf(orders: Iterable<Order>): Books[] {
   const books = new Map<string, Books>();
   for (const order of orders) {
     const asset = assetOf(order);
-    const book = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [] };
+    const book: Books = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [] };
     books.set(asset, book);
     book.orders++;
     const moved = movementsOf(order);

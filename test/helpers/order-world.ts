@@ -274,10 +274,17 @@ function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, pric
   return {
     key,
     claim: {
-      ...{ operation: "via", scheme: "exact", network: NETWORK, asset: ASSET, payer: auth.from, nonce: auth.nonce },
+      ...{
+        operation: "via" as const,
+        scheme: "exact" as const,
+        network: NETWORK,
+        asset: ASSET,
+        payer: auth.from,
+        nonce: auth.nonce,
+      },
       ...{ valid_after: auth.validAfter, valid_before: auth.validBefore, payment: { payload: written(auth) } },
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
-    } as const,
+    },
     quote: {
       ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {} },
       request: { url, method: "GET" as const, headers: {}, body: null, sha256: SHA },
