@@ -40,7 +40,10 @@ const ODD: Record<string, (answer: ServerResponse) => void> = {
   breaks: (answer) => answer.writeHead(200, { "content-length": "99" }).write("{", () => answer.destroy()),
 };
 const NAMES = Object.keys(ODD);
-const payToOf = (name: string): string => `0x00000000000000000000000000000000000000b${NAMES.indexOf(name)}`;
+/** One more, for the order that somebody else's settlement comes to. */
+ODD.fails = (answer) => answer.writeHead(500).end("{}");
+const SOLD = Object.keys(ODD);
+const payToOf = (name: string): string => `0x00000000000000000000000000000000000000b${SOLD.indexOf(name)}`;
 
 let world: Awaited<ReturnType<typeof marketBeside>>;
 let service: Replica;
@@ -48,6 +51,8 @@ let rail: Rail;
 let seller: Server;
 let odd: string;
 let dir: string;
+/** What a buyer was told whose nonce was spent. */
+let spent: Response;
 /** What the facilitator does once, in place of a settlement. */
 let instead: ((settle: () => ReturnType<Till["settle"]>) => ReturnType<Till["settle"]>) | null = null;
 
@@ -78,7 +83,7 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => seller.listen(0, "127.0.0.1", resolve));
   odd = `http://127.0.0.1:${(seller.address() as AddressInfo).port}`;
-  const specs = NAMES.map((name) => ({ url: `${odd}/${name}`, payTo: payToOf(name), price: PRICE }));
+  const specs = SOLD.map((name) => ({ url: `${odd}/${name}`, payTo: payToOf(name), price: PRICE }));
   const { urls, payTo } = honest();
   service = await sellingOver(world, [...specs, { url: urls[0]!, payTo, price: PRICE }], {
     dir,
@@ -226,6 +231,20 @@ test("a facilitator that does nothing and does not say so: 202 and never a secon
   expect(had - (await rail.balance(address))).toBe(TOTAL);
 });
 
+test("a buyer that hangs up is charged for what passed, and has it with the same payment", async () => {
+  const { address, headersOf, had } = await buyer();
+  const headers = await headersOf();
+  const gone = new AbortController();
+  instead = async (settle) => {
+    gone.abort();
+    return settle();
+  };
+  await expect(fetch(viaOf(honest().urls[0]!, SUM), { headers, signal: gone.signal })).rejects.toThrow();
+  const answer = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
+  expect([answer.status, await answer.json()]).toMatchObject([200, { sum: 42 }]);
+  expect(had - (await rail.balance(address))).toBe(TOTAL);
+});
+
 test("a buyer that spends its nonce on itself before it is charged gets no answer, and its order is not settled", async () => {
   const { address, headersOf, signed, had } = await buyer();
   const headers = await headersOf();
@@ -238,6 +257,26 @@ test("a buyer that spends its nonce on itself before it is charged gets no answe
   expect(answer.status).toBe(202);
   expect(await orderOf(answer)).toMatchObject({ state: "settle_unknown", charged: null, answer: null });
   expect(had - (await rail.balance(address))).toBe(1n);
+  spent = answer;
+});
+
+test("once payments have run out: a taken one of an order that failed is sent back, an uncollected one is given up", async () => {
+  const { address, headersOf, signed, had } = await buyer();
+  const answer = await fetch(viaOf(`${odd}/fails`), { headers: await headersOf() });
+  expect((await orderOf(answer)).state).toBe("released");
+  expect((await submit(await signed())).outcome).toBe("sent");
+  expect(await rail.balance(address)).toBe(had - TOTAL);
+  for (const [method, params] of [
+    ["evm_increaseTime", [310]],
+    ["evm_mine", []],
+  ]) {
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
+    await fetch(world.rpcUrl, { method: "POST", headers: { "content-type": "application/json" }, body });
+  }
+  await expect.poll(async () => (await orderOf(answer)).state).toBe("refunded");
+  expect(await rail.balance(address)).toBe(had);
+  await expect.poll(async () => (await orderOf(spent)).state).toBe("written_off");
+  expect((await orderOf(spent)).answer).toBe(null);
 });
 
 test("the books of all that sum to zero and are on the chain", async () => {
@@ -245,7 +284,7 @@ test("the books of all that sum to zero and are on the chain", async () => {
   await service.recovering.look();
   const { assets } = await ledgerOf(config, world.rpcUrl);
   expect(assets).toMatchObject([{ network: NETWORK, sum: "0.000000", differences: [] }]);
-  const [{ accounts, wallets }] = assets as [(typeof assets)[0]];
-  expect(accounts).toMatchObject({ till: "0.036000", sales: "-0.036000" });
-  expect(wallets[service.till]).toEqual({ cash: "till", books: "0.036000", holds: "0.036000" });
+  const { accounts, wallets } = assets[0]!;
+  expect(accounts).toMatchObject({ till: "0.048000", sales: "-0.048000", "refunds due": "0.000000" });
+  expect(wallets[service.till]).toEqual({ cash: "till", books: "0.048000", holds: "0.048000" });
 });
