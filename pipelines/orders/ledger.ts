@@ -34,7 +34,7 @@ export interface Movement {
 /** Money that somebody should have, or may get, from us or owes us. */
 export interface Owed {
   what: "refund" | "exposure" | "loss";
-  /** The buyer of a refund, the payee of a call. */
+  /** The buyer of a refund and of a call that could not be collected, the payee of any other call. */
   who: string;
   order: string;
   micro: bigint;
@@ -91,11 +91,12 @@ function owedOf(order: Order): Owed[] {
     owed.push({ what: "refund", who: order.payer, order: id, micro: parseMoney(order.charged.amount) });
   }
   for (const leg of order.legs) {
-    const { payTo: who, price, fate, recovered } = leg;
+    const { payTo, price, fate, recovered } = leg;
     const micro = parseMoney(price);
     const fault = faultOf(order, leg);
-    if (fate === "unknown" || (fate === "paid" && !isEnded(order)))
-      owed.push({ what: "exposure", who, order: id, micro });
+    const who = fault === "buyer" ? order.payer : payTo;
+    const isOpen = fate === "unknown" || (fate === "paid" && !isEnded(order));
+    if (isOpen) owed.push({ what: "exposure", who: payTo, order: id, micro });
     else if (fate === "paid" && fault && recovered === null) owed.push({ what: "loss", who, order: id, micro, fault });
   }
   return owed;
@@ -145,13 +146,17 @@ export interface Difference {
 
 /**
  * Every movement of the books held against the chain's own events: the same transaction, to the same address, of the same
- * amount. @throws what the chain's reader throws
+ * amount, once. @throws what the chain's reader throws
  */
 export async function differences(movements: Iterable<Movement>, chain: Asked): Promise<Difference[]> {
   const found: Difference[] = [];
+  const back = new Set<string>();
   for (const movement of movements) {
-    const says = await wrongWith(movement, chain);
     const { order, what, tx } = movement;
+    // Two replicas may have seen the same transfer of a seller at once, each for another loss.
+    const isTwice = what === "call sent back" && back.has(tx);
+    const says = isTwice ? "it stands in the books twice" : await wrongWith(movement, chain);
+    if (what === "call sent back") back.add(tx);
     if (says !== null) found.push({ order, what, tx, says });
   }
   return found;
