@@ -45,7 +45,7 @@ const sumOf = (micro: bigint): Sum => {
   return `${micro < 0n ? "-" : ""}${text.slice(0, -6)}.${text.slice(-6)}`;
 };
 
-/** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after they were printed */
+/** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
   const told = await ledgerOf(config, options.rpc ?? rpcOf(config));
   process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));

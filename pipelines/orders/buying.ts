@@ -186,8 +186,8 @@ export class Buying {
   }
 
   /**
-   * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each would
-   * have spent a cap of its own. Of those that look after, the last sees all others.
+   * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each
+   * would have spent a cap of its own. Of those that look after, the last sees all others.
    * @throws NotBought with the order released: its signed bytes have left nobody
    */
   async #withinCaps(order: Order, venture: Venture): Promise<void> {
@@ -245,8 +245,8 @@ export class Buying {
   }
 
   /**
-   * What the buyer paid us under this nonce, as the chain has it, or null where it paid us nothing. A wallet can sign two
-   * transfers under one nonce and send the other one itself: to whom it went and how much it was is read, never assumed.
+   * What the buyer paid us under this nonce, as the chain has it, or null where it paid us nothing. A wallet can sign
+   * two transfers under one nonce and send the other one itself: to whom it went, and how much, is read, never assumed.
    * @param expected it was said to be there: it is looked for again
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */

@@ -145,8 +145,8 @@ export interface Difference {
 }
 
 /**
- * Every movement of the books held against the chain's own events: the same transaction, to the same address, of the same
- * amount, once. @throws what the chain's reader throws
+ * Every movement of the books held against the chain's own events: the same transaction, to the same address, of the
+ * same amount, once. @throws what the chain's reader throws
  */
 export async function differences(movements: Iterable<Movement>, chain: Asked): Promise<Difference[]> {
   const found: Difference[] = [];

@@ -86,7 +86,7 @@ export class OrderLog {
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#wear(order.id, order.key, epoch) }) as unknown as OrderStep);
-    // Did these very records change it? One of ours whose append failed may still arrive before them, and say another thing.
+    // Did these very records change it? One of ours whose append failed may still arrive before them and say other things.
     const stand = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }

@@ -20,8 +20,8 @@ export interface Loss {
   /** Buyer of the order, lower case. */
   payer: string;
   /**
-   * Whose doing it is: the seller gave nothing good; the buyer's payment could not be collected; we stopped midway. Only the
-   * first is ever held against the seller: a buyer that empties its wallet must not shut others out of a shop.
+   * Whose doing it is: the seller gave nothing good; the buyer's payment could not be collected; we stopped midway. Only
+   * the first is ever held against the seller: a buyer that empties its wallet must not shut others out of a shop.
    */
   fault: "seller" | "buyer" | "ours";
   micro: bigint;

@@ -126,8 +126,8 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
     when: escrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing; or, after one that was given up, the buyer used its
-  // nonce to pay us another amount than it owed.
+  // Somebody else submitted the authorization of a buyer who owes nothing; or, after one that was given up, the buyer used
+  // its nonce to pay us another amount than it owed.
   refund_due: { from: ["rejected", "released", "written_off"] },
   refund_intent: { from: ["refund_due", "refund_unknown"] },
   refunded: { from: ["refund_intent", "refund_unknown"] },

@@ -26,7 +26,7 @@ export interface Sales {
 
 /** How long a buyer is kept waiting for its order before it is told to ask again, real ms. */
 const WAIT_MS = 130_000;
-/** Seconds in which a payment may still be used at most: until they are over its order is watched, and a refund waits. */
+/** Seconds in which a payment may still be used at most: until they are over its order is watched, a refund waits. */
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
@@ -63,7 +63,7 @@ export class Counter {
   }
 
   /**
-   * An answer that sells, or a refusal; but where another request with the same payment was faster, what came of that one:
+   * An answer that sells, or a refusal; but where another request with the same payment was faster, what came of it:
    * nobody is refused, and told to pay anew, while an order has its payment.
    * @throws Problem
    */

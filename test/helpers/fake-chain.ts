@@ -14,8 +14,8 @@ export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 
 /**
- * A chain with one token, in memory: balances, nonces of EIP-3009 that move money once or are cancelled, validity by the
- * block's time, and events in their order. A block a transaction.
+ * A chain with one token, in memory: balances, nonces of EIP-3009 that move money once or are cancelled, validity by
+ * the block's time, and events in their order. A block a transaction.
  */
 export class FakeChain {
   time = 1_000_000;

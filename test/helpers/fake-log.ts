@@ -1,6 +1,6 @@
 import type { Appended, Log, LogRecord, NewRecord } from "../../infra/log/log.ts";
 
-/** What an append does instead of its work: the answer is lost; nothing, or the first record only, is stored; it is stored later; twice. */
+/** What an append does instead: its answer is lost; nothing, or a first record, is stored; all of it later, or twice. */
 export type AppendFault = "lost ack" | "refused" | "prefix" | "late" | "twice";
 
 /** A log in memory, of which several replicas read and write: partitions, offsets, and the faults that `Log` allows. */

@@ -231,7 +231,7 @@ export class OrderWorld {
     return { auth, seller, priceMicro };
   }
 
-  /** Posts it at a replica, which verifies it as a facilitator would. Resolves with the order as it was told, or null. */
+  /** Posts it at a replica, which verifies it as a facilitator would. The order as it was told, or null. */
   async post(replica: FakeReplica, payment: FakePayment): Promise<Order | null> {
     const { auth, seller, priceMicro } = payment;
     const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });

@@ -7,7 +7,7 @@ import { history, holds, lived } from "./histories.ts";
 test("no history of faults, thieves and dead processes breaks an invariant", async () => {
   await fc.assert(
     fc.asyncProperty(history, async (drawn) => holds(await lived(drawn))),
-    { numRuns: 300 },
+    { numRuns: 200 },
   );
 });
 
@@ -24,7 +24,7 @@ async function released(seller: "thief" | "honest", meanwhile: (world: OrderWorl
   return { world, replica: replica!, payment, order };
 }
 
-test("a refund whose intent arrives late is sent once: the one that stands, not the one that was signed after it", async () => {
+test("a refund whose intent arrives late is sent once: the one that stands", async () => {
   const { world, replica, payment, order } = await released("thief");
   world.chain.submit(payment.auth);
   world.chain.time += 301;

@@ -205,7 +205,7 @@ test("one payment in five requests at once is one order, one charge, the same by
   expect([other.status, (await problemOf(other)).type]).toEqual([409, "/docs/api#payment-used"]);
 });
 
-test("a facilitator that settles and says nothing: the order is settled by what the chain says, and charged once", async () => {
+test("a facilitator that settles and says nothing: the chain says it, and the charge is one", async () => {
   const { address, headersOf, had } = await buyer();
   const headers = await headersOf();
   instead = async (settle) => {
@@ -219,7 +219,7 @@ test("a facilitator that settles and says nothing: the order is settled by what 
   expect(had - (await rail.balance(address))).toBe(TOTAL);
 });
 
-test("a facilitator that does nothing and does not say so: 202 and never a second 402, then the same order", async () => {
+test("a facilitator that does nothing and does not say so: 202, never a second 402, the same order", async () => {
   const { address, headersOf, had } = await buyer();
   const headers = await headersOf();
   instead = async () => ({ outcome: "unknown", says: "timeout" });
@@ -245,7 +245,7 @@ test("a buyer that hangs up is charged for what passed, and has it with the same
   expect(had - (await rail.balance(address))).toBe(TOTAL);
 });
 
-test("a buyer that spends its nonce on itself before it is charged gets no answer, and its order is not settled", async () => {
+test("a buyer that spends its nonce on itself before it is charged gets no answer", async () => {
   const { address, headersOf, signed, had } = await buyer();
   const headers = await headersOf();
   const elsewhere = await signed({ to: "0x00000000000000000000000000000000000000c2", value: 1n });
@@ -260,7 +260,7 @@ test("a buyer that spends its nonce on itself before it is charged gets no answe
   spent = answer;
 });
 
-test("once payments have run out: a taken one of an order that failed is sent back, an uncollected one is given up", async () => {
+test("once payments have run out: one taken for nothing is sent back, one never collected given up", async () => {
   const { address, headersOf, signed, had } = await buyer();
   const answer = await fetch(viaOf(`${odd}/fails`), { headers: await headersOf() });
   expect((await orderOf(answer)).state).toBe("released");
