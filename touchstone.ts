@@ -173,6 +173,15 @@ program
   .action(async (options) => (await import("./commands/budget.ts")).budget(settings(), options));
 
 program
+  .command("ledger")
+  .description(
+    "the books of what was bought and sold: every movement of money, held against the chain; who is owed what",
+  )
+  .option("--rpc <url>", "node of the chain (default: chain.rpc_url of the settings, or the demo's own)")
+  .addOption(json)
+  .action(async (options) => (await import("./commands/ledger.ts")).ledgerCommand(settings(), options));
+
+program
   .command("plan")
   .description("what a day's plan was")
   .command("show <day>")

@@ -55,6 +55,7 @@ const BY_ERROR: Record<string, ExitName> = {
   LogFull: "storage",
   LogBusy: "busy",
   LogRefused: "record",
+  LedgerDiffers: "record",
   StoreFull: "storage",
   StoreDown: "storage",
   StoreUnfit: "storage",

@@ -19,6 +19,8 @@ export const SLOW = [
   "test/pipelines/mirror/{power,segment,segment-cards,table}.test.ts",
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees,takeover}.test.ts",
+  "test/pipelines/orders/histories-long.test.ts",
+  "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
   "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",

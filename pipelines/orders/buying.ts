@@ -64,6 +64,8 @@ const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_un
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
+/** How many blocks before its claim a buyer's transfer may stand: minutes, and a nonce is used once whenever it was. */
+const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
 /** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
@@ -130,8 +132,8 @@ export class Buying {
     const id = newOrderId();
     this.#acting.add(id);
     try {
-      const { number } = await this.deps.seller.rail.head();
-      const order = await this.deps.orders.claim(id, key, { ...claim, since_block: number });
+      const since_block = await this.#sinceBlock();
+      const order = await this.deps.orders.claim(id, key, { ...claim, since_block });
       if (order.id !== id) return order;
       this.#begun.delete(venture);
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
@@ -166,12 +168,12 @@ export class Buying {
     claim: Omit<StepBody<"claimed">, "since_block">,
     work: () => Promise<OwnAnswer>,
   ): Promise<Order> {
-    const { orders, seller } = this.deps;
+    const { orders } = this.deps;
     const id = newOrderId();
     this.#acting.add(id);
     try {
-      const { number } = await seller.rail.head();
-      const order = await orders.claim(id, key, { ...claim, since_block: number });
+      const since_block = await this.#sinceBlock();
+      const order = await orders.claim(id, key, { ...claim, since_block });
       if (order.id !== id) return order;
       await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
@@ -198,6 +200,37 @@ export class Buying {
   /** All pieces of an answer but the last, each in an append of its own: brokers bound what comes in one. */
   async #keep(order: Order, pieces: readonly NewStep<"bytes">[]): Promise<void> {
     for (const piece of pieces.slice(0, -1)) await this.deps.orders.step(order, piece);
+  }
+
+  /** The block that a buyer's transfer is looked for from: it was verified before this, maybe by a node behind ours. */
+  async #sinceBlock(): Promise<number> {
+    const { number } = await this.deps.seller.rail.head();
+    return Math.max(0, number - BLOCKS_BEFORE);
+  }
+
+  /**
+   * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each
+   * would have spent a cap of its own. Of those that look after, the last sees all others.
+   * @returns whether the leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be given back
+   * @throws NotBought with the order released, where nothing is held
+   */
+  async #withinCaps(order: Order): Promise<boolean> {
+    const { orders } = this.deps;
+    await orders.catchUp().catch((cause: unknown) => {
+      throw new StepNotSeen("the orders of others could not be read", { cause });
+    });
+    const { leg, payTo, url, cap } = order.legs.at(-1)!;
+    const refused = this.refusal({ payer: order.payer, payTo, url, cap, micro: 0n });
+    if (!refused) return true;
+    await orders.step(
+      order,
+      { state: "seller_unknown", leg, says: refused },
+      { state: "checked", leg, pass: false, last: true, fault: "ours" },
+      { state: "leg_unpaid", leg },
+      letGo(order, refused),
+    );
+    if (order.state === "void_intent") return false;
+    throw new NotBought(refused);
   }
 
   /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
@@ -251,6 +284,7 @@ export class Buying {
    */
   async #leg(order: Order, fallback?: Fallback): Promise<boolean> {
     const { orders, seller, authorizations } = this.deps;
+    if (!(await this.#withinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const came = await sendLeg(seller, intent);
@@ -315,21 +349,25 @@ export class Buying {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    if (seen) await orders.step(order, { state: "settled", ...seen });
+    if (seen?.amount === order.quote.total) await orders.step(order, { state: "settled", ...seen });
     else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
     this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
   }
 
   /**
-   * The Transfer of the buyer's authorization as the chain has it, or null where there is none.
+   * What the buyer paid us under this nonce, as the chain has it, or null where it paid us nothing. A wallet can sign
+   * two transfers under one nonce and send the other one itself: to whom it went, and how much, is read, never assumed.
    * @param expected it was said to be there: it is looked for again
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged({ payer, nonce, sinceBlock }: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+  async charged(order: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+    const { payer, nonce, sinceBlock } = order;
     for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
       const seen = await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-      if (seen) return { tx: seen.tx, amount: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n) };
+      if (!seen) continue;
+      const micro = seen.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
+      return micro === 0n ? null : { tx: seen.tx, amount: formatMoney(micro) };
     }
     return null;
   }
@@ -337,7 +375,7 @@ export class Buying {
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
     const { table } = this.deps.orders;
-    const told = () => isEnded(order) || UNKNOWN.has(order.state);
+    const told = () => isEnded(order) || UNKNOWN.has(order.state) || order.state.startsWith("refund");
     const deadline = performance.now() + waitMs;
     while (!told() && performance.now() < deadline) {
       await new Promise<void>((resolve) => {

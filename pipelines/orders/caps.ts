@@ -7,7 +7,7 @@ import type { OrderTable } from "./order-table.ts";
  * Seller and buyer can be one person: a failed answer pays the one and charges the other nothing.
  */
 export interface OrderCaps {
-  /** Open exposure of one payer, and of all. */
+  /** Open exposure of one payer, with what it left unpaid today, and of all. */
   perPayer: bigint;
   open: bigint;
   /** Realised loss in a UTC day: at one payTo, one registrable domain, one endpoint, and of all. */
@@ -60,13 +60,15 @@ export function refusedBy(
     if (other.cap === venture.cap) sums.cap += other.micro;
     sums.all += other.micro;
   };
-  for (const loss of table.losses()) {
-    if (loss.payTo === to) return UNRECOVERED;
-    if (loss.day === day) add(loss);
-  }
-  for (const out of table.underWay()) add(out);
   const more = venture.counted ? 0n : venture.micro;
   let payers = table.exposure(venture.payer) + more;
+  for (const loss of table.losses()) {
+    if (loss.payTo === to && loss.fault === "seller") return UNRECOVERED;
+    if (loss.day !== day) continue;
+    add(loss);
+    if (loss.fault === "buyer" && loss.payer === venture.payer) payers += loss.micro;
+  }
+  for (const out of table.underWay()) add(out);
   let open = table.exposure() + more;
   for (const one of begun) {
     add({ ...one, payTo: one.payTo.toLowerCase(), domain: registrableDomain(one.url) });

@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
+import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Named } from "../1-observe/json.ts";
 import { ENVELOPE_VERSION, readRecord, sealEnvelope } from "../record/envelope.ts";
@@ -40,6 +40,8 @@ export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } 
 export class OrderLog {
   readonly table = new OrderTable();
   readonly #tail: LogTail;
+  /** Each holds where the records stand that changed an order since somebody began to append. */
+  readonly #changes = new Set<Set<string>>();
 
   constructor(
     private readonly log: Pick<Log, "append" | "read" | "bounds" | "partitions">,
@@ -47,7 +49,12 @@ export class OrderLog {
     /** Name of this replica: drawn at its start, so a restart is another one. */
     readonly replica: string,
   ) {
-    this.#tail = new LogTail(log, "orders", (record) => this.table.apply(record));
+    this.#tail = new LogTail(log, "orders", (record) => this.#apply(record));
+  }
+
+  #apply(record: LogRecord): void {
+    if (!this.table.apply(record)) return;
+    for (const changes of this.#changes) changes.add(placeOf(record));
   }
 
   /** Fold what is new: of one key's partition, or of all. @throws what the log throws */
@@ -79,11 +86,9 @@ export class OrderLog {
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#wear(order.id, order.key, epoch) }) as unknown as OrderStep);
-    const before = order.steps;
-    await this.#append(made, before);
-    if (order.steps < before + steps.length || order.epoch !== epoch || order.by !== this.replica) {
-      throw new OrderLost(order);
-    }
+    // Did these very records change it? One of ours whose append failed may still arrive before them and say other things.
+    const stand = await this.#append(made, order.steps);
+    if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /** Take over an order that its replica has left. @returns whether we are the ones who act on it now */
@@ -105,7 +110,8 @@ export class OrderLog {
     return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
   }
 
-  async #append(steps: readonly OrderStep[], before: number): Promise<void> {
+  /** @returns whether each of them changed its order */
+  async #append(steps: readonly OrderStep[], before: number): Promise<boolean> {
     const now = rfc3339(this.clock.now());
     const records = steps.map((body, i) => {
       const slot = `${body.order}/${body.state}/${body.epoch}/${body.by}`;
@@ -113,17 +119,23 @@ export class OrderLog {
       const envelope = { v: ENVELOPE_VERSION, type: "order.step" as const, event_id, key: body.key };
       return sealEnvelope({ ...envelope, observed_at: now, producer: PRODUCER, body }, this.log.partitions);
     });
-    let appended: Appended[];
+    const changes = new Set<string>();
+    this.#changes.add(changes);
     try {
-      appended = await this.log.append(records);
+      const appended = await this.log.append(records);
       const last = appended.at(-1)!;
-      if ((await this.#tail.reach(last.partition, last.offset, BARRIER_MS)) === "there") return;
+      const seen = await this.#tail.reach(last.partition, last.offset, BARRIER_MS);
+      if (seen === "there") return appended.every((one) => changes.has(placeOf(one)));
     } catch (error) {
       throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });
+    } finally {
+      this.#changes.delete(changes);
     }
     throw new StepNotSeen("an order's step was written and could not be read back in time");
   }
 }
+
+const placeOf = ({ partition, offset }: At): string => `${partition}/${offset}`;
 
 function stepOf(record: LogRecord): OrderStep | null {
   const read = readRecord(record);

@@ -3,7 +3,7 @@ import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
 import { registrableDomain } from "../record/url.ts";
-import { advance, begun, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
+import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
 
 /** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
 const MAX_CLOSED = 100_000;
@@ -17,6 +17,13 @@ export interface Loss {
   payTo: string;
   domain: string;
   cap: string;
+  /** Buyer of the order, lower case. */
+  payer: string;
+  /**
+   * Whose doing it is: the seller gave nothing good; the buyer's payment could not be collected; we stopped midway. Only
+   * the first is ever held against the seller: a buyer that empties its wallet must not shut others out of a shop.
+   */
+  fault: "seller" | "buyer" | "ours";
   micro: bigint;
 }
 
@@ -35,6 +42,9 @@ export class OrderTable {
   readonly #closed = new Set<Order>();
   readonly #losses = new Map<string, Loss>();
   readonly #watching = new Set<(order: Order) => void>();
+
+  /** @param maxClosed closed orders that are kept; the books keep them all */
+  constructor(private readonly maxClosed = MAX_CLOSED) {}
 
   get(id: string): Order | undefined {
     return this.#byId.get(id);
@@ -100,17 +110,18 @@ export class OrderTable {
     return () => this.#watching.delete(see);
   }
 
-  /** One record of the topic; what is none of an order's is passed over. */
-  apply(record: LogRecord): void {
+  /** One record of the topic; what is none of an order's is passed over. @returns whether it changed an order */
+  apply(record: LogRecord): boolean {
     const read = readRecord(record);
-    if (!read.ok || read.envelope.type !== "order.step") return;
+    if (!read.ok || read.envelope.type !== "order.step") return false;
     const step = read.envelope.body as OrderStep;
     // The key decides the partition: a step under another key is none of that order's.
-    if (read.envelope.key !== step.key) return;
+    if (read.envelope.key !== step.key) return false;
     const order = this.#step(step, record);
-    if (!order) return;
+    if (!order) return false;
     this.#book(order);
     for (const see of this.#watching) see(order);
+    return true;
   }
 
   #step(step: OrderStep, at: ReadAt): Order | null {
@@ -135,7 +146,7 @@ export class OrderTable {
       this.#open.delete(order);
       this.#closed.add(order);
     } else this.#open.add(order);
-    if (this.#closed.size > MAX_CLOSED) this.#forget(this.#closed.values().next().value!);
+    if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
   }
 
   /** Its payment can be used no more, so nobody can claim it anew. */
@@ -156,5 +167,7 @@ const lossOf = (order: Order, leg: Leg): Loss => ({
   payTo: leg.payTo,
   domain: registrableDomain(leg.url),
   cap: leg.cap,
+  payer: order.payer,
+  fault: faultOf(order, leg) ?? "ours",
   micro: parseMoney(leg.price),
 });

@@ -19,6 +19,8 @@ export interface Leg {
   tx: string | null;
   /** Transaction in which the seller sent it back after all. */
   recovered: string | null;
+  /** How much that was. */
+  recoveredAmount: string | null;
   result: Pick<
     StepOf<"seller_result">,
     | "status"
@@ -52,6 +54,8 @@ export interface Order {
   readonly network: string;
   readonly asset: string;
   readonly payer: string;
+  /** Address of ours that the buyer's payment is for, lower case. */
+  readonly payTo: string;
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
@@ -140,8 +144,11 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
     when: escrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing, or captured what was to be given back.
-  refund_due: { from: ["rejected", "released", "hold_intent", "hold_unknown", "void_intent", "void_unknown"] },
+  // Somebody else submitted the authorization of a buyer who owes nothing, or captured what was to be given back; or, after
+  // one that was given up, the buyer used its nonce to pay us another amount than it owed.
+  refund_due: {
+    from: ["rejected", "released", "written_off", "hold_intent", "hold_unknown", "void_intent", "void_unknown"],
+  },
   refund_intent: { from: ["refund_due", "refund_unknown"] },
   refunded: { from: ["refund_intent", "refund_unknown"] },
   refund_unknown: { from: ["refund_intent"] },
@@ -171,6 +178,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     network: claim.network,
     asset: claim.asset,
     payer: claim.payer.toLowerCase(),
+    payTo: String(claim.requirements.payTo ?? "").toLowerCase(),
     nonce: claim.nonce,
     validBefore: claim.valid_before,
     sinceBlock: claim.since_block,
@@ -211,6 +219,7 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   fate: "unknown",
   tx: null,
   recovered: null,
+  recoveredAmount: null,
   result: null,
   checked: null,
   bytesAt: [],
@@ -233,13 +242,14 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     order.recorded = true;
     return true;
   }
-  if (step.state === "bytes" && order.own) return kept(order.own.bytesAt, step.n, offset);
+  // A piece after the whole would make an answer that was charged unreadable.
+  if (step.state === "bytes" && order.own) return !order.own.result && kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
-  if (step.state === "bytes") return kept(leg.bytesAt, step.n, offset);
+  if (step.state === "bytes") return !leg.result && kept(leg.bytesAt, step.n, offset);
   if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
-    leg.recovered = step.tx;
+    Object.assign(leg, { recovered: step.tx, recoveredAmount: step.amount });
   } else {
     if (leg.fate !== "unknown") return false;
     leg.fate = step.state === "leg_paid" ? "paid" : "unpaid";
@@ -361,6 +371,12 @@ export function isClosed(order: Order): boolean {
   if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order)) return false;
   const charged = order.state === "settled" || order.state === "refunded";
   return charged || order.scheme === "auth-capture" || order.lapsed;
+}
+
+/** Whose doing it is that nobody pays for a leg; null where somebody does, or it is not known yet. */
+export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
+  if (order.state === "settled" || !isEnded(order)) return null;
+  return leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 
 /** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */

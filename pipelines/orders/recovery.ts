@@ -138,7 +138,7 @@ export class Recovery {
   async #collect(order: Order, gone: boolean): Promise<void> {
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
-    if (seen) return orders.step(order, { state: "settled", ...seen });
+    if (seen?.amount === order.quote.total) return orders.step(order, { state: "settled", ...seen });
     if (gone) return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await this.deps.buying.settle(order);
@@ -150,7 +150,8 @@ export class Recovery {
     if (order.scheme !== "exact" || !gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
-    if (seen && order.state === "written_off") return orders.step(order, { state: "settled", ...seen });
+    const owed = order.state === "written_off" && seen?.amount === order.quote.total;
+    if (seen && owed) return orders.step(order, { state: "settled", ...seen });
     if (seen) return orders.step(order, { state: "refund_due", ...seen });
     await orders.step(order, { state: "lapsed" });
   }

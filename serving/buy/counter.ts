@@ -37,6 +37,8 @@ export interface Sales {
 const WAIT_MS = 100_000;
 /** Nothing is delivered any more. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
+/** Seconds in which a payment may still be used at most: until they are over its order is watched, a refund waits. */
+const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
 
@@ -75,6 +77,28 @@ export class Counter {
     return order ? this.same(order, payment, requestSha256) : null;
   }
 
+  /**
+   * An answer that sells, or a refusal; but where another request with the same payment was faster, what came of it:
+   * nobody is refused, and told to pay anew, while an order has its payment.
+   * @throws Problem
+   */
+  async unlessKnown(
+    payment: Payment,
+    requestSha256: string,
+    sale: Sale,
+    answer: () => Promise<Response>,
+  ): Promise<Response> {
+    const came = await answer().catch((error: unknown) => {
+      if (error instanceof Problem) return error;
+      throw error;
+    });
+    if (!(came instanceof Problem) && came.status !== 402) return came;
+    const known = await this.known(payment, requestSha256);
+    if (known) return this.told(known, payment, sale);
+    if (came instanceof Problem) throw came;
+    return came;
+  }
+
   /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
   same(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
@@ -97,6 +121,7 @@ export class Counter {
     if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
     if (payment.validAfter > now) return "the payment does not hold yet";
     if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
+    if (payment.validBefore > now + MAX_HOLDS_S) return `the payment may hold for at most ${MAX_HOLDS_S} s from now`;
     const requirements = requirementsOf(cashier, sale.totalMicro);
     const said = await till.verify(asSent(payment, requirements), requirements).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);

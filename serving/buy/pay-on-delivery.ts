@@ -104,9 +104,17 @@ export class PayOnDelivery {
     const request = requestTo(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment } = wanted;
+    if (!payment) return this.#fresh(wanted, sold, request);
+    const known = await this.counter.known(payment, request.sha256);
+    if (known) return this.counter.told(known, payment, this.#saleOf(sold));
+    const answer = () => this.#fresh(wanted, sold, request);
+    return this.counter.unlessKnown(payment, request.sha256, this.#saleOf(sold), answer);
+  }
+
+  /** Of a payment that no order has yet, or without one. */
+  async #fresh(wanted: Wanted, sold: Sold, request: BoughtRequest): Promise<Response> {
+    const { payment } = wanted;
     const { cashier, policy } = this.sales;
-    const known = payment ? await this.counter.known(payment, request.sha256) : null;
-    if (known) return this.counter.told(known, payment!, this.#saleOf(sold));
     const quote = await this.quote(sold, request);
     const sale = this.#saleOf(sold, quote);
     const refused = unsold(this.deps.view(), sold.cap, quote.priceMicro, policy);

@@ -3,7 +3,7 @@ import { NotBought } from "../../pipelines/orders/buying.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import { Counter, unwritten } from "../buy/counter.ts";
-import { paymentOf } from "../buy/payments.ts";
+import { type Payment, paymentOf } from "../buy/payments.ts";
 import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
@@ -63,13 +63,28 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await counter.known(payment, requestSha256);
   if (known) return counter.told(known, payment, sale);
+  return counter.unlessKnown(payment, requestSha256, sale, () =>
+    fresh(counter, { sale, payment, requestSha256 }, () => work.run(input, deps)),
+  );
+}
+
+interface Fresh {
+  sale: Sale;
+  payment: Payment;
+  requestSha256: string;
+}
+
+/** Sold for a payment that no order has yet. */
+async function fresh(counter: Counter, asked: Fresh, work: () => Promise<object>): Promise<Response> {
+  const { sale, payment, requestSha256 } = asked;
+  const { sales } = counter;
   const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const total = formatMoney(PRICE_MICRO);
   const quote = { price: formatMoney(0n), fee: total, total };
   const { key, claim } = counter.claimOf(payment, sale, { operation: "own", requestSha256, quote, publish: false });
   const answer = async () => ({
-    bytes: Buffer.from(JSON.stringify(await work.run(input, deps))),
+    bytes: Buffer.from(JSON.stringify(await work())),
     contentType: JSON_TYPE,
   });
   try {

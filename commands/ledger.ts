@@ -1,0 +1,148 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Config } from "../infra/config.ts";
+import { openLog } from "../infra/log/open.ts";
+import { LogTail } from "../infra/log/tail.ts";
+import { createEvmRail } from "../infra/rails/evm.ts";
+import { createLogger } from "../infra/telemetry.ts";
+import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
+import { OrderTable } from "../pipelines/orders/order-table.ts";
+import { TOPICS } from "../pipelines/record/topics.ts";
+import { folders } from "../pipelines/roles/parts.ts";
+
+export interface LedgerOptions {
+  rpc?: string;
+  json?: boolean;
+}
+
+/** Our books have a movement that the chain has not, or not so: an operator has to look. */
+export class LedgerDiffers extends Error {
+  override readonly name = "LedgerDiffers";
+}
+
+/** A sum of micro-units as it is shown: six decimals, below zero with a minus. */
+type Sum = string;
+
+interface LedgerShown {
+  schema: "svc.ledger.v1";
+  assets: {
+    network: string;
+    asset: string;
+    orders: number;
+    /** Debits above zero; together nothing. */
+    accounts: Record<string, Sum>;
+    sum: Sum;
+    /** Wallets of ours in these books, and what the chain says they hold; null where no chain was asked. */
+    wallets: Record<string, { cash: "till" | "float"; books: Sum; holds: Sum | null }>;
+    owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: Sum }[];
+    /** Movements that the chain has not, or not so; null where no chain was asked. */
+    differences: Difference[] | null;
+  }[];
+}
+
+const sumOf = (micro: bigint): Sum => {
+  const text = (micro < 0n ? -micro : micro).toString().padStart(7, "0");
+  return `${micro < 0n ? "-" : ""}${text.slice(0, -6)}.${text.slice(-6)}`;
+};
+
+/** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
+export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
+  const told = await ledgerOf(config, options.rpc ?? rpcOf(config));
+  process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));
+  const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
+  const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
+  if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements are not on the chain as they are in the books`);
+}
+
+/** The node of the settings, or of the demo beside the log; null without one. */
+function rpcOf({ chain, data_dir }: Config): string | null {
+  const world = join(folders(data_dir).market, "world.json");
+  if (chain.rpc_url !== null || !existsSync(world)) return chain.rpc_url;
+  return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
+}
+
+/** The books of the log of these settings. @param rpcUrl null: the chain is not asked. @throws LogRefused, ChainDown */
+export async function ledgerOf(config: Config, rpcUrl: string | null): Promise<LedgerShown> {
+  const dir = folders(config.data_dir).log;
+  const assets: LedgerShown["assets"] = [];
+  // A log that nobody has begun has no orders, and is not made by being asked.
+  if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
+  const log = await openLog(config, TOPICS, dir, createLogger(config.log_level));
+  try {
+    const table = new OrderTable(Number.POSITIVE_INFINITY);
+    await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
+    for (const books of booksOf(table.all())) assets.push(await shownOf(books, config, rpcUrl));
+  } finally {
+    await log.close();
+  }
+  return { schema: "svc.ledger.v1", assets };
+}
+
+async function shownOf(books: Books, config: Config, rpcUrl: string | null): Promise<LedgerShown["assets"][number]> {
+  const [network, asset] = books.asset.split(" ") as [string, string];
+  const { confirmations } = config.chain;
+  const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
+  try {
+    const wallets: LedgerShown["assets"][number]["wallets"] = {};
+    for (const [address, { cash, micro }] of walletsOf(books)) {
+      const holds = rail ? sumOf(await rail.balance(address)) : null;
+      wallets[address] = { cash, books: sumOf(micro), holds };
+    }
+    return {
+      ...{ network, asset, orders: books.orders },
+      accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, sumOf(micro)])),
+      sum: sumOf([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
+      ...{ wallets, owed: owedOf(books.owed) },
+      differences: rail ? await differences(books.movements, rail) : null,
+    };
+  } finally {
+    await rail?.close();
+  }
+}
+
+function walletsOf({ movements }: Books): Map<string, { cash: "till" | "float"; micro: bigint }> {
+  const wallets = new Map<string, { cash: "till" | "float"; micro: bigint }>();
+  for (const { what, from, to, cash, micro } of movements) {
+    const isIn = what === "charge" || what === "call sent back";
+    const address = isIn ? to : from;
+    const before = wallets.get(address)?.micro ?? 0n;
+    wallets.set(address, { cash, micro: before + (isIn ? micro : -micro) });
+  }
+  return wallets;
+}
+
+function owedOf(owed: readonly Owed[]): LedgerShown["assets"][number]["owed"] {
+  const by = new Map<string, { one: Owed; orders: number; micro: bigint }>();
+  for (const one of owed) {
+    const key = `${one.what} ${one.fault ?? ""} ${one.who}`;
+    const { orders, micro } = by.get(key) ?? { orders: 0, micro: 0n };
+    by.set(key, { one, orders: orders + 1, micro: micro + one.micro });
+  }
+  return [...by.values()].map(({ one: { what, who, fault }, orders, micro }) => ({
+    ...{ what, who, fault: fault ?? null, orders, amount: sumOf(micro) },
+  }));
+}
+
+const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss: "not made good by" } as const;
+
+/** The same for people. */
+function textOf({ assets }: LedgerShown): string {
+  if (assets.length === 0) return "no orders yet\n";
+  const lines = assets.flatMap(({ network, asset, orders, accounts, sum, wallets, owed, differences: found }) => [
+    `${asset} on ${network}: ${orders} orders`,
+    ...Object.entries(accounts).map(([name, amount]) => `  ${name.padEnd(20)} ${amount.padStart(16)}`),
+    `  ${"together".padEnd(20)} ${sum.padStart(16)}`,
+    ...Object.entries(wallets).map(
+      ([address, { cash, books, holds }]) =>
+        `${cash} ${address}: ${books} by the books, holds ${holds ?? "(not asked)"}`,
+    ),
+    ...owed.map(({ what, who, fault, orders: n, amount }) => {
+      const whose = fault === null ? "" : ` (fault: ${fault})`;
+      return `${amount} ${OWED[what]} ${who}, ${n} orders${whose}`;
+    }),
+    ...(found === null ? ["the chain was not asked: give --rpc"] : []),
+    ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
+    ...(found?.length === 0 ? ["every movement is on the chain as it is in the books"] : []),
+  ]);
+  return `${lines.join("\n")}\n`;
+}

@@ -1,0 +1,174 @@
+import { parseMoney } from "../record/money.ts";
+import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
+
+/**
+ * The books of the orders: each movement of money as entries that sum to zero (orders.md, invariant 9). Pure: what the
+ * fold of the topic says, held against no chain.
+ */
+export interface Books {
+  /** `network asset`, lower case. */
+  asset: string;
+  orders: number;
+  /** Micro-units by account, debits positive: what is ours above zero, what came in as sales, or is owed, below. */
+  accounts: Map<string, bigint>;
+  movements: Movement[];
+  owed: Owed[];
+}
+
+/** One confirmed movement, and how the chain is asked for it. */
+export interface Movement {
+  order: string;
+  what: "charge" | "call" | "call sent back" | "refund";
+  tx: string;
+  micro: bigint;
+  from: string;
+  to: string;
+  /** Null for what its sender sent without an authorization of ours, which is found by its addresses. */
+  nonce: string | null;
+  sinceBlock: number;
+  /** The account that it is in, and the other one. */
+  cash: "till" | "float";
+  against: string;
+}
+
+/** Money that somebody should have, or may get, from us or owes us. */
+export interface Owed {
+  what: "refund" | "exposure" | "loss";
+  /** The buyer of a refund and of a call that could not be collected, the payee of any other call. */
+  who: string;
+  order: string;
+  micro: bigint;
+  /** Whose doing a loss is. */
+  fault?: "seller" | "buyer" | "ours";
+}
+
+const assetOf = ({ network, asset }: Order): string => `${network} ${asset}`.toLowerCase();
+
+function ofLeg(order: Order, leg: Leg): Movement[] {
+  const fault = faultOf(order, leg);
+  const against = fault ? `losses by ${fault}` : order.state === "settled" ? "calls bought" : "calls under way";
+  const { id } = order;
+  const moved: Movement[] = [];
+  if (leg.fate === "paid" && leg.tx !== null) {
+    moved.push({
+      ...{ order: id, what: "call", tx: leg.tx, micro: parseMoney(leg.price), from: leg.wallet, to: leg.payTo },
+      ...{ nonce: leg.nonce, sinceBlock: leg.sinceBlock, cash: "float", against },
+    });
+  }
+  if (leg.recovered !== null && leg.recoveredAmount !== null) {
+    moved.push({
+      ...{ order: id, what: "call sent back", tx: leg.recovered, micro: parseMoney(leg.recoveredAmount) },
+      ...{ from: leg.payTo, to: leg.wallet, nonce: null, sinceBlock: leg.sinceBlock, cash: "float", against },
+    });
+  }
+  return moved;
+}
+
+/** Every confirmed movement of an order's money. */
+export function movementsOf(order: Order): Movement[] {
+  const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
+  const moved = order.legs.flatMap((leg) => ofLeg(order, leg));
+  if (charged) {
+    const against = order.state === "settled" ? "sales" : "refunds due";
+    moved.push({
+      ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
+      ...{ nonce, sinceBlock, cash: "till", against },
+    });
+  }
+  if (refunded && refund) {
+    moved.push({
+      ...{ order: id, what: "refund", tx: refunded.tx, micro: parseMoney(refunded.amount), from: refund.from },
+      ...{ to: payer, nonce: refund.nonce, sinceBlock: refund.sinceBlock, cash: "till", against: "refunds due" },
+    });
+  }
+  return moved;
+}
+
+function owedOf(order: Order): Owed[] {
+  const { id } = order;
+  const owed: Owed[] = [];
+  if (order.charged && order.state.startsWith("refund") && order.state !== "refunded") {
+    owed.push({ what: "refund", who: order.payer, order: id, micro: parseMoney(order.charged.amount) });
+  }
+  for (const leg of order.legs) {
+    const { payTo, price, fate, recovered } = leg;
+    const micro = parseMoney(price);
+    const fault = faultOf(order, leg);
+    const who = fault === "buyer" ? order.payer : payTo;
+    const isOpen = fate === "unknown" || (fate === "paid" && !isEnded(order));
+    if (isOpen) owed.push({ what: "exposure", who: payTo, order: id, micro });
+    else if (fate === "paid" && fault && recovered === null) owed.push({ what: "loss", who, order: id, micro, fault });
+  }
+  return owed;
+}
+
+const isIn = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
+
+/** The books by asset. */
+export function booksOf(orders: Iterable<Order>): Books[] {
+  const books = new Map<string, Books>();
+  for (const order of orders) {
+    const asset = assetOf(order);
+    const book: Books = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [] };
+    books.set(asset, book);
+    book.orders++;
+    const moved = movementsOf(order);
+    for (const movement of moved) {
+      const micro = isIn(movement) ? movement.micro : -movement.micro;
+      const add = (account: string, by: bigint) => book.accounts.set(account, (book.accounts.get(account) ?? 0n) + by);
+      add(movement.cash, micro);
+      add(movement.against, -micro);
+    }
+    book.movements.push(...moved);
+    book.owed.push(...owedOf(order));
+  }
+  return [...books.values()];
+}
+
+/** What the chain is asked of a movement. */
+export interface Asked {
+  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<Seen | null>;
+  transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Seen[]>;
+}
+interface Seen {
+  tx: string;
+  to: string;
+  amountAtomic: bigint;
+}
+
+/** A movement that the books have and the chain does not have so, in words. */
+export interface Difference {
+  order: string;
+  what: Movement["what"];
+  tx: string;
+  says: string;
+}
+
+/**
+ * Every movement of the books held against the chain's own events: the same transaction, to the same address, of the
+ * same amount, once. @throws what the chain's reader throws
+ */
+export async function differences(movements: Iterable<Movement>, chain: Asked): Promise<Difference[]> {
+  const found: Difference[] = [];
+  const back = new Set<string>();
+  for (const movement of movements) {
+    const { order, what, tx } = movement;
+    // Two replicas may have seen the same transfer of a seller at once, each for another loss.
+    const isTwice = what === "call sent back" && back.has(tx);
+    const says = isTwice ? "it stands in the books twice" : await wrongWith(movement, chain);
+    if (what === "call sent back") back.add(tx);
+    if (says !== null) found.push({ order, what, tx, says });
+  }
+  return found;
+}
+
+async function wrongWith({ from, to, nonce, sinceBlock, tx, micro }: Movement, chain: Asked): Promise<string | null> {
+  const seen =
+    nonce === null
+      ? (await chain.transfers({ from, to, sinceBlock })).find((one) => one.tx === tx && one.amountAtomic === micro)
+      : await chain.settlementOf({ from, nonce, sinceBlock });
+  if (!seen) return "the chain has no such transfer";
+  if (seen.tx !== tx) return `the chain has it in ${seen.tx}`;
+  if (seen.to !== to) return `on the chain it went to ${seen.to}`;
+  return seen.amountAtomic === micro ? null : `on the chain it is of ${seen.amountAtomic} micro-units`;
+}

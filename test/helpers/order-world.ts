@@ -1,0 +1,310 @@
+import { FixedClock } from "../../infra/clock.ts";
+import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
+import type { SignedTransfer } from "../../infra/rails/authorization.ts";
+import type { Outcome } from "../../infra/rails/sender.ts";
+import type { Till } from "../../infra/rails/till.ts";
+import { evaluate } from "../../pipelines/1-observe/reading/checks.ts";
+import { Schemas } from "../../pipelines/1-observe/reading/schema.ts";
+import { Buying } from "../../pipelines/orders/buying.ts";
+import type { OrderCaps } from "../../pipelines/orders/caps.ts";
+import { claimKey } from "../../pipelines/orders/claim.ts";
+import type { Holding } from "../../pipelines/orders/holding.ts";
+import type { Order } from "../../pipelines/orders/order.ts";
+import { OrderLog } from "../../pipelines/orders/order-log.ts";
+import { OrderTable } from "../../pipelines/orders/order-table.ts";
+import type { PublishingCalls } from "../../pipelines/orders/publishing-calls.ts";
+import { Recovery } from "../../pipelines/orders/recovery.ts";
+import type { SellerTools } from "../../pipelines/orders/seller.ts";
+import { readRecord } from "../../pipelines/record/envelope.ts";
+import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
+import type { OrderStep } from "../../pipelines/record/order-step.ts";
+import { ASSET, type FakeAuthorization, FakeChain, NETWORK, readAuth, written } from "./fake-chain.ts";
+import { type AppendFault, FakeLog } from "./fake-log.ts";
+
+export const TILL = "0xtill";
+export const FLOAT = "0xfloat";
+export const FLOAT_HAS = 1_000_000_000n;
+
+export type SellerKind = "honest" | "thief" | "grabs later" | "gives for nothing" | "reprices" | "garbage";
+export const SELLERS: readonly SellerKind[] = [
+  ...(["honest", "thief", "grabs later", "gives for nothing", "reprices", "garbage"] as const),
+];
+
+/** A payment of a buyer, and what it buys. */
+export interface FakePayment {
+  auth: FakeAuthorization;
+  seller: SellerKind;
+  priceMicro: bigint;
+}
+
+const RICH: OrderCaps = {
+  ...{ perPayer: 10n ** 12n, open: 10n ** 12n, lossPerDay: 10n ** 12n },
+  ...{ lossPerPayeeDay: 10n ** 12n, lossPerDomainDay: 10n ** 12n, lossPerCapDay: 10n ** 12n },
+};
+const quiet = { warn() {}, error() {} };
+const metrics = { count() {} };
+const schemas = new Schemas();
+const SHA = "0".repeat(64);
+
+export const turns = async (): Promise<void> => {
+  for (let n = 0; n < 6; n++) await new Promise((resolve) => setImmediate(resolve));
+};
+
+/** One process: it can stand still at any of its effects, for a while or for ever, and its appends can fail. */
+export class FakeReplica {
+  readonly buying: Buying;
+  readonly recovery: Recovery;
+  /** Whether it takes over what others have. */
+  staleMs = 10 ** 15;
+  /** Effects until it stands still, and appends until one fails. */
+  haltIn: number | null = null;
+  faultIn: { appends: number; fault: AppendFault } | null = null;
+  readonly #halted: (() => void)[] = [];
+
+  constructor(
+    readonly world: OrderWorld,
+    readonly name: string,
+    caps: OrderCaps,
+  ) {
+    const { chain, log } = world;
+    const append: FakeLog["append"] = async (records) => {
+      await this.#gate();
+      const due = this.faultIn && --this.faultIn.appends <= 0 ? this.faultIn.fault : null;
+      if (due) this.faultIn = null;
+      const appended = await log.append(records, due);
+      await this.#gate();
+      return appended;
+    };
+    const clock = new FixedClock(new Date("2026-11-23T12:00:00.000Z"));
+    const orders = new OrderLog({ append, read: log.read, bounds: log.bounds, partitions: 2 }, clock, name);
+    const rail = chain.rail();
+    const seller = {
+      ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
+      egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
+      reader: { ask: async (_: string, of: { result: EgressResult; want: never }) => evaluated(of) },
+      loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
+    } as unknown as SellerTools;
+    const till: Till = {
+      name: "fake",
+      verify: async () => ({ valid: true, payer: "" }),
+      settle: (payment) => this.#at(() => world.charge(payment)),
+    };
+    // No order here is in escrow.
+    const holding = {} as Holding;
+    this.buying = new Buying({ orders, seller, till, holding, caps, clock, logger: quiet, metrics, settlePollMs: [0] });
+    const replica = this;
+    this.recovery = new Recovery({
+      ...{
+        buying: this.buying,
+        holding,
+        rail,
+        logger: quiet,
+        metrics,
+        till: async () => ({ address: TILL, privateKey: "0x" }),
+      },
+      get staleMs() {
+        return replica.staleMs;
+      },
+      publishing: { record: (order: Order) => orders.step(order, { state: "recorded" }) } as PublishingCalls,
+      authorizations: {
+        signTransfer: async (_wallet, { to, amountAtomic, validForSeconds }) =>
+          transferOf(chain, { to, amountAtomic, validForSeconds }),
+        submitTransfer: (transfer) => this.#at(() => world.payBack(transfer)),
+      },
+    });
+  }
+
+  async #at<T>(act: () => T): Promise<T> {
+    await this.#gate();
+    const came = act();
+    await this.#gate();
+    return came;
+  }
+
+  #gate(): Promise<void> {
+    if (this.haltIn === null || --this.haltIn > 0) return Promise.resolve();
+    this.haltIn = null;
+    return new Promise((resolve) => this.#halted.push(resolve));
+  }
+
+  wake(): void {
+    for (const go of this.#halted.splice(0)) go();
+  }
+}
+
+const evaluated = async ({ result, want }: { result: EgressResult; want: never }) =>
+  ({ ok: true, said: evaluate(result, want, schemas, false) }) as const;
+
+let refunds = 0;
+function transferOf(
+  chain: FakeChain,
+  { to, amountAtomic, validForSeconds }: { to: string; amountAtomic: bigint; validForSeconds: number },
+): SignedTransfer {
+  const times = { validAfter: "0", validBefore: String(chain.time + validForSeconds) };
+  const authorization = { from: TILL, to, value: amountAtomic.toString(), ...times, nonce: `0xback${refunds++}` };
+  return { authorization, signature: "0x" };
+}
+
+/** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
+export class OrderWorld {
+  readonly chain = new FakeChain();
+  readonly log = new FakeLog();
+  /** Effects that no durable step had named, in words. */
+  readonly unannounced: string[] = [];
+  /** Payments that sellers hold and have not used. */
+  readonly held: FakeAuthorization[] = [];
+  readonly bought: { payment: FakePayment; order: string; state: Order["state"] }[] = [];
+  /** What the facilitator does next instead of its work. */
+  tillFault: "says nothing" | "settles and says nothing" | "lies" | null = null;
+  replicas: FakeReplica[] = [];
+  #names = 0;
+
+  constructor(
+    replicas = 2,
+    readonly caps: OrderCaps = RICH,
+  ) {
+    this.chain.mint(FLOAT, FLOAT_HAS);
+    for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
+  }
+
+  replica = (): FakeReplica => new FakeReplica(this, `r${this.#names++}`, this.caps);
+
+  #steps(): OrderStep[] {
+    return this.log.all().flatMap((record) => {
+      const read = readRecord(record);
+      return read.ok ? [read.envelope.body as OrderStep] : [];
+    });
+  }
+
+  /** A fold of the log as it stands now. */
+  table(records = this.log.all()): OrderTable {
+    const table = new OrderTable();
+    for (const record of records) table.apply(record);
+    return table;
+  }
+
+  sell({ url, headers = {} }: EgressRequest): EgressResult {
+    const header = headers["payment-signature"]!;
+    if (!this.#steps().some((step) => step.state === "seller_intent" && step.signed_bytes === header)) {
+      this.unannounced.push(`a seller was paid with ${header}`);
+    }
+    const kind = new URL(url).pathname.slice(1).replaceAll("-", " ") as SellerKind;
+    const auth = readAuth(header);
+    const paid =
+      kind === "honest" || kind === "thief" ? this.chain.submit(auth) === null : kind === "gives for nothing";
+    if (kind === "grabs later") this.held.push(auth);
+    const answer = (status: number, text: string): EgressResult => ({
+      ...{ outcome: "answered", status, headers: { "content-type": "application/json" }, body: Buffer.from(text) },
+      ...{ headersMs: 1, totalMs: 2, remoteAddress: "203.0.113.1", url },
+    });
+    if (kind === "reprices") return answer(402, "{}");
+    if (kind === "garbage") return answer(200, "{not json");
+    if (!paid) return answer(402, "{}");
+    return kind === "thief" ? answer(200, "") : answer(200, '{"sum":42}');
+  }
+
+  charge(payment: unknown): Outcome {
+    const text = (payment as { payload: string }).payload;
+    const auth = readAuth(text);
+    const steps = this.#steps();
+    const claim = steps.find(
+      (one) => one.state === "claimed" && (one.payment as { payload?: string }).payload === text,
+    );
+    if (!steps.some((one) => one.order === claim?.order && one.state === "settle_intent")) {
+      this.unannounced.push(`a buyer was charged with ${text}`);
+    }
+    const fault = this.tillFault;
+    this.tillFault = null;
+    if (fault === "says nothing") return { outcome: "unknown", says: "timeout" };
+    if (fault === "lies") return { outcome: "sent", tx: "0xnone" };
+    const refused = this.chain.submit(auth);
+    if (fault === "settles and says nothing") return { outcome: "unknown", says: "timeout" };
+    return refused === null
+      ? { outcome: "sent", tx: `0x${this.chain.block}` }
+      : { outcome: "refused", reason: refused };
+  }
+
+  payBack({ authorization }: SignedTransfer): Outcome {
+    const { validAfter, validBefore, value, ...rest } = authorization;
+    const stands = [...this.table().all()].some((order) => order.refund?.nonce === authorization.nonce);
+    if (!stands) this.unannounced.push(`a refund was sent that no order has: ${authorization.nonce}`);
+    const numbers = { validAfter: Number(validAfter), validBefore: Number(validBefore), value: BigInt(value) };
+    const refused = this.chain.submit({ ...rest, ...numbers });
+    return refused === null
+      ? { outcome: "sent", tx: `0x${this.chain.block}` }
+      : { outcome: "refused", reason: refused };
+  }
+
+  /** A new payment for a call of this seller, signed by this wallet. */
+  pay(payer: string, seller: SellerKind, priceMicro = 10_000n, validS = 240): FakePayment {
+    const nonce = `0xbuy${this.bought.length}.${Math.random()}`;
+    const times = { validAfter: 0, validBefore: this.chain.time + validS };
+    const auth = { from: payer, to: TILL, value: priceMicro + feeOf(priceMicro), nonce, ...times };
+    return { auth, seller, priceMicro };
+  }
+
+  /** Posts it at a replica, which verifies it as a facilitator would. The order as it was told, or null. */
+  async post(replica: FakeReplica, payment: FakePayment): Promise<Order | null> {
+    const { auth, seller, priceMicro } = payment;
+    const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });
+    const { orders } = replica.buying;
+    const told = (order: Order) => {
+      this.bought.push({ payment, order: order.id, state: order.state });
+      return order;
+    };
+    try {
+      await orders.catchUp(key);
+      const known = orders.table.ofKey(key);
+      if (known) return told(known);
+      const { chain } = this;
+      if (chain.isUsed(auth) || chain.balance(auth.from) < auth.value || auth.validBefore < chain.time + 90)
+        return null;
+      return told(await replica.buying.buy(purchaseOf(payment, key, seller, priceMicro)));
+    } catch {
+      return null;
+    }
+  }
+
+  /** Everything that can still come comes; then one process that was never there before brings all to its end. */
+  async end(): Promise<OrderTable> {
+    this.log.arrive();
+    const last = this.replica();
+    last.staleMs = 0;
+    for (let look = 0; look < 40; look++) {
+      await last.recovery.look();
+      if (last.buying.orders.table.open().length === 0) break;
+      this.chain.time += 130;
+    }
+    return last.buying.orders.table;
+  }
+}
+
+function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, priceMicro: bigint) {
+  const url = `https://seller.example/${seller.replaceAll(" ", "-")}`;
+  const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
+  const payTo = `0x${seller.replaceAll(" ", "")}`;
+  return {
+    key,
+    claim: {
+      ...{
+        operation: "via" as const,
+        scheme: "exact" as const,
+        network: NETWORK,
+        asset: ASSET,
+        payer: auth.from,
+        nonce: auth.nonce,
+      },
+      ...{ valid_after: auth.validAfter, valid_before: auth.validBefore, payment: { payload: written(auth) } },
+      ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
+    },
+    quote: {
+      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {} },
+      request: { url, method: "GET" as const, headers: {}, body: null, sha256: SHA },
+      entry: {
+        ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },
+        ...{ amountAtomic: priceMicro, maxTimeoutSeconds: 60, extra: {}, raw: {} },
+      },
+      want: { class: "unclassified", schema: undefined, mime: "application/json" },
+    },
+  };
+}

@@ -1,0 +1,93 @@
+import { expect, test } from "vitest";
+import { ORDER_CAPS, refusedBy } from "../../../pipelines/orders/caps.ts";
+import * as fc from "../../helpers/fast-check.ts";
+import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
+import { history, holds, lived } from "./histories.ts";
+
+test("no history of faults, thieves and dead processes breaks an invariant", async () => {
+  await fc.assert(
+    fc.asyncProperty(history, async (drawn) => holds(await lived(drawn))),
+    { numRuns: 200 },
+  );
+});
+
+/** A released order of a buyer, and what the chain says of it as soon as its authorization has run out. */
+async function released(seller: "thief" | "honest", meanwhile: (world: OrderWorld) => void = () => {}) {
+  const world = new OrderWorld(1);
+  world.chain.mint("0xbuyer", 1_000_000n);
+  world.chain.mint(TILL, 1_000_000n);
+  const [replica] = world.replicas;
+  const payment = world.pay("0xbuyer", seller);
+  if (seller === "honest") world.tillFault = "says nothing";
+  const order = (await world.post(replica!, payment))!;
+  meanwhile(world);
+  return { world, replica: replica!, payment, order };
+}
+
+test("a refund whose intent arrives late is sent once: the one that stands", async () => {
+  const { world, replica, payment, order } = await released("thief");
+  world.chain.submit(payment.auth);
+  world.chain.time += 301;
+  await replica.recovery.look();
+  expect(order.state).toBe("refund_due");
+  replica.faultIn = { appends: 1, fault: "late" };
+  await replica.recovery.look();
+  for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+  expect(order.state).toBe("refunded");
+  await world.end();
+  expect(world.unannounced).toEqual([]);
+  expect(world.chain.balance("0xbuyer")).toBe(1_000_000n);
+});
+
+test.each([
+  ["to itself", "0xbuyer", 1n],
+  ["to a wallet of its own, of much", "0xother", 900_000n],
+])("a buyer that spends the nonce %s gets neither the answer nor a refund", async (_, to, value) => {
+  for (const seller of ["honest", "thief"] as const) {
+    const { world, order, payment } = await released(seller);
+    world.chain.submit({ ...payment.auth, to, value });
+    await world.end();
+    const state = world.table().get(order.id)!.state;
+    expect(state).toBe(seller === "honest" ? "written_off" : "released");
+    expect(world.chain.balance(TILL)).toBe(1_000_000n);
+  }
+});
+
+test("a buyer that pays us another amount under the nonce gets that back, and no answer", async () => {
+  const { world, order, payment } = await released("honest");
+  world.chain.submit({ ...payment.auth, value: 7n });
+  await world.end();
+  expect(world.table().get(order.id)).toMatchObject({ state: "refunded", refunded: { amount: "0.000007" } });
+  expect(world.chain.balance("0xbuyer")).toBe(1_000_000n);
+});
+
+test("a buyer that empties its wallet is not held against the seller, and pays with its own credit", async () => {
+  const { world, order, replica } = await released("honest", ({ chain }) => {
+    chain.transfer("0xbuyer", "0xother", 1_000_000n);
+  });
+  await world.end();
+  await replica.buying.orders.catchUp();
+  expect(order.state).toBe("written_off");
+  const { table } = replica.buying.orders;
+  const [loss] = table.losses();
+  expect(loss).toMatchObject({ fault: "buyer", payTo: "0xhonest", payer: "0xbuyer", micro: 10_000n });
+  const day = order.createdAt.slice(0, 10);
+  const caps = { ...ORDER_CAPS, perPayer: 15_000n };
+  const again = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", micro: 10_000n };
+  expect(refusedBy(table, [], caps, { ...again, payer: "0xbuyer" }, day)).toMatch(/one buyer/);
+  expect(refusedBy(table, [], caps, { ...again, payer: "0xinnocent" }, day)).toBe(null);
+});
+
+test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {
+  const caps = { ...ORDER_CAPS, lossPerPayeeDay: 95_000n };
+  const world = new OrderWorld(4, caps);
+  const wallets = Array.from({ length: 200 }, (_, n) => `0xleague${n}`);
+  for (const wallet of wallets) world.chain.mint(wallet, 1_000_000n);
+  await Promise.all(wallets.map((wallet, n) => world.post(world.replicas[n % 4]!, world.pay(wallet, "grabs later"))));
+  for (const auth of world.held) world.chain.submit(auth);
+  for (const wallet of wallets) await world.post(world.replicas[0]!, world.pay(wallet, "thief"));
+  await world.end();
+  const taken = FLOAT_HAS - world.chain.balance(FLOAT);
+  expect(taken <= 95_000n).toBe(true);
+  expect(taken > 0n).toBe(true);
+});

@@ -1,0 +1,248 @@
+import { expect } from "vitest";
+import type { LogRecord } from "../../../infra/log/log.ts";
+import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
+import { parseMoney } from "../../../pipelines/record/money.ts";
+import type { AppendFault } from "../../helpers/fake-log.ts";
+import * as fc from "../../helpers/fast-check.ts";
+import {
+  type FakePayment,
+  FLOAT,
+  FLOAT_HAS,
+  OrderWorld,
+  SELLERS,
+  type SellerKind,
+  TILL,
+  turns,
+} from "../../helpers/order-world.ts";
+
+/** What happens in a history: buyers, sellers, strangers, faults of processes and of the log (orders.md, Commands). */
+type Happening =
+  | { do: "post"; replica: number; buyer: number; seller: SellerKind; twice: boolean }
+  | { do: "again"; replica: number; of: number }
+  | { do: "halt"; replica: number; in: number }
+  | { do: "fail"; replica: number; in: number; fault: AppendFault }
+  | { do: "wake" | "restart"; replica: number }
+  | { do: "look"; replica: number; adopt: boolean }
+  | { do: "till"; fault: "says nothing" | "settles and says nothing" | "lies" }
+  | { do: "clock"; seconds: number }
+  | { do: "cancel" | "submit"; of: number }
+  | { do: "elsewhere"; of: number; to: "self" | "till"; micro: number }
+  | { do: "drain"; buyer: number }
+  | { do: "arrive" | "grab" | "give back" };
+
+const REPLICAS = 3;
+const BUYERS = 3;
+const replica = fc.nat(REPLICAS - 1);
+const of = fc.nat(5);
+const buyer = fc.nat(BUYERS - 1);
+const one = <D extends string>(word: D) => fc.constant(word);
+
+const post = fc.record({
+  ...{ do: one("post"), replica, buyer, twice: fc.boolean() },
+  seller: fc.constantFrom<SellerKind[]>("honest", "honest", "honest", ...SELLERS),
+});
+const happening: fc.Arbitrary<Happening> = fc.oneof(
+  { weight: 6, arbitrary: post },
+  { weight: 3, arbitrary: fc.record({ do: one("again"), replica, of }) },
+  { weight: 4, arbitrary: fc.record({ do: one("halt"), replica, in: fc.integer({ min: 1, max: 14 }) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      ...{ do: one("fail"), replica, in: fc.integer({ min: 1, max: 5 }) },
+      fault: fc.constantFrom<AppendFault[]>("lost ack", "refused", "prefix", "late", "twice"),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("wake" as const, "restart" as const), replica }) },
+  { weight: 5, arbitrary: fc.record({ do: one("look"), replica, adopt: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: one("till"),
+      fault: fc.constantFrom("says nothing" as const, "settles and says nothing" as const, "lies" as const),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: one("clock"), seconds: fc.constantFrom(1, 30, 61, 130, 301, 700) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("cancel" as const, "submit" as const), of }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      ...{ do: one("elsewhere"), of, micro: fc.integer({ min: 0, max: 900_000 }) },
+      to: fc.constantFrom("self" as const, "till" as const),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: one("drain"), buyer }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ do: fc.constantFrom("arrive" as const, "grab" as const, "give back" as const) }),
+  },
+);
+
+/** A history, and whether its halted processes wake before the end or after it. */
+export const history = fc.record({
+  happenings: fc.array(happening, { minLength: 3, maxLength: 24, size: "max" }),
+  wakesLate: fc.boolean(),
+});
+export type History = typeof history extends fc.Arbitrary<infer H> ? H : never;
+
+const buyerOf = (n: number): string => `0xbuyer${n}`;
+const BUYER_HAS = 1_000_000n;
+const TILL_HAS = 5_000_000n;
+
+interface Told {
+  world: OrderWorld;
+  payments: FakePayment[];
+  gone: OrderWorld["replicas"];
+}
+
+function happen({ world, payments, gone }: Told, event: Happening): void {
+  const { chain } = world;
+  const acted = "replica" in event ? world.replicas[event.replica]! : world.replicas[0]!;
+  const named = "of" in event ? payments[event.of % Math.max(1, payments.length)] : undefined;
+  switch (event.do) {
+    case "post": {
+      const payment = world.pay(buyerOf(event.buyer), event.seller);
+      payments.push(payment);
+      void world.post(acted, payment);
+      if (event.twice) void world.post(world.replicas[(event.replica + 1) % REPLICAS]!, payment);
+      return;
+    }
+    case "again":
+      if (named) void world.post(acted, named);
+      return;
+    case "halt":
+      acted.haltIn = event.in;
+      return;
+    case "fail":
+      acted.faultIn = { appends: event.in, fault: event.fault };
+      return;
+    case "wake":
+      acted.wake();
+      return;
+    case "restart":
+      gone.push(acted);
+      world.replicas[event.replica] = world.replica();
+      return;
+    case "look":
+      acted.staleMs = event.adopt ? 0 : 10 ** 15;
+      void acted.recovery
+        .look()
+        .then(() => acted.recovery.recoverLosses())
+        .catch(() => {});
+      return;
+    case "till":
+      world.tillFault = event.fault;
+      return;
+    case "clock":
+      chain.time += event.seconds;
+      return;
+    case "cancel":
+      if (named) chain.cancel(named.auth);
+      return;
+    case "submit":
+      if (named) chain.submit(named.auth);
+      return;
+    case "elsewhere":
+      // The buyer's other transfer under the same nonce.
+      if (named) chain.submit({ ...named.auth, to: event.to === "till" ? TILL : "0xself", value: BigInt(event.micro) });
+      return;
+    case "drain":
+      chain.transfer(buyerOf(event.buyer), "0xself", chain.balance(buyerOf(event.buyer)));
+      return;
+    case "arrive":
+      world.log.arrive();
+      return;
+    case "grab":
+      for (const auth of world.held.splice(0)) chain.submit(auth);
+      return;
+    case "give back":
+      chain.transfer("0xthief", FLOAT, 10_000n);
+  }
+}
+
+/** Lives through a history and brings it to its end. */
+export async function lived({ happenings, wakesLate }: History): Promise<OrderWorld> {
+  const world = new OrderWorld(REPLICAS);
+  for (let n = 0; n < BUYERS; n++) world.chain.mint(buyerOf(n), BUYER_HAS);
+  world.chain.mint(TILL, TILL_HAS);
+  const told: Told = { world, payments: [], gone: [] };
+  for (const event of happenings) {
+    happen(told, event);
+    await turns();
+  }
+  const wake = async () => {
+    for (const process of [...told.gone, ...world.replicas]) {
+      process.haltIn = null;
+      process.wake();
+      await turns();
+    }
+    world.log.arrive();
+  };
+  if (!wakesLate) await wake();
+  for (const auth of world.held.splice(0)) world.chain.submit(auth);
+  await world.end();
+  await wake();
+  return world;
+}
+
+const plain = (records: readonly LogRecord[], world: OrderWorld) =>
+  JSON.parse(JSON.stringify([...world.table([...records]).all()])) as unknown[];
+
+/** The books sum to zero, are on the chain, and say what both wallets hold. */
+async function balances({ chain }: OrderWorld, orders: readonly Order[], gifts: bigint): Promise<void> {
+  const [books] = booksOf(orders);
+  if (!books) return;
+  expect([...books.accounts.values()].reduce((all, one) => all + one, 0n)).toBe(0n);
+  expect(await differences(books.movements, chain.rail())).toEqual([]);
+  expect(books.owed.filter(({ what }) => what !== "loss")).toEqual([]);
+  expect(chain.balance(TILL)).toBe(TILL_HAS + (books.accounts.get("till") ?? 0n) + gifts);
+  const recovered = new Set(books.movements.flatMap(({ what, tx }) => (what === "call sent back" ? [tx] : [])));
+  const toFloat = chain.moved.filter(({ to, tx }) => to === FLOAT && !recovered.has(tx));
+  const unasked = toFloat.reduce((all, one) => all + one.amountAtomic, 0n);
+  const twice = books.movements.filter(({ what }) => what === "call sent back").length - recovered.size;
+  expect(twice, "one transfer back made good two losses").toBe(0);
+  expect(chain.balance(FLOAT)).toBe(FLOAT_HAS + (books.accounts.get("float") ?? 0n) + unasked);
+}
+
+/** The invariants of orders.md, of a history that has come to its end. */
+export async function holds(world: OrderWorld): Promise<void> {
+  const { chain } = world;
+  const table = await world.end();
+  expect(world.unannounced).toEqual([]);
+  expect(table.open().map(({ id, state, legs }) => ({ id, state, legs: legs.map(({ fate }) => fate) }))).toEqual([]);
+  const orders = [...table.all()];
+  for (const order of orders) {
+    const paid = chain.settlementOf({ from: order.payer, nonce: order.nonce, sinceBlock: 0 });
+    const debit = paid?.to === TILL ? paid.amountAtomic : 0n;
+    const back = order.refunded ? parseMoney(order.refunded.amount) : 0n;
+    const passed = order.legs.at(-1)?.checked?.pass === true;
+    if (order.state === "settled") {
+      expect({ passed, debit }).toEqual({ passed: true, debit: parseMoney(order.quote.total) });
+    } else expect({ order, net: debit - back }).toEqual({ order, net: 0n });
+    const spent = order.legs.map(({ wallet, nonce }) => chain.settlementOf({ from: wallet, nonce, sinceBlock: 0 }));
+    const out = spent.reduce((all, one) => all + (one?.amountAtomic ?? 0n), 0n);
+    expect(out <= parseMoney(order.quote.price)).toBe(true);
+    expect(order.legs.map(({ fate }) => fate)).toEqual(spent.map((one) => (one ? "paid" : "unpaid")));
+  }
+  const refunds = orders.reduce((all, { refunded }) => all + (refunded ? parseMoney(refunded.amount) : 0n), 0n);
+  const sentBack = chain.moved.filter(({ from }) => from === TILL).reduce((all, one) => all + one.amountAtomic, 0n);
+  expect(sentBack).toBe(refunds);
+  const settled = orders.filter(({ state }) => state === "settled");
+  const charged = settled.reduce((all, { quote }) => all + parseMoney(quote.total), 0n);
+  // What came to the till under nonces of no order is a gift of whoever sent it.
+  const theirs = orders.flatMap(({ payer, nonce }) => chain.settlementOf({ from: payer, nonce, sinceBlock: 0 }) ?? []);
+  const came = chain.moved.filter(({ to }) => to === TILL);
+  const gifts = came.filter((one) => !theirs.includes(one)).reduce((all, one) => all + one.amountAtomic, 0n);
+  expect(chain.balance(TILL)).toBe(TILL_HAS + charged + gifts);
+  await balances(world, orders, gifts);
+  const ofKey = new Map<string, Set<string>>();
+  for (const { payment, order } of world.bought) {
+    ofKey.set(payment.auth.nonce, (ofKey.get(payment.auth.nonce) ?? new Set()).add(order));
+  }
+  expect([...ofKey.values()].filter((ids) => ids.size > 1)).toEqual([]);
+  for (const { order, state } of world.bought) if (state === "settled") expect(table.get(order)!.state).toBe("settled");
+  const records = world.log.all();
+  const doubled = records.flatMap((record) => [record, record]);
+  expect(plain(doubled, world)).toEqual(plain(records, world));
+  expect(plain([...records, ...records], world)).toEqual(plain(records, world));
+}
