@@ -94,9 +94,9 @@ export class Counter {
     });
     if (!(came instanceof Problem) && came.status !== 402) return came;
     const known = await this.known(payment, requestSha256);
-    if (known) return this.told(known, payment, sale);
-    if (came instanceof Problem) throw came;
-    return came;
+    // Of an order that came to nothing the problem that ended it says more than the order does.
+    if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
+    return known ? this.told(known, payment, sale) : (came as Response);
   }
 
   /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
