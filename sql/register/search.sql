@@ -6,6 +6,7 @@
 SELECT folded($name) AS folded, plain_name($name) AS key, number_key($number) AS number, nullif(host_of($domain), '') AS host;
 
 -- name: by_lei
+-- The company that has a LEI.
 -- grain: the company of a LEI
 -- reads: company; $lei
 -- writes: nothing
@@ -22,6 +23,7 @@ WHERE r.key = $number AND ($authority::VARCHAR IS NULL OR r.authority = $authori
 ORDER BY c.status = 'ACTIVE' DESC, r.number LIMIT $most;
 
 -- name: by_host
+-- Companies that a domain belongs to.
 -- grain: one company
 -- reads: domain; $host, $most
 -- writes: nothing
@@ -35,6 +37,7 @@ SELECT number FROM domain WHERE host = $host ORDER BY number LIMIT $most;
 SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR contains(countries, $country)) ORDER BY number LIMIT $most;
 
 -- name: word
+-- A word of the register, and in how many names it stands.
 -- grain: a word of the register
 -- reads: vocabulary; $word
 -- writes: nothing
@@ -59,6 +62,7 @@ ORDER BY letters, name LIMIT $most;
 SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $least_shared ORDER BY count(*) DESC, word LIMIT 200;
 
 -- name: words
+-- Words by their numbers.
 -- grain: one word of the list
 -- reads: vocabulary
 -- writes: nothing
@@ -78,6 +82,7 @@ WITH near AS (
 SELECT name FROM held GROUP BY name ORDER BY sum(weight) DESC, any_value(letters), name LIMIT $most;
 
 -- name: names
+-- Names by their numbers.
 -- grain: one name of the list
 -- reads: name
 -- writes: nothing
@@ -100,6 +105,7 @@ FROM company WHERE number IN ({list});
 SELECT * EXCLUDE (updated), strftime(updated, '%Y-%m-%dT%H:%M:%SZ') AS updated FROM company WHERE number IN ({list});
 
 -- name: hosts
+-- Domains of companies.
 -- grain: one host of a company of the list
 -- reads: domain
 -- writes: nothing
