@@ -89,4 +89,4 @@ export function refusedBy(
 }
 
 const UNRECOVERED =
-  "This seller's address took our money for a call that brought nothing; it is bought from again once that is made good.";
+  "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
