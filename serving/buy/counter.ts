@@ -1,7 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
-import { answerOf, type Buying, type Purchase } from "../../pipelines/orders/buying.ts";
+import { answerOf, type Buying, NotBought, type Purchase } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
@@ -160,6 +160,22 @@ export class Counter {
         ...(publish || operation === "own" ? {} : { salts: newSalts() }),
       },
     };
+  }
+
+  /**
+   * What a buyer is told of a purchase that is made now: a refusal that did nothing is a 402 that offers nothing.
+   * @throws Problem as {@link told} and {@link same} do
+   */
+  async buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
+    const { buying, cashier } = this.sales;
+    try {
+      const order = await buying.buy(purchase);
+      return await this.told(this.same(order, payment, purchase.claim.request_sha256), payment, sale);
+    } catch (error) {
+      if (error instanceof NotBought) return paymentRequired(cashier, sale, { error: error.message, sold: false });
+      if (error instanceof StepNotSeen) throw unwritten();
+      throw error;
+    }
   }
 
   /** What a buyer is told of its order, now or once it has ended. @throws Problem seller_failed, log_unavailable */

@@ -1,12 +1,10 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
-import { type Fallback, NotBought } from "../../pipelines/orders/buying.ts";
-import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import type { Fallback } from "../../pipelines/orders/buying.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { feeOf, formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
-import { unwritten } from "./counter.ts";
 import { soldAs, unsold } from "./eligible.ts";
 import { holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
@@ -149,17 +147,8 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
     ...{ operation: "execute", requestSha256, publish: execution.publish },
     quote: { price, fee: formatMoney(feeOf(quote.priceMicro)), total: formatMoney(sale.totalMicro) },
   });
-  try {
-    const fallback = candidates.atMost(quote.priceMicro);
-    const order = await sales.buying.buy({ key, claim, quote, fallback });
-    return await counter.told(counter.same(order, payment, requestSha256), payment, sale);
-  } catch (thrown) {
-    if (thrown instanceof NotBought) {
-      return paymentRequired(sales.cashier, sale, { error: thrown.message, sold: false });
-    }
-    if (thrown instanceof StepNotSeen) throw unwritten();
-    throw thrown;
-  }
+  const fallback = candidates.atMost(quote.priceMicro);
+  return counter.buy({ key, claim, quote, fallback }, payment, sale);
 }
 
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({

@@ -1,7 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { NotBought } from "../../pipelines/orders/buying.ts";
-import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { BoughtRequest } from "../../pipelines/record/order-step.ts";
@@ -9,7 +7,7 @@ import { registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
-import { Counter, type Sales, unwritten } from "./counter.ts";
+import { Counter, type Sales } from "./counter.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { paymentRequired, type Sale } from "./terms.ts";
@@ -185,7 +183,7 @@ export class PayOnDelivery {
   }
 
   async #buy(wanted: Wanted, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
-    const { sales, counter } = this;
+    const { counter } = this;
     const { priceMicro, request } = quote;
     const purchase = counter.claimOf(payment, sale, {
       ...{ operation: "via", requestSha256: request.sha256, publish: wanted.publish },
@@ -195,14 +193,6 @@ export class PayOnDelivery {
         total: formatMoney(sale.totalMicro),
       },
     });
-    try {
-      const order = await sales.buying.buy({ ...purchase, quote });
-      return await counter.told(counter.same(order, payment, request.sha256), payment, sale);
-    } catch (error) {
-      if (error instanceof NotBought)
-        return paymentRequired(sales.cashier, sale, { error: error.message, sold: false });
-      if (error instanceof StepNotSeen) throw unwritten();
-      throw error;
-    }
+    return counter.buy({ ...purchase, quote }, payment, sale);
   }
 }

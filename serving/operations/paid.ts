@@ -2,7 +2,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { NotBought } from "../../pipelines/orders/buying.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
-import { Counter, unwritten } from "../buy/counter.ts";
+import { type Counter, unwritten } from "../buy/counter.ts";
 import { type Payment, paymentOf } from "../buy/payments.ts";
 import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
@@ -47,10 +47,9 @@ const ERRORS = ["bad_payment", "payment_used", "seller_failed", "unavailable", "
 
 async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
-  const { sales } = sellingOf(service);
+  const { sales, counter } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server does no work of its own; ask the service itself");
-  const counter = new Counter(sales);
   const sale: Sale = {
     ...{ url: service.baseUrl + work.path, description: work.summary, mime: JSON_TYPE, totalMicro: PRICE_MICRO },
   };
