@@ -325,6 +325,17 @@ program
   .addOption(json)
   .action(async (file, options) => (await import("./commands/exposure.ts")).exposureCommand(settings(), file, options));
 
+program
+  .command("doctor")
+  .description("look at everything that a role stands on, and say what to do: docs/operate.md")
+  .addOption(
+    new Option("--role <role>", "what runs on this machine")
+      .choices(["start", "observe", "own", "publish", "serve"])
+      .default("start"),
+  )
+  .addOption(json)
+  .action(async (options) => (await import("./commands/doctor.ts")).doctorCommand(settings, options));
+
 const gap = program.command("gap").description("holes in the record");
 gap
   .command("accept")

@@ -41,6 +41,8 @@ export const EXIT = {
   nothing: 19,
   /** A mirror whose log is whole, and objects named by it are not there or do not hold: the next run asks again. */
   missing: 20,
+  /** `doctor` found something that keeps a role from its work. */
+  unfit: 21,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -96,6 +98,7 @@ const BY_ERROR: Record<string, ExitName> = {
   CardDiffers: "differs",
   NothingToRecompute: "nothing",
   MissingObjects: "missing",
+  Unfit: "unfit",
 };
 
 /** The exit code of an error, by its name. */

@@ -46,7 +46,7 @@ async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise
       const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
-      const control = new Control(egress, config.control_url);
+      const control = new Control(egress, config.control_urls);
       return await work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
     } finally {
       await reading.close();

@@ -12,6 +12,7 @@ import { committedPlan, type ObservingParts, startObserving } from "../pipelines
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { atStart } from "./doctor.ts";
 import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
 import { onStopSignal, untilStopped } from "./signals.ts";
@@ -20,8 +21,10 @@ import { onStopSignal, untilStopped } from "./signals.ts";
  * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group
  * of observers and makes the calls of its share of the hosts.
  */
-export const observe = (config: Config, options: RoleOptions): Promise<void> =>
-  config.log === null ? observeAlone(config, options) : observeShare(config, options);
+export async function observe(config: Config, options: RoleOptions): Promise<void> {
+  await atStart(config, "observe", options);
+  await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
+}
 
 /** One observer of every host, which publishes the commitment to its plan itself. */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>

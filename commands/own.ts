@@ -14,6 +14,7 @@ import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/owner.ts";
 import { folders, openOwnerParts } from "../pipelines/roles/parts.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { atStart } from "./doctor.ts";
 import { type RoleOptions, report } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
@@ -55,6 +56,7 @@ const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
  * killed and replaced at any time.
  */
 export async function own(config: Config, options: RoleOptions): Promise<void> {
+  await atStart(config, "own", options);
   const parts = await openOwnerParts(config, systemClock);
   let status: Status | null = null;
   try {

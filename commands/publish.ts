@@ -16,6 +16,7 @@ import { makeKeys, openPublisherParts, type Parts } from "../pipelines/roles/par
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/publishing.ts";
 import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { atStart } from "./doctor.ts";
 import { type RoleOptions, report } from "./roles.ts";
 import { untilStopped } from "./signals.ts";
 
@@ -87,6 +88,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
  * has no lake. Any number may be started: one publishes, the others wait and take over when its checkpoint stands still.
  */
 export async function publish(config: Config, options: RoleOptions): Promise<void> {
+  await atStart(config, "publish", options);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
   if (config.log === null) makeKeys(config.data_dir, systemClock.now());
   const parts = await openPublisherParts(config, systemClock);

@@ -8,6 +8,7 @@ import { type Assembled, assemble, openIngest } from "../pipelines/roles/assembl
 import { makeKeys, openObserverParts, openParts, openServingParts, type Parts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
+import { atStart } from "./doctor.ts";
 import { openServing } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
 
@@ -34,7 +35,7 @@ export async function withRoles<T>(
   const parts = await (ownershipOf ? openObserverParts : openParts)(config, systemClock);
   try {
     const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
-    const money = { rpcUrl, asset, wallets, controlUrl: config.control_url };
+    const money = { rpcUrl, asset, wallets, controlUrls: config.control_urls };
     const ownership = await ownershipOf?.(parts);
     const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
       await ownership?.close();
@@ -94,8 +95,9 @@ export async function repeat(options: RoleOptions, seconds: number, work: () => 
 }
 
 /** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
-export const live = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ parts, roles }) => {
+export async function live(config: Config, options: RoleOptions): Promise<void> {
+  await atStart(config, "start", options);
+  await withRoles(config, async ({ parts, roles }) => {
     const serving = await openServing(
       { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
       systemClock,
@@ -120,6 +122,7 @@ export const live = (config: Config, options: RoleOptions): Promise<void> =>
       await serving.close();
     }
   });
+}
 
 /** `touchstone ingest`: log to segments to lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
@@ -146,6 +149,7 @@ export async function grade(config: Config, options: RoleOptions): Promise<void>
 
 /** `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers. */
 export async function serveRole(config: Config): Promise<void> {
+  await atStart(config, "serve");
   const parts = await openServingParts(config);
   try {
     const serving = await openServing(parts, systemClock, false);

@@ -72,7 +72,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const out = saying(egress, { pool: VIA });
   const seller = {
     ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },
-    control: new Control(out, config.control_url),
+    control: new Control(out, config.control_urls),
   };
   const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
   const { reader, sender } = money;

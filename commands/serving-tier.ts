@@ -88,10 +88,10 @@ export const boundsOf = (limits: Config["limits"]) => ({
 });
 
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
-function looksWith({ chain, control_url }: Config, egress: Egress): ProbeTools {
+function looksWith({ chain, control_urls }: Config, egress: Egress): ProbeTools {
   const out = saying(egress, { pool: LOOKS });
   const rail = payableOn(chain.network, chain.asset);
-  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, control_url) };
+  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, control_urls) };
 }
 
 /** Errors of a source that is only not there now: a replica waits for it. */

@@ -46,7 +46,7 @@ const MARKET_DOMAIN_DAY = "0.20";
 const forMarket = (config: Config, world: World): Config => ({
   ...config,
   allow_loopback: true,
-  control_url: world.control,
+  control_urls: [world.control],
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
   spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY) },
   chain: { ...config.chain, rpc_url: world.rpcUrl, network: `eip155:${world.chainId}`, asset: world.asset },
@@ -126,7 +126,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       rpcUrl,
       asset,
       wallets,
-      controlUrl: world.control,
+      controlUrls: [world.control],
       settlePollMs: [30, 100],
     };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));

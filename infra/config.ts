@@ -97,11 +97,11 @@ const Settings = z.strictObject({
   allow_loopback: z.boolean().default(false),
   /** Development switch, with `allow_loopback` only: every name of a stranger leads to this address, say 127.0.0.1. */
   resolve_to: z.ipv4().nullable().default(null),
-  /** An address of ours or a friend's that is known to be up: tells our own faults from a seller's. */
-  control_url: z
-    .url({ protocol: /^https?$/ })
-    .nullable()
-    .default(null),
+  /** Addresses on other machines that are known to be up: they tell our own faults from a seller's. Observers need one. */
+  control_urls: z
+    .array(z.url({ protocol: /^https?$/ }))
+    .max(8)
+    .default([]),
   catalogues: z.array(z.url({ protocol: /^https?$/ })).default([]),
   chain: z
     .strictObject({
@@ -252,10 +252,10 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
 /** From here on no log line and no last word of this process shows what these settings keep from others. */
-function keepSecretsOf({ kafka, stores, chain, control_url, catalogues }: z.infer<typeof Settings>): void {
+function keepSecretsOf({ kafka, stores, chain, control_urls, catalogues }: z.infer<typeof Settings>): void {
   keepSecret(kafka.password, stores.private_key, stores.public_key);
   keepAddress(chain.rpc_url, true);
-  for (const address of [stores.endpoint, control_url, ...catalogues]) keepAddress(address);
+  for (const address of [stores.endpoint, ...control_urls, ...catalogues]) keepAddress(address);
 }
 
 /**

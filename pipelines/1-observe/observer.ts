@@ -35,7 +35,7 @@ export interface ObserverConfig {
   /** Name of this process in the record. */
   producer: string;
   /** An address known to be up, or null: then no failure is ever excused as ours. */
-  controlUrl: string | null;
+  controlUrls: readonly string[];
   caps: Caps;
   /** Micro-units of every intent ever, as of now. */
   spentBefore: bigint;
@@ -147,7 +147,7 @@ export function createObserver(parts: ObserverParts): Observer {
     wallets,
     recorder,
     intake,
-    control: new Control(egress, config.controlUrl),
+    control: new Control(egress, config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
     firsts: shared?.firsts ?? null,

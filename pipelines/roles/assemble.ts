@@ -28,7 +28,7 @@ export interface Money {
   rpcUrl: string;
   asset: string;
   wallets: Wallets;
-  controlUrl: string | null;
+  controlUrls: readonly string[];
   /** Pauses (real ms) between looks at the chain after a paid call; a chain that mines at once needs no long ones. */
   settlePollMs?: readonly number[];
 }
@@ -131,7 +131,7 @@ export async function assemble(
     memory,
     config: {
       producer: "touchstone/1",
-      controlUrl: money.controlUrl,
+      controlUrls: money.controlUrls,
       caps,
       spentBefore: spent?.micro ?? 0n,
       hostsAtOnce: config.observe.hosts_at_once,

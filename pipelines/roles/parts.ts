@@ -117,7 +117,8 @@ async function sourcesOf(config: Config): Promise<Sources> {
   return { declared, stock };
 }
 
-function egressOf(config: Config, sources?: Sources): Egress {
+/** The way out to strangers that the settings describe. @throws ConfigError */
+export function egressOf(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
   const resolve = address === null ? {} : { resolve: resolveTo(address) };

@@ -123,7 +123,7 @@ function looksAt(): ProbeTools {
   egress.sellers.set(SELLER, ({ url }) =>
     url.endsWith("x402") ? answer(200, wellKnown(item({ resource: long, method: "GET" }))) : terms402([...wrong]),
   );
-  return { egress, reader: ownReader, loop: STEADY_LOOP, rail: new FakeRail(), control: new Control(egress, null) };
+  return { egress, reader: ownReader, loop: STEADY_LOOP, rail: new FakeRail(), control: new Control(egress, []) };
 }
 
 const contextOf = ({ scheme, screen, script }: Look): Promise<BrowserContext> =>

@@ -46,7 +46,7 @@ async function up(): Promise<void> {
   parts = await openParts(config(), systemClock);
   const { rpc_url, asset } = parts.config.chain;
   const wallets = createLocalWallets({ rpcUrl: rpc_url!, seed: parts.secret, asset });
-  roles = await assemble(parts, systemClock, { rpcUrl: rpc_url!, asset, wallets, controlUrl: null });
+  roles = await assemble(parts, systemClock, { rpcUrl: rpc_url!, asset, wallets, controlUrls: [] });
   serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, systemClock, false);
   // Until the first look every answer of the record is a 503.
   await serving.refresh();

@@ -43,7 +43,7 @@ afterAll(() => record.close());
 beforeEach(async () => {
   egress = new FakeEgress();
   egress.sellers.set(SELLER, honest(rail));
-  tools = { egress, reader: ownReader, loop: STEADY_LOOP, rail, control: new Control(egress, null) };
+  tools = { egress, reader: ownReader, loop: STEADY_LOOP, rail, control: new Control(egress, []) };
   serving = await servingOver(record, {
     looks: tools,
     limits: { looksPerHour: 1000, looks: { perDomainMinute: 100 } },
@@ -199,7 +199,7 @@ describe("a look at a listing", () => {
     const seller = await realSeller(() => answer(307, "", { location: `http://127.0.0.1:${victim.port}/` }));
     const real = createEgress({ allowLoopback: true, userAgent: "test" });
     try {
-      const control = new Control(real, null);
+      const control = new Control(real, []);
       const looks = { ...tools, egress: real, control };
       serving = await servingOver(record, { looks, judge: (url) => real.validate(url) });
       const response = await post({ url: `http://127.0.0.1:${seller.port}/x` });

@@ -90,26 +90,32 @@ export type ControlSeen = {
 const FRESH_MS = 5_000;
 
 /**
- * A call to an address that we know to be up: when that fails too, the fault is ours and not the seller's
- * (verification-method.md section 1). Without an address to call nothing is ever excused.
+ * Calls to addresses that we know to be up: when more than half of them fail too, the fault is ours and not the seller's
+ * (verification-method.md section 1). One of several that is down itself excuses nobody. Without an address to call
+ * nothing is ever excused. What is recorded names one that decided.
  */
 export class Control {
-  #last: { at: number; ok: Promise<boolean> } | null = null;
+  #last: { at: number; seen: Promise<Pick<ControlSeen, "url" | "ok">> } | null = null;
 
   constructor(
     private readonly egress: Egress,
-    private readonly url: string | null,
+    private readonly urls: readonly string[],
   ) {}
 
   async call(clock: Clock): Promise<ControlSeen | null> {
-    if (this.url === null) return null;
+    if (this.urls.length === 0) return null;
     const now = clock.monotonic();
-    if (!this.#last || now - this.#last.at > FRESH_MS) this.#last = { at: now, ok: this.#ask(this.url) };
-    const ok = await this.#last.ok;
-    return { url: this.url, ok, at: rfc3339(clock.now()) };
+    if (!this.#last || now - this.#last.at > FRESH_MS) this.#last = { at: now, seen: this.#ask() };
+    return { ...(await this.#last.seen), at: rfc3339(clock.now()) };
   }
 
-  async #ask(url: string): Promise<boolean> {
+  async #ask(): Promise<Pick<ControlSeen, "url" | "ok">> {
+    const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#answers(url) })));
+    const ok = seen.filter((one) => one.ok).length * 2 >= seen.length;
+    return seen.find((one) => one.ok === ok)!;
+  }
+
+  async #answers(url: string): Promise<boolean> {
     const result = await this.egress.fetch({ url, method: "GET", profile: "control" });
     return result.outcome === "answered" && result.status < 500;
   }

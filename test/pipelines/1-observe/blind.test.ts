@@ -69,7 +69,7 @@ const egressHere = () =>
 async function paidCall(blind: boolean, behave: (rail: FakeRail) => Handler) {
   const fake = fakeWorld();
   const egress = egressHere();
-  const observer = fake.restart({ controlUrl: null }, { egress, loop: ownLoop });
+  const observer = fake.restart({ controlUrls: [] }, { egress, loop: ownLoop });
   const seller = keep(await realSeller(behave(fake.rail)));
   const origin = `http://seller.test:${seller.port}`;
   await observer.intakeSeller(origin);

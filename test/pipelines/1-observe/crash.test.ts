@@ -78,7 +78,7 @@ function mortal(world: FakeWorld, killAt: number) {
     onAck: (ids) => world.acks.push(...ids),
     config: {
       producer: "mortal",
-      controlUrl: null,
+      controlUrls: [],
       caps: CAPS,
       spentBefore: 0n,
       hostsAtOnce: 1,

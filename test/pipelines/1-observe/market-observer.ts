@@ -29,7 +29,7 @@ export function marketObserver({ rpcUrl, asset, chainId, control }: WorldInfo, p
     metrics: createMetrics(),
     config: {
       ...CONFIG,
-      controlUrl: control,
+      controlUrls: [control],
       hostsAtOnce: 24,
       settlePollMs: [20],
     },

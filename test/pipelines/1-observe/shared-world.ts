@@ -160,7 +160,7 @@ export class SharedWorld {
       },
       shared: { hosts, firsts },
       config: {
-        ...{ producer: "test", controlUrl: `${CONTROL}/ok`, caps: this.caps, spentBefore: 0n, hostsAtOnce: AT_ONCE },
+        ...{ producer: "test", controlUrls: [`${CONTROL}/ok`], caps: this.caps, spentBefore: 0n, hostsAtOnce: AT_ONCE },
         ...{ secret: Buffer.alloc(32, 7), settlePollMs: [] },
       },
     });

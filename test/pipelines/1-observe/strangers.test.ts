@@ -91,7 +91,7 @@ async function observe(handler: RequestListener, log?: Log) {
   const origin = await serve(handler);
   const fake: FakeWorld = fakeWorld();
   const observer = fake.restart(
-    { controlUrl: control, hostsAtOnce: 2 },
+    { controlUrls: [control], hostsAtOnce: 2 },
     { egress, loop: STEADY_LOOP, log: log ?? fake.log },
   );
   await observer.intakeSeller(origin);

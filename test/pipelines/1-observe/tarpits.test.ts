@@ -33,7 +33,7 @@ function observing(hostsAtOnce: number) {
   const egress = keep(
     createEgress({ allowLoopback: true, userAgent: "touchstone-test", pools: POOLS, resolve: resolveTo("127.0.0.1") }),
   );
-  const observer = fake.restart({ controlUrl: null, hostsAtOnce }, { egress, loop: ownLoop });
+  const observer = fake.restart({ controlUrls: [], hostsAtOnce }, { egress, loop: ownLoop });
   return { ...fake, egress, observer };
 }
 

@@ -471,7 +471,7 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
       onAck: (ids) => acks.push(...ids),
       config: {
         ...CONFIG,
-        controlUrl: `${CONTROL}/ok`,
+        controlUrls: [`${CONTROL}/ok`],
         hostsAtOnce: 4,
         secret: Buffer.alloc(32, 7),
         settlePollMs: [],

@@ -98,7 +98,7 @@ async function knockWith(change: Record<string, Say>, asked = request()) {
     reader: ownReader,
     loop: STEADY_LOOP,
     rail: new FakeRail(),
-    control: new Control(egress, null),
+    control: new Control(egress, []),
   };
   const seen = await probe(tools, asked, null, new FixedClock("2026-11-02T00:00:00Z"));
   const body = { slot: { block: 1, minute: 0 }, planned: "free" as const, ...seen.body, ...seen.mcp };

@@ -51,7 +51,7 @@ async function knockAt(handler: Handler, options: Options = {}) {
     reader: options.reader ?? ownReader,
     loop,
     rail,
-    control: new Control(egress, `${CONTROL}/ok`),
+    control: new Control(egress, [`${CONTROL}/ok`]),
   };
   const { body } = await probe(tools, request, options.claims ?? null, new FixedClock("2026-11-02T00:00:00Z"));
   expect(() => BODIES.handshake.parse({ slot: { block: 1, minute: 0 }, planned: "free", ...body })).not.toThrow();
@@ -106,7 +106,7 @@ describe("what an answer is", () => {
     expect((await knockAt(down)).body).toMatchObject({ fault: null, control: { ok: true } });
     expect((await knockAt(() => terms402(), { control: down })).body.control).toBeUndefined();
     const egress = new FakeEgress();
-    const none = new Control(egress, null);
+    const none = new Control(egress, []);
     expect(await none.call(new FixedClock(0 as never))).toBeNull();
   });
 
@@ -118,10 +118,27 @@ describe("what an answer is", () => {
     expect((await knockAt(() => answer(500, {}))).asked).toBe(1);
   });
 
+  const up: Handler = () => answer(200, {});
+  const gone: Handler = () => transport("network is unreachable");
+  test.each<[string, Handler[], boolean, number]>([
+    ["one of one", [up], true, 0],
+    ["one of two is down itself", [gone, up], true, 1],
+    ["two of three are down", [gone, up, gone], false, 0],
+    ["one of three is down itself", [gone, up, up], true, 1],
+    ["all of them", [gone, gone], false, 0],
+  ])("of several control addresses half have to answer: %s", async (_, handlers, ok, decided) => {
+    const egress = new FakeEgress();
+    const origins = handlers.map((_one, i) => `https://control-${i}.example`);
+    for (const [i, handler] of handlers.entries()) egress.sellers.set(origins[i]!, handler);
+    const control = new Control(egress, origins);
+    const seen = await control.call(new FixedClock("2026-11-02T00:00:00Z"));
+    expect(seen).toMatchObject({ ok, url: origins[decided] });
+  });
+
   test("failures of one moment share one control call", async () => {
     const egress = new FakeEgress();
     egress.sellers.set(CONTROL, () => answer(200, {}));
-    const control = new Control(egress, `${CONTROL}/ok`);
+    const control = new Control(egress, [`${CONTROL}/ok`]);
     const clock = new FixedClock("2026-11-02T00:00:00Z");
     await Promise.all(Array.from({ length: 20 }, () => control.call(clock)));
     expect(egress.asked).toHaveLength(1);

@@ -1,0 +1,94 @@
+import { systemClock } from "../infra/clock.ts";
+import { type Config, ConfigError } from "../infra/config.ts";
+import { redact } from "../infra/secrets.ts";
+import { egressOf } from "../pipelines/roles/parts.ts";
+import { type Finding, looked, type Standing } from "./findings/finding.ts";
+import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
+import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
+import { settingsFindings } from "./findings/settings.ts";
+import { logFindings, storeFindings } from "./findings/storage.ts";
+
+export interface DoctorOptions {
+  role: Role;
+  json?: boolean;
+}
+
+/** Something is broken: the role would not do its work. What it is was printed. */
+export class Unfit extends Error {
+  override readonly name = "Unfit";
+}
+
+/** Everything that the role stands on, each by a look of its own, so that one that hangs or throws hides no other. */
+export async function examine(config: Config, role: Role): Promise<Finding[]> {
+  const pays = role === "start" || role === "observe";
+  const egress = egressOf(config);
+  try {
+    const looks = await Promise.all([
+      looked("settings", "mend the settings", () => settingsFindings(config)),
+      looked("keys", "mend what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
+      looked("disk", "look at the disk of data_dir", () => diskFindings(config)),
+      looked("log", "bring the log up, or mend its settings", () => logFindings(config)),
+      ...(["private", "public"] as const).map((name) =>
+        looked(`store.${name}`, "bring the store up, or mend its settings", () => storeFindings(config, role, name)),
+      ),
+      ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
+      ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
+    ]);
+    return looks.flat();
+  } finally {
+    await egress.close();
+  }
+}
+
+/**
+ * `touchstone doctor`: looks at everything a role stands on, and changes nothing but for one object that it puts into a
+ * bucket and takes away again.
+ * @param open reads the settings: one that cannot be used is a finding too
+ * @throws Unfit when something is broken, ConfigError when it is the settings themselves
+ */
+export async function doctorCommand(open: () => Config, { role, json }: DoctorOptions): Promise<void> {
+  const findings = await examine(open(), role);
+  process.stdout.write(
+    redact(json ? `${JSON.stringify({ role, ...countOf(findings), findings })}\n` : table(findings)),
+  );
+  const { broken } = countOf(findings);
+  if (broken > 0) throw new Unfit(`${broken} broken of ${findings.length}: ${role} would not do its work`);
+}
+
+const countOf = (findings: readonly Finding[]): Record<Standing, number> => {
+  const count = { ok: 0, warn: 0, broken: 0, off: 0 };
+  for (const { standing } of findings) count[standing]++;
+  return count;
+};
+
+/** What is worst comes first; what is to be done stands below each. */
+function table(findings: readonly Finding[]): string {
+  const order: Standing[] = ["broken", "warn", "ok", "off"];
+  const width = Math.max(...findings.map(({ name }) => name.length));
+  const lines = order.flatMap((standing) =>
+    findings
+      .filter((one) => one.standing === standing)
+      .flatMap(({ name, says, todo }) => [
+        `${standing.padEnd(7)} ${name.padEnd(width)}  ${says}`,
+        ...(todo ? [`${" ".repeat(width + 10)}-> ${todo}`] : []),
+      ]),
+  );
+  return `${lines.join("\n")}\n`;
+}
+
+/**
+ * What every role looks at before it opens anything: broken settings end it, as they would end it later and less clearly;
+ * warnings are said once. @throws ConfigError naming all that is broken
+ */
+export async function atStart(config: Config, role: Role, { json }: { json?: boolean } = {}): Promise<void> {
+  const pays = role === "start" || role === "observe";
+  const missing = pays ? whyNoControl(config) : null;
+  const found = [...(await settingsFindings(config)), ...(await diskFindings(config))];
+  const broken = found.filter(({ standing }) => standing === "broken");
+  const problems = broken.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`);
+  if (missing !== null) problems.push(missing);
+  if (problems.length > 0) throw new ConfigError([...problems, "touchstone doctor looks at everything"]);
+  const warnings = found.filter(({ standing }) => standing === "warn");
+  if (json || warnings.length === 0) return;
+  process.stderr.write(redact(`${warnings.map(({ name, says }) => `warning: ${name}: ${says}`).join("\n")}\n`));
+}

@@ -1,0 +1,120 @@
+import { isIP } from "node:net";
+import type { Clock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
+import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
+import { broken, type Finding, ok, warn } from "./finding.ts";
+import { ownAddresses } from "./settings.ts";
+
+/** Seconds by which our clock may differ from others' before the record is off, and before nothing can be published. */
+const CLOCK_WARN_S = 5;
+const CLOCK_BROKEN_S = 30;
+
+const endOf = (result: EgressResult): string =>
+  result.outcome === "answered" ? `answered ${result.status}` : `${result.outcome}: ${result.says}`;
+
+const isHere = (address: string): boolean => {
+  const plain = address.replace(/^::ffff:/, "");
+  return plain === "::1" || plain.startsWith("127.") || (isIP(plain) !== 0 && ownAddresses().includes(plain));
+};
+
+/** Without a control address a call is not paid for off the demo: a fault of ours would be said of a seller. */
+export function whyNoControl({
+  control_urls,
+  allow_loopback,
+}: Pick<Config, "control_urls" | "allow_loopback">): string | null {
+  return control_urls.length > 0 || allow_loopback
+    ? null
+    : "control_urls: name addresses on other machines that are known to be up: without one a fault of ours would be held against a seller, so nothing is paid";
+}
+
+/**
+ * The control addresses answer, from another machine than this; and the clock: what they say the time is. One of several
+ * that is down is a warning, since the others decide.
+ */
+export async function controlFindings(config: Config, egress: Egress, clock: Clock): Promise<Finding[]> {
+  const { control_urls: urls } = config;
+  const missing = whyNoControl(config);
+  if (missing !== null) return [broken("control", "none is named", missing)];
+  const asked = await Promise.all(
+    urls.map(async (url, i) =>
+      controlFinding(`control ${i + 1}`, url, await egress.fetch({ url, method: "GET", profile: "control" }), config),
+    ),
+  );
+  const answering = asked.filter(({ standing }) => standing !== "broken").length;
+  // Those that are down are outvoted while at least half of them answer.
+  const outvoted = answering > 0 && answering * 2 >= asked.length;
+  const found = asked.map(
+    (one): Finding => (one.standing === "broken" && outvoted ? { ...one, standing: "warn" } : one),
+  );
+  if (urls.length === 1)
+    found.push(
+      warn(
+        "control",
+        "there is one alone: while it is down every fault counts as ours",
+        "name two or three, with different hosters",
+      ),
+    );
+  return [...found, ...(await clockFindings(urls, egress, clock))];
+}
+
+function controlFinding(name: string, url: string, result: EgressResult, { allow_loopback }: Config): Finding {
+  if (result.outcome !== "answered" || result.status >= 500)
+    return broken(
+      name,
+      `${url} ${endOf(result)}`,
+      "replace it by an address that is up, or mend this machine's way out",
+    );
+  if (isHere(result.remoteAddress) && !allow_loopback)
+    return broken(
+      name,
+      `${url} is on this machine: it is up whatever happens to our network`,
+      "an address on another machine",
+    );
+  return ok(name, `${url} ${endOf(result)} in ${Math.round(result.totalMs)} ms`);
+}
+
+/** Our clock against the `Date` of those who answer (RFC 9110, section 6.6.1: whole seconds). */
+async function clockFindings(urls: readonly string[], egress: Egress, clock: Clock): Promise<Finding[]> {
+  const apart: number[] = [];
+  for (const url of urls) {
+    const result = await egress.fetch({ url, method: "GET", profile: "control" });
+    const date = result.outcome === "answered" ? Date.parse(result.headers["date"] ?? "") : Number.NaN;
+    if (!Number.isNaN(date)) apart.push((clock.now().getTime() - date) / 1000);
+  }
+  if (apart.length === 0) return [warn("clock", "no control address says the time", "compare it by hand: timedatectl")];
+  apart.sort((a, b) => a - b);
+  const middle = apart[Math.floor(apart.length / 2)]!;
+  const says = `${Math.abs(middle).toFixed(0)} s ${middle < 0 ? "behind" : "ahead of"} what ${apart.length} control addresses say`;
+  const todo = "let it follow a time server: times in the record cannot be taken back";
+  if (Math.abs(middle) > CLOCK_BROKEN_S) return [broken("clock", says, todo)];
+  return [Math.abs(middle) > CLOCK_WARN_S ? warn("clock", says, todo) : ok("clock", says)];
+}
+
+/** Each catalogue answers with something that can be read as JSON. One that is down stops nothing. */
+export async function catalogueFindings(
+  { catalogues }: Pick<Config, "catalogues">,
+  egress: Egress,
+): Promise<Finding[]> {
+  if (catalogues.length === 0)
+    return [
+      warn(
+        "catalogues",
+        "none is named: only what is asked for and added by hand is in the record",
+        "name some in catalogues",
+      ),
+    ];
+  return Promise.all(
+    catalogues.map(async (url, i) => {
+      const name = `catalogue ${i + 1}`;
+      const result = await egress.fetch({ url, method: "GET", profile: "evidence" });
+      const todo = "look whether its address has changed; what it listed stays in the record";
+      if (result.outcome !== "answered" || result.status !== 200) return warn(name, `${url} ${endOf(result)}`, todo);
+      try {
+        JSON.parse(Buffer.from(result.body).toString("utf8"));
+      } catch {
+        return warn(name, `${url} answers with something that is not JSON`, todo);
+      }
+      return ok(name, `${url}: ${result.body.length} bytes`);
+    }),
+  );
+}

@@ -1,0 +1,127 @@
+import { networkInterfaces } from "node:os";
+import type { Config } from "../../infra/config.ts";
+import { whyNotOurs } from "../../infra/egress/sources.ts";
+import { parseMoney } from "../../pipelines/record/money.ts";
+import { broken, type Finding, ok, warn } from "./finding.ts";
+
+/** Hosts under which nobody but this machine reaches it. */
+const LOCAL = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
+
+/** Settings that are right by themselves and wrong together: what `loadConfig`, which reads one by one, cannot see. */
+export async function settingsFindings(config: Config): Promise<Finding[]> {
+  const found = [
+    ...addressFindings(config),
+    ...storeFindings(config),
+    ...spendFindings(config),
+    ...(await sourceFindings(config)),
+  ];
+  const from = config.file ?? "the environment and the defaults";
+  return [ok("settings", `read from ${from}`), ...found];
+}
+
+function addressFindings({ base_url, host, allow_loopback, limits }: Config): Finding[] {
+  const found: Finding[] = [];
+  const { hostname, protocol } = new URL(base_url);
+  const isLocal = LOCAL.test(hostname);
+  if (isLocal)
+    found.push(
+      warn(
+        "base_url",
+        `${base_url} leads nobody but this machine here`,
+        "set base_url to the address others reach: it is in every link, and names the log's origin for good",
+      ),
+    );
+  else if (protocol === "http:")
+    found.push(
+      warn("base_url", `${base_url} is not https`, "put a proxy with TLS in front, and set base_url to its address"),
+    );
+  if (allow_loopback)
+    found.push(
+      isLocal
+        ? warn(
+            "allow_loopback",
+            "addresses of this machine may be fetched: for the demo and for tests",
+            "leave it off on a machine that strangers reach",
+          )
+        : broken(
+            "allow_loopback",
+            "strangers may have us fetch addresses of this machine",
+            "set allow_loopback to false",
+          ),
+    );
+  if (!isLocal && LOCAL.test(host) && limits.trusted_proxies.length === 0)
+    found.push(
+      warn(
+        "limits.trusted_proxies",
+        "all clients come through a proxy here and share one client's limits",
+        "name the proxy's address in limits.trusted_proxies",
+      ),
+    );
+  return found;
+}
+
+function storeFindings({ stores, log }: Config): Finding[] {
+  const found: Finding[] = [];
+  const { private: hidden, public: open } = stores;
+  if (hidden !== null && hidden === open)
+    found.push(
+      broken(
+        "stores",
+        `what is private and what is published would lie in one bucket, ${open}`,
+        "two buckets: touchstone buckets makes them",
+      ),
+    );
+  if (stores.private_key_id !== null && stores.private_key_id === stores.public_key_id)
+    found.push(
+      broken(
+        "stores",
+        "one key opens both stores: whoever serves could read what is private",
+        "credentials of its own for each store",
+      ),
+    );
+  if ((hidden === null) !== (open === null))
+    found.push(warn("stores", "one store is a bucket and the other a folder of this machine", "set both, or neither"));
+  if (log !== null && hidden === null)
+    found.push(
+      broken(
+        "stores",
+        "several machines share the log, and the store is a folder of this one",
+        "set stores.private and stores.public to buckets",
+      ),
+    );
+  return found;
+}
+
+/** Each cap with the next larger one: the other way round the larger one never counts. */
+function spendFindings({ spend }: Config): Finding[] {
+  const order = ["per_call", "per_host_day", "per_domain_day", "per_day", "total"] as const;
+  return order.slice(1).flatMap((larger, i) => {
+    const smaller = order[i]!;
+    if (parseMoney(spend[smaller]) <= parseMoney(spend[larger])) return [];
+    const says = `spend.${smaller} is ${spend[smaller]}, more than spend.${larger}, ${spend[larger]}`;
+    return [warn(`spend.${smaller}`, says, `lower spend.${smaller}, or raise spend.${larger}`)];
+  });
+}
+
+async function sourceFindings({ observe }: Config): Promise<Finding[]> {
+  const found: Finding[] = [];
+  for (const name of ["known_addresses", "blind_addresses"] as const)
+    for (const address of observe[name]) {
+      const why = await whyNotOurs(address);
+      if (why !== null)
+        found.push(
+          broken(
+            `observe.${name}`,
+            `${address} is no address of this machine (${why})`,
+            `one of ${ownAddresses().join(", ")}`,
+          ),
+        );
+    }
+  return found;
+}
+
+/** Addresses of this machine's interfaces, loopback left out. */
+export const ownAddresses = (): string[] =>
+  Object.values(networkInterfaces()).flatMap((all) =>
+    (all ?? []).filter((one) => !one.internal).map((one) => one.address),
+  );

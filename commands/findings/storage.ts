@@ -1,0 +1,89 @@
+import { accessSync, constants, existsSync } from "node:fs";
+import type { Config } from "../../infra/config.ts";
+import { openLog } from "../../infra/log/open.ts";
+import { openStore, type StoreName } from "../../infra/store/open.ts";
+import { createLogger } from "../../infra/telemetry.ts";
+import { CHECKPOINT } from "../../pipelines/published/objects.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
+import { broken, type Finding, off, ok, warn } from "./finding.ts";
+import type { Role } from "./machine.ts";
+
+/** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */
+export async function logFindings(config: Config): Promise<Finding[]> {
+  const dir = folders(config.data_dir).log;
+  if (config.log === null && !existsSync(dir)) return [off("log", `none in ${dir} yet: the first start makes it`)];
+  const kafka = { ...config.kafka, create: false };
+  const log = await openLog({ ...config, kafka }, TOPICS, dir, createLogger("silent"));
+  try {
+    const ends = await Promise.all(
+      Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),
+    );
+    const records = ends.reduce((sum, { end }) => sum + end, 0);
+    const where = config.log ?? dir;
+    return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
+  } finally {
+    await log.close();
+  }
+}
+
+/** Which stores a role opens, and whether it writes there. */
+const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
+  start: { private: "writes", public: "writes" },
+  observe: { private: "writes", public: "reads" },
+  own: { private: "writes", public: "writes" },
+  publish: { private: "writes", public: "writes" },
+  serve: { public: "reads" },
+};
+
+/**
+ * The stores take what the role writes there, under conditions (a bucket is tried with an object of its own, which is
+ * deleted again), and what is private is closed to whoever has no credentials.
+ */
+export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
+  const way = OPENS[role][name];
+  if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
+  const address = config.stores[name];
+  if (address === null) return [folderFinding(name, folders(config.data_dir)[name], way)];
+  const store = await openStore(config, name, "", way === "writes");
+  try {
+    const head = name === "public" ? await store.head(CHECKPOINT) : null;
+    const has = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";
+    const found = [
+      ok(`store.${name}`, `${address} ${way === "writes" ? "takes conditional writes" : "is read"}${has}`),
+    ];
+    return name === "private" ? [...found, await closedFinding(config, address)] : found;
+  } finally {
+    await store.close();
+  }
+}
+
+function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): Finding {
+  if (!existsSync(dir)) return off(`store.${name}`, `no folder ${dir} yet: the first start makes it`);
+  try {
+    accessSync(dir, way === "writes" ? constants.R_OK | constants.W_OK : constants.R_OK);
+  } catch {
+    return broken(
+      `store.${name}`,
+      `${dir} cannot be ${way === "writes" ? "written" : "read"} by this user`,
+      `chown it`,
+    );
+  }
+  return ok(`store.${name}`, `${dir} can be ${way === "writes" ? "written" : "read"}`);
+}
+
+/** Can anybody read what is private? Asked without credentials for an object that does not exist. */
+async function closedFinding(config: Config, address: string): Promise<Finding> {
+  const nobody = { ...config.stores, private_key_id: null, private_key: null };
+  const store = await openStore({ stores: nobody }, "private", "", false);
+  try {
+    await store.head("doctor/nobody");
+  } catch (error) {
+    const name = (error as Error).name;
+    if (name === "StoreUnfit") return ok("store.private.closed", `${address} keeps out whoever has no credentials`);
+    return warn("store.private.closed", `it cannot be told who is kept out: ${name}`, "ask again");
+  } finally {
+    await store.close();
+  }
+  return broken("store.private.closed", `anybody can look into ${address}`, "close the bucket: touchstone buckets");
+}

@@ -1,0 +1,191 @@
+import { execFile } from "node:child_process";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { createServer, type RequestListener, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { atStart, examine } from "../../commands/doctor.ts";
+import type { Finding } from "../../commands/findings/finding.ts";
+import { loadConfig } from "../../infra/config.ts";
+import { makeKeys } from "../../pipelines/roles/parts.ts";
+
+/** Seconds that the server's `Date` is off, by path. */
+const OFF_S: Record<string, number> = { "/late": 60, "/later": 10 };
+const answers: RequestListener = ({ url = "/" }, response) => {
+  response.sendDate = false;
+  response.setHeader("date", new Date(Date.now() - (OFF_S[url] ?? 0) * 1000).toUTCString());
+  if (url === "/gone") response.statusCode = 404;
+  if (url === "/down") response.statusCode = 503;
+  response.end(url === "/catalogue" ? '{"items":[]}' : "hello");
+};
+
+let server: Server;
+let at: string;
+let dir: string;
+beforeAll(async () => {
+  server = createServer(answers);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterAll(() => new Promise((resolve) => server.close(resolve)));
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "doctor-"));
+});
+afterEach(() => rmSync(dir, { recursive: true }));
+
+/** Settings that are right, of a machine that was never started, with these instead. */
+const settings = (changed: Record<string, string> = {}) => ({
+  TOUCHSTONE_DATA_DIR: join(dir, "data"),
+  TOUCHSTONE_BASE_URL: "http://localhost:8402",
+  TOUCHSTONE_ALLOW_LOOPBACK: "true",
+  TOUCHSTONE_CONTROL_URLS: JSON.stringify([`${at}/a`, `${at}/b`, `${at}/c`]),
+  TOUCHSTONE_CATALOGUES: JSON.stringify([`${at}/catalogue`]),
+  ...changed,
+});
+const configOf = (changed: Record<string, string> = {}) => loadConfig(undefined, settings(changed));
+const standings = (found: readonly Finding[]) =>
+  Object.fromEntries(found.map(({ name, standing }) => [name, standing]));
+const controls = (...paths: string[]) => ({ TOUCHSTONE_CONTROL_URLS: JSON.stringify(paths.map((path) => at + path)) });
+
+/** What this setting or state changes in the report: name and standing of every finding that is not as it was. */
+async function changedBy(changed: Record<string, string>, state: () => void): Promise<Record<string, string>> {
+  const config = configOf(changed);
+  state();
+  const [before, after] = [await examine(configOf(), "start"), await examine(config, "start")];
+  const was = standings(before);
+  return Object.fromEntries(Object.entries(standings(after)).filter(([name, now]) => was[name] !== now));
+}
+
+describe("touchstone doctor", () => {
+  test("a machine that was never started: nothing is broken, and looking made nothing", async () => {
+    const found = await examine(configOf(), "start");
+    expect(found.filter(({ standing }) => standing === "broken")).toEqual([]);
+    expect(standings(found)).toMatchObject({
+      ...{ settings: "ok", keys: "off", log: "off", "store.private": "off", "store.public": "off", clock: "ok" },
+      ...{ "control 1": "ok", "control 3": "ok", "catalogue 1": "ok", base_url: "warn", allow_loopback: "warn" },
+    });
+    expect(existsSync(join(dir, "data"))).toBe(false);
+  });
+
+  test("a machine that has keys", async () => {
+    makeKeys(join(dir, "data"), new Date("2026-01-01T00:00:00Z"));
+    for (const role of ["start", "observe", "own", "publish", "serve"] as const)
+      expect(standings(await examine(configOf(), role))).toMatchObject({ keys: "ok" });
+  });
+
+  const kafka = { TOUCHSTONE_LOG: "kafka://127.0.0.1:1/x" };
+  test.each<[string, Record<string, string>, Record<string, string>]>([
+    [
+      "the switch of the demo on an address for others",
+      { TOUCHSTONE_BASE_URL: "https://record.example" },
+      {
+        allow_loopback: "broken",
+        "limits.trusted_proxies": "warn",
+      },
+    ],
+    ["a cap above the next larger one", { TOUCHSTONE_SPEND_PER_CALL: "9.00" }, { "spend.per_call": "warn" }],
+    [
+      "an address that is another machine's",
+      { TOUCHSTONE_OBSERVE_KNOWN_ADDRESSES: '["192.0.2.7"]' },
+      {
+        "observe.known_addresses": "broken",
+      },
+    ],
+    [
+      "one store in a bucket, nobody there",
+      { TOUCHSTONE_STORES_PUBLIC: "s3://b-b" },
+      {
+        stores: "warn",
+        "store.public": "broken",
+      },
+    ],
+    ["a catalogue that moved", { TOUCHSTONE_CATALOGUES: "[]" }, { catalogues: "warn" }],
+  ])("%s", async (_, changed, want) => {
+    expect(await changedBy(changed, () => undefined)).toMatchObject(want);
+  });
+
+  test("stores that are one, with one key; a shared log beside a folder", async () => {
+    const found = await examine(
+      configOf({
+        TOUCHSTONE_STORES_PUBLIC: "s3://one-bucket",
+        TOUCHSTONE_STORES_PRIVATE: "s3://one-bucket",
+        TOUCHSTONE_STORES_ENDPOINT: "http://127.0.0.1:1",
+        ...{ TOUCHSTONE_STORES_PUBLIC_KEY_ID: "k", TOUCHSTONE_STORES_PRIVATE_KEY_ID: "k" },
+        ...{ TOUCHSTONE_STORES_PUBLIC_KEY: "secret-a", TOUCHSTONE_STORES_PRIVATE_KEY: "secret-a" },
+      }),
+      "serve",
+    );
+    expect(found.filter(({ name }) => name === "stores").map(({ says }) => says.slice(0, 30))).toHaveLength(2);
+    const shared = standings(await examine(configOf(kafka), "own"));
+    expect(shared).toMatchObject({ stores: "broken", keys: "broken", log: "broken" });
+  });
+
+  test.each<[string, string[], Record<string, string>]>([
+    ["one of three is down", ["/a", "/down", "/c"], { "control 2": "warn", clock: "ok" }],
+    [
+      "two of three are down",
+      ["/down", "/b", "/down"],
+      { "control 1": "broken", "control 2": "ok", "control 3": "broken" },
+    ],
+    ["there is one", ["/a"], { "control 1": "ok", control: "warn" }],
+    ["our clock is a minute off", ["/late"], { clock: "broken" }],
+    ["our clock is ten seconds off", ["/later"], { clock: "warn" }],
+    ["most say the right time", ["/a", "/late", "/c"], { clock: "ok" }],
+  ])("control addresses: %s", async (_, paths, want) => {
+    expect(standings(await examine(configOf(controls(...paths)), "observe"))).toMatchObject(want);
+  });
+
+  test("no control address, and no switch of the demo: nothing is paid, and observers do not start", async () => {
+    const config = configOf({ ...controls(), TOUCHSTONE_ALLOW_LOOPBACK: "false" });
+    expect(standings(await examine(config, "observe"))).toMatchObject({ control: "broken" });
+    await expect(atStart(config, "observe")).rejects.toThrow(/control_urls: name addresses/);
+    await expect(atStart(config, "publish")).resolves.toBeUndefined();
+    const here = configOf({ ...controls("/a"), TOUCHSTONE_ALLOW_LOOPBACK: "false" });
+    expect(standings(await examine(here, "observe"))).toMatchObject({ "control 1": "broken" });
+  });
+
+  test.each<[string, (data: string) => void, string]>([
+    ["a key that others can read", (data) => chmodSync(keyFile(data), 0o644), "keys"],
+    ["a key that is gone", (data) => unlinkSync(keyFile(data)), "keys"],
+    ["a secret that is gone", (data) => unlinkSync(join(data, "keys/observer.secret")), "keys"],
+    [
+      "a log that is none",
+      (data) => {
+        mkdirSync(join(data, "log"), { recursive: true });
+        writeFileSync(join(data, "log/log.sqlite"), "this is no database, and never was one");
+      },
+      "log",
+    ],
+  ])("%s", async (_, harm, name) => {
+    const data = join(dir, "data");
+    makeKeys(data, new Date("2026-01-01T00:00:00Z"));
+    harm(data);
+    const found = await examine(configOf(), "start");
+    expect(found.find((one) => one.name === name)).toMatchObject({ standing: "broken", todo: expect.any(String) });
+  });
+
+  test("as a command: a table with the worst first, JSON for a machine, and a code of its own", async () => {
+    const run = (...words: string[]) =>
+      new Promise<{ code: number; out: string; err: string }>((resolve) => {
+        const env = { ...process.env, ...settings(controls("/down")) };
+        execFile(
+          process.execPath,
+          ["--import", "tsx", "touchstone.ts", "doctor", ...words],
+          { env },
+          (error, out, err) => resolve({ code: (error as { code?: number } | null)?.code ?? 0, out, err }),
+        );
+      });
+    const [people, machine, serve] = await Promise.all([run(), run("--json"), run("--role", "serve", "--json")]);
+    expect(people.code).toBe(21);
+    expect(people.out).toMatch(/^broken {2}control 1 +http:.* answered 503\n +-> replace it/);
+    expect(machine.code).toBe(21);
+    expect(JSON.parse(machine.out)).toMatchObject({ role: "start", broken: 1, findings: expect.any(Array) });
+    expect(serve.code).toBe(0);
+  });
+});
+
+const keyFile = (data: string): string => {
+  const name = readdirSync(join(data, "keys")).find((file) => file.startsWith("cards-"));
+  return join(data, "keys", name!);
+};
