@@ -78,7 +78,7 @@ async function clockFindings(urls: readonly string[], egress: Egress, clock: Clo
   const apart: number[] = [];
   for (const url of urls) {
     const result = await egress.fetch({ url, method: "GET", profile: "control" });
-    const date = result.outcome === "answered" ? Date.parse(result.headers["date"] ?? "") : Number.NaN;
+    const date = result.outcome === "answered" ? Date.parse(result.headers.date ?? "") : Number.NaN;
     if (!Number.isNaN(date)) apart.push((clock.now().getTime() - date) / 1000);
   }
   if (apart.length === 0) return [warn("clock", "no control address says the time", "compare it by hand: timedatectl")];
