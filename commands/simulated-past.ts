@@ -106,6 +106,14 @@ export async function livePast(
   return span;
 }
 
+const BAR = 20;
+
+/** `[#####...............]` */
+const bar = (n: number, of: number): string => {
+  const filled = Math.round((n / of) * BAR);
+  return `[${"#".repeat(filled)}${".".repeat(BAR - filled)}]`;
+};
+
 /** Progress on stderr, so that stdout stays for what the command prints: one line rewritten on a terminal, else lines. */
 export class Progress {
   readonly #tty = process.stderr.isTTY === true;
@@ -128,7 +136,7 @@ export class Progress {
     this.#cards += cards;
     if (!this.shown) return;
     const text = `day ${n} of ${of} (${day}): ${this.#probes} probes, ${this.#paid} payments, ${this.#cards} cards signed`;
-    if (this.#tty) process.stderr.write(`\r\x1b[K${text}`);
+    if (this.#tty) process.stderr.write(`\r\x1b[K${bar(n, of)} ${text}`.slice(0, (process.stderr.columns ?? 120) + 3));
     else if (n % 5 === 0 || n === of) process.stderr.write(`${text}\n`);
     this.#open = this.#tty;
   }

@@ -122,6 +122,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);
     closing.push(() => serving.close());
+    if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill as the days go by`);
     const money = {
       rpcUrl,
       asset,

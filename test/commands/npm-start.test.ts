@@ -28,12 +28,17 @@ const alive = (pids: readonly number[]): number[] => {
   return pids.filter((pid) => all.has(pid));
 };
 
-test.each(["SIGTERM", "SIGINT"] as const)(
-  "npm start, its npm stopped by %s: nothing is left behind",
-  async (signal) => {
+test.each([
+  ["its npm stopped by SIGTERM", "SIGTERM", false],
+  ["its npm stopped by SIGINT", "SIGINT", false],
+  // The kernel tells the whole foreground group, and nobody reads what is written any more.
+  ["its terminal closed", "SIGHUP", true],
+] as const)(
+  "npm start, %s: nothing is left behind",
+  async (_, signal, group) => {
     const dir = await mkdtemp(join(tmpdir(), "npm-start-"));
     const env = { ...process.env, TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_STATUS_PORT: "0" };
-    const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"] });
+    const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: group });
     let said = "";
     for (const stream of [npm.stdout, npm.stderr]) stream.on("data", (chunk) => (said += chunk));
     try {
@@ -44,7 +49,10 @@ test.each(["SIGTERM", "SIGINT"] as const)(
       const started = descendants(npm.pid!);
       // The shell or node itself, the market, its chain.
       expect(started.length).toBeGreaterThanOrEqual(3);
-      npm.kill(signal);
+      if (group) {
+        for (const stream of [npm.stdout, npm.stderr]) stream.destroy();
+        process.kill(-npm.pid!, signal);
+      } else npm.kill(signal);
       const until = performance.now() + 60_000;
       while (alive(started).length > 0 && performance.now() < until) await sleep(200);
       expect(alive(started), said).toEqual([]);
