@@ -7,7 +7,7 @@ import { createEvmRail } from "../infra/rails/evm.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
-import { TOPICS } from "../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/parts.ts";
 
 export interface LedgerOptions {
@@ -67,7 +67,7 @@ export async function ledgerOf(config: Config, rpcUrl: string | null): Promise<L
   const assets: LedgerShown["assets"] = [];
   // A log that nobody has begun has no orders, and is not made by being asked.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
-  const log = await openLog(config, TOPICS, dir, createLogger(config.log_level));
+  const log = await openLog(config, LOG_TOPICS, dir, createLogger(config.log_level));
   try {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();

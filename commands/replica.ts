@@ -6,7 +6,7 @@ import { openLog } from "../infra/log/open.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { GivenKeys } from "../pipelines/published/trust.ts";
-import { TOPICS } from "../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
 import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { LateLog } from "../serving/replica/late-log.ts";
@@ -45,7 +45,9 @@ export async function serveReplica(config: Config, { from, mirror }: ReplicaOpti
     const dir = mirror ?? join(config.data_dir, "replica");
     const tree = keep(await ProvenTree.open({ source, dir, origin, keys, clock: systemClock, logger, metrics }));
     const log =
-      config.log === null ? null : keep(new LateLog(() => openLog(config, TOPICS, "", logger), systemClock, logger));
+      config.log === null
+        ? null
+        : keep(new LateLog(() => openLog(config, LOG_TOPICS, "", logger), systemClock, logger));
     const serving = await openServing(
       {
         ...parts,

@@ -8,11 +8,12 @@ import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.
 
 /**
  * The log of the settings, with these topics: the embedded one in `dir`, or the cluster's. The cluster's client is only
- * loaded when asked for. @throws LogRefused, LogBusy, LogDown
+ * loaded when asked for. Nothing of the topics `kept` ever expires: the embedded log drops only what it is told to, a cluster
+ * that would is refused. @throws LogRefused, LogBusy, LogDown
  */
 export async function openLog(
   config: Pick<Config, "log" | "kafka" | "log_partitions">,
-  topics: readonly string[],
+  { topics, kept }: { topics: readonly string[]; kept: readonly string[] },
   dir: string,
   logger: Logger,
 ): Promise<Log> {
@@ -20,7 +21,7 @@ export async function openLog(
   const { openKafkaLog } = await import("./kafka/kafka.ts");
   const { create, replicas, min_in_sync: minInSync } = config.kafka;
   return openKafkaLog(await kafkaAddressOf(config.log, config.kafka), {
-    topics,
+    ...{ topics, kept },
     logger,
     ...(create ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
   });

@@ -14,6 +14,7 @@ import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
 import { Intake, type IntakeReport } from "./listings/intake.ts";
 import { Sellers } from "./listings/sellers.ts";
 import { type ReconcileReport, Reconciler } from "./paid/reconcile.ts";
+import { Retries } from "./paid/retry.ts";
 import { type SpanReport, Spans } from "./plan/spans.ts";
 import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
@@ -153,6 +154,7 @@ export function createObserver(parts: ObserverParts): Observer {
     firsts: shared?.firsts ?? null,
     secret: config.secret,
     settlePollMs: config.settlePollMs ?? SETTLE_POLL_MS,
+    retries: new Retries(memory),
     inFlight: new Set(),
     passed: new BoundedMap(MAX_PASSED),
     logger,

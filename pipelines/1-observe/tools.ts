@@ -24,6 +24,8 @@ export interface Tools extends Means {
   secret: Uint8Array;
   /** Pauses (real ms) between looks at the chain after a paid call; reconcile.ts sees what comes later. */
   settlePollMs: readonly number[];
+  /** Whose answer to a retry is to be looked at: true takes its turn (paid/retry.ts). */
+  retries: { take(cap: string, now: Date): Promise<boolean> };
   /** Intents whose call is under way in this process. */
   inFlight: Set<string>;
   /** `cap sha256` of requests that passed: such an input is no bad one when it fails later. */

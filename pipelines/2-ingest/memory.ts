@@ -59,6 +59,9 @@ export function createMemory(lake: Lake): Memory {
       };
     },
     verdicts: () => lake.all<Verdict>(sql("queries/published:verdicts")),
+    async retriedSince(cap, since) {
+      return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
+    },
     async spentOn(day) {
       const rows = await lake.all<SpentRow>(sql("queries/spending:day"), { day });
       return rows.map(({ cap, url, pay_to, micro }) => ({ cap, host: new URL(url).host, payTo: pay_to, micro }));

@@ -36,6 +36,8 @@ export interface Fallback {
   left(): boolean;
   /** The next one's price, asked of it now; null when nobody is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
+  /** Once nobody is left: may the last payment be cancelled too? It costs us a transaction (default: no). */
+  mayCancel?(): boolean;
 }
 
 /** A verified payment of a buyer and what it buys; the claim's own members are made here. */
@@ -98,8 +100,11 @@ function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
  */
 export class Buying {
   readonly #begun = new Set<Venture>();
-  /** Orders that this process acts on. */
+  /** Claims of this process that are being written, by their key. */
+  readonly #claiming = new Map<string, Promise<unknown>>();
+  /** Orders that this process acts on, and those that ended and whose last payment it cancels. */
   readonly #acting = new Set<string>();
+  readonly #cancelling = new Set<string>();
 
   constructor(private readonly deps: BuyingDeps) {}
 
@@ -108,7 +113,21 @@ export class Buying {
   }
 
   isActing(order: Order): boolean {
-    return this.#acting.has(order.id);
+    return this.#acting.has(order.id) || this.#cancelling.has(order.id);
+  }
+
+  /**
+   * Once a claim of this process to the key was read back, or failed. Until then what it would spend counts already, so
+   * another request with the very same payment may be refused for its sake.
+   */
+  async claimWritten(key: string): Promise<void> {
+    await this.#claiming.get(key)?.catch(() => {});
+  }
+
+  /** The claim, in the log and read back. */
+  async #claim(id: string, key: string, claim: Purchase["claim"]): Promise<Order> {
+    const since_block = await this.#sinceBlock();
+    return this.deps.orders.claim(id, key, { ...claim, since_block });
   }
 
   /** Why a call at this price is not bought now, in words, or null. */
@@ -131,9 +150,10 @@ export class Buying {
     this.#begun.add(venture);
     const id = newOrderId();
     this.#acting.add(id);
+    const written = this.#claim(id, key, claim);
+    this.#claiming.set(key, written);
     try {
-      const since_block = await this.#sinceBlock();
-      const order = await this.deps.orders.claim(id, key, { ...claim, since_block });
+      const order = await written.finally(() => this.#claiming.get(key) === written && this.#claiming.delete(key));
       if (order.id !== id) return order;
       this.#begun.delete(venture);
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
@@ -145,6 +165,7 @@ export class Buying {
       } else await this.#legs(order, fallback);
       if (order.state === "settle_intent") await this.settle(order);
       else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
+      this.#release(order, fallback);
       return order;
     } catch (error) {
       if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was bought.");
@@ -163,17 +184,12 @@ export class Buying {
    * @param work rejects with what its buyer is told: then nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
-  async sell(
-    key: string,
-    claim: Omit<StepBody<"claimed">, "since_block">,
-    work: () => Promise<OwnAnswer>,
-  ): Promise<Order> {
+  async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer>): Promise<Order> {
     const { orders } = this.deps;
     const id = newOrderId();
     this.#acting.add(id);
     try {
-      const since_block = await this.#sinceBlock();
-      const order = await orders.claim(id, key, { ...claim, since_block });
+      const order = await this.#claim(id, key, claim);
       if (order.id !== id) return order;
       await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
@@ -334,6 +350,21 @@ export class Buying {
     }
     logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
     return false;
+  }
+
+  /**
+   * The last payment of an order that came to nothing, cancelled like those before it: until its seller can take it no more
+   * nobody buys from that address. The buyer does not wait for it, and what stops here leaves the payment to expire.
+   */
+  #release(order: Order, fallback?: Fallback): void {
+    const leg = order.legs.at(-1);
+    const { authorizations, logger } = this.deps;
+    if (!authorizations || !isEnded(order) || leg?.checked?.pass !== false || leg.fate !== "unknown") return;
+    if (!fallback?.mayCancel?.()) return;
+    this.#cancelling.add(order.id);
+    this.#dies(order)
+      .catch((error: unknown) => logger.warn({ err: error, order: order.id }, "a payment could not be cancelled"))
+      .finally(() => this.#cancelling.delete(order.id));
   }
 
   /**

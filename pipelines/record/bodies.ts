@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { OrderStep } from "./order-step.ts";
 import type { Topic } from "./topics.ts";
-import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, TIERS } from "./vocabulary.ts";
+import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
@@ -212,9 +212,21 @@ const SettlementSeen = z.looseObject({
 
 const Followup = z.looseObject({
   of: Id,
-  kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced"]),
+  kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
   /** kind shown_again: the same proof was presented again; what came then. */
   shown_again: z.looseObject({ ...Delivered, watched: z.boolean() }).optional(),
+  /**
+   * kind retried: the proof of a call that had settled and was answered was shown once more; no grade reads it. Of a watched
+   * `shown_again` it says in the same words what that one told of a retry.
+   */
+  retried: z
+    .looseObject({
+      outcome: z.enum(RETRIES),
+      status: z.int().nullable(),
+      /** Were the answer's bytes those of the first one? null: there is no answer to compare. */
+      same_bytes: z.boolean().nullable(),
+    })
+    .optional(),
   /** kind refund: the Transfer back. */
   refund: z.looseObject({ tx: z.string(), amount_atomic: Atomic }).optional(),
   says: Says.optional(),

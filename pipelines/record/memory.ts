@@ -21,6 +21,8 @@ export interface Memory {
   debts(): Promise<DebtsKnown>;
   /** Failures that buyers published and that calls of ours have confirmed, or have not, and nobody has said so yet. */
   verdicts(): Promise<Verdict[]>;
+  /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
+  retriedSince(cap: string, since: string): Promise<boolean>;
   /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }

@@ -26,6 +26,13 @@ export type Protocol = (typeof PROTOCOLS)[number];
 export const ARCHIVE_SUBJECTS = ["liveness_probes", "mcp_probes", "grades", "mcp_grades"] as const;
 export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
 
+/**
+ * What the proof of a call that was paid and answered brought when it was shown once more: the answer; a 402, as if nothing
+ * had been paid; another refusal (4xx); anything else. A second charge is none of them: nothing new is signed.
+ */
+export const RETRIES = ["answered", "asked_again", "refused", "failed"] as const;
+export type Retry = (typeof RETRIES)[number];
+
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
 export type Method = (typeof METHODS)[number];
 

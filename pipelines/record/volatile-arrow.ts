@@ -42,6 +42,8 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   paid_calls: number,
   unserved: number,
   unserved_since: number,
+  retried: text,
+  retried_at: number,
   observations_since: number,
   withdrawn_since: number,
   defects: text,
@@ -59,6 +61,8 @@ const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => Vola
   pay_tos_listed: () => NONE,
   unserved: () => 0,
   unserved_since: () => null,
+  retried: () => null,
+  retried_at: () => null,
   request: () => null,
 };
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */

@@ -44,6 +44,9 @@ export interface VolatileRow {
   /** Of those: settled, nothing came, not paid back, not withdrawn; and Unix ms of the first one. */
   unserved: number;
   unserved_since: number | null;
+  /** What showing the proof of a paid call once more brought last (vocabulary, RETRIES), and when; null: it was not tried. */
+  retried: string | null;
+  retried_at: number | null;
   /** Observations newer than `computed_at` of the published headline card. */
   observations_since: number;
   /** Records of that card that a later correction withdrew. */

@@ -24,7 +24,7 @@ import { tellingMissing } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
 import { LOOKS, POOLS, placesFor } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { TOPICS } from "../record/topics.ts";
+import { LOG_TOPICS } from "../record/topics.ts";
 
 /** What every role may need of this machine, opened from the settings. */
 export interface Parts {
@@ -158,7 +158,7 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
   return opening(async (keep, close) => ({
     config,
     clock,
-    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
     privateStore: keep(await openStore(config, "private", at.private)),
     publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
     keys,
@@ -191,7 +191,7 @@ function openWriting<Held extends object>(config: Config, clock: Clock, held: He
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     clock,
-    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
     privateStore: keep(await openStore(config, "private", at.private)),
     publicStore: keep(await openStore(config, "public", at.public)),
     ...held,
@@ -216,7 +216,7 @@ export function openServingParts(config: Config) {
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
-    log: keep(await openLog(config, TOPICS, at.log, logger)),
+    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
     publicStore: keep(await readPublic(config)),
     egress: keep(egressOf(config)),
     ...keys,

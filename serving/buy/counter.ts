@@ -1,7 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
-import { answerOf, type Buying, NotBought, type Purchase } from "../../pipelines/orders/buying.ts";
+import { answerOf, type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
@@ -50,11 +50,22 @@ const EXPOSED =
 export interface Asked {
   operation: Purchase["claim"]["operation"];
   requestSha256: string;
-  quote: Quote;
+  /** Seller's price, micro-units; 0 for work of our own. What the sale costs beside it is our fee. */
+  priceMicro: bigint;
   publish: boolean;
 }
 
-export const unwritten = (): Problem =>
+/** A verified payment of a buyer, and what it is for. */
+type Claimed = Pick<Purchase, "key" | "claim">;
+
+/** What an order keeps of its price. */
+const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
+  price: formatMoney(priceMicro),
+  fee: formatMoney(totalMicro - priceMicro),
+  total: formatMoney(totalMicro),
+});
+
+const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
 
 /** Takes payments for whatever is sold, and tells buyers what became of them. */
@@ -68,6 +79,7 @@ export class Counter {
   async known(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying, cashier } = this.sales;
     const key = claimKey({ ...payment, asset: cashier.asset });
+    await buying.claimWritten(key);
     try {
       await buying.orders.catchUp(key);
     } catch {
@@ -138,11 +150,11 @@ export class Counter {
   }
 
   /** The claim of a payment that was verified. */
-  claimOf(payment: Payment, sale: Sale, asked: Asked): Pick<Purchase, "key" | "claim"> {
+  claimOf(payment: Payment, sale: Sale, asked: Asked): Claimed {
     const { cashier } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
     const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
-    const { operation, requestSha256: request_sha256, quote, publish } = asked;
+    const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),
       claim: {
@@ -156,21 +168,27 @@ export class Counter {
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...asSent(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
-        ...{ request_sha256, quote, publish },
+        ...{ request_sha256, quote: quoteOf(priceMicro, sale.totalMicro), publish },
         ...(publish || operation === "own" ? {} : { salts: newSalts() }),
       },
     };
   }
 
-  /**
-   * What a buyer is told of a purchase that is made now: a refusal that did nothing is a 402 that offers nothing.
-   * @throws Problem as {@link told} and {@link same} do
-   */
-  async buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
-    const { buying, cashier } = this.sales;
+  /** A call, bought with a payment that was verified. @throws Problem as {@link told} and {@link same} do */
+  buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
+    return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
+  }
+
+  /** The same of work of our own. @param work rejects with what its buyer is told: then nothing is charged */
+  sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
+    return this.#ended(purchase, payment, sale, () => this.sales.buying.sell(purchase.key, purchase.claim, work));
+  }
+
+  /** What a buyer is told of an order that is made now: a refusal that did nothing is a 402 that offers nothing. */
+  async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
+    const { cashier } = this.sales;
     try {
-      const order = await buying.buy(purchase);
-      return await this.told(this.same(order, payment, purchase.claim.request_sha256), payment, sale);
+      return await this.told(this.same(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
       if (error instanceof NotBought) return paymentRequired(cashier, sale, { error: error.message, sold: false });
       if (error instanceof StepNotSeen) throw unwritten();

@@ -1,8 +1,9 @@
-import { feeOf, formatMoney, parseMoney } from "../../pipelines/record/money.ts";
+import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import type { Buy } from "../schemas/check.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { totalOf } from "./terms.ts";
 
 /** The header that puts a bought call into the public record. */
 export const PUBLISH_HEADER = "Touchstone-Publish";
@@ -75,13 +76,13 @@ export function buyOf(view: View, cap: string, baseUrl: string, policy: SalePoli
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
   const price = parseMoney(row.price);
   if (unsold(view, cap, price, policy) !== null) return undefined;
-  const fee = feeOf(price);
+  const total = totalOf(price);
   return {
     url: `${baseUrl}/v1/via/${cap}`,
     method: sold.method,
     seller_price: formatMoney(price),
-    fee: formatMoney(fee),
-    total: formatMoney(price + fee),
+    fee: formatMoney(total - price),
+    total: formatMoney(total),
     asset: "USDC",
     guarantee: "You are charged only after the answer passed; if it does not, nothing is taken.",
     publish: `${PUBLISH_HEADER}: true`,

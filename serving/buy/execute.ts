@@ -2,14 +2,14 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Fallback } from "../../pipelines/orders/buying.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
-import { feeOf, formatMoney, parseMoney } from "../../pipelines/record/money.ts";
+import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { soldAs, unsold } from "./eligible.ts";
 import { holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
-import { paymentRequired, type Sale } from "./terms.ts";
+import { paymentRequired, type Sale, totalOf } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
@@ -22,9 +22,6 @@ export interface Execution {
   publish: boolean;
 }
 
-/** Buyer's total for a seller's price. */
-const totalOf = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
-
 /**
  * Asks candidates for their price, one after the other, the best first. Whoever gives none, costs too much or is not bought
  * from now is passed over, and why is kept for the buyer.
@@ -35,7 +32,7 @@ class Candidates implements Fallback {
   readonly #until: number;
   /** Most that the next one may ask: then it is a fallback. */
   #most: bigint | null = null;
-  /** The next fallback was granted, and was not used yet. */
+  /** One more cancellation was granted, and was not used yet. */
   #granted = false;
 
   constructor(
@@ -49,8 +46,12 @@ class Candidates implements Fallback {
 
   left(): boolean {
     if (this.#waiting.length === 0 || performance.now() >= this.#until) return false;
-    if (this.#most !== null) this.#granted ||= this.selling.fallsBack(this.execution.payment!.from);
-    return this.#most === null || this.#granted;
+    return this.#most === null || this.mayCancel();
+  }
+
+  mayCancel(): boolean {
+    this.#granted ||= this.selling.fallsBack(this.execution.payment!.from);
+    return this.#granted;
   }
 
   /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work. */
@@ -126,29 +127,34 @@ const NOBODY = "Nothing in the record fits what you ask for; POST /v1/route/plan
  * @throws Problem
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
-  const { counter, sales } = selling;
+  const { counter } = selling;
   const { payment, bytes } = execution;
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
-  const known = payment ? await counter.known(payment, requestSha256) : null;
-  if (known) return counter.told(known, payment!, saleOf(selling, parseMoney(known.quote.total)));
+  if (!payment) return fresh(selling, execution, requestSha256);
+  const known = await counter.known(payment, requestSha256);
+  if (known) return counter.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
+  const answer = () => fresh(selling, execution, requestSha256);
+  return counter.unlessKnown(payment, requestSha256, saleOf(selling, 0n), answer);
+}
+
+/** Of a payment that no order has yet, or without one. */
+async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
+  const { counter, sales } = selling;
+  const { payment, publish } = execution;
   const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
   const quote = await candidates.quote();
   if (!quote) {
     const error = candidates.passed.length === 0 ? NOBODY : `Nobody can be paid for it: ${candidates.passed.join(" ")}`;
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
-  const sale = saleOf(selling, totalOf(quote.priceMicro), quote.want.mime);
+  const { priceMicro } = quote;
+  const sale = saleOf(selling, totalOf(priceMicro), quote.want.mime);
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await counter.wrongWith(payment, sale, holdsFor(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
-  const price = formatMoney(quote.priceMicro);
-  const { key, claim } = counter.claimOf(payment, sale, {
-    ...{ operation: "execute", requestSha256, publish: execution.publish },
-    quote: { price, fee: formatMoney(feeOf(quote.priceMicro)), total: formatMoney(sale.totalMicro) },
-  });
-  const fallback = candidates.atMost(quote.priceMicro);
-  return counter.buy({ key, claim, quote, fallback }, payment, sale);
+  const claimed = counter.claimOf(payment, sale, { operation: "execute", requestSha256, priceMicro, publish });
+  return counter.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro) }, payment, sale);
 }
 
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({

@@ -1,7 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
-import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { BoughtRequest } from "../../pipelines/record/order-step.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
@@ -10,7 +9,7 @@ import type { View } from "../tables/view.ts";
 import { Counter, type Sales } from "./counter.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
-import { paymentRequired, type Sale } from "./terms.ts";
+import { paymentRequired, type Sale, totalOf } from "./terms.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -177,7 +176,7 @@ export class PayOnDelivery {
       url: `${this.deps.baseUrl}/v1/via/${cap}`,
       description: "A call bought through Touchstone: you are charged only if the answer passed",
       mime: quote?.want.mime ?? "application/json",
-      totalMicro: priceMicro + feeOf(priceMicro),
+      totalMicro: totalOf(priceMicro),
       escrow: true,
     };
   }
@@ -185,14 +184,8 @@ export class PayOnDelivery {
   async #buy(wanted: Wanted, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
     const { counter } = this;
     const { priceMicro, request } = quote;
-    const purchase = counter.claimOf(payment, sale, {
-      ...{ operation: "via", requestSha256: request.sha256, publish: wanted.publish },
-      quote: {
-        price: formatMoney(priceMicro),
-        fee: formatMoney(feeOf(priceMicro)),
-        total: formatMoney(sale.totalMicro),
-      },
-    });
+    const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish: wanted.publish };
+    const purchase = counter.claimOf(payment, sale, asked);
     return counter.buy({ ...purchase, quote }, payment, sale);
   }
 }

@@ -1,6 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { knownFacts } from "../answers/facts.ts";
+import { retryOf } from "../answers/retry.ts";
 import { holding, RANKED } from "../answers/search.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
@@ -49,7 +50,8 @@ function looked(
     ...{ capability_id: entry.cap, url: entry.url, method: buy.method as Candidate["method"] },
     ...{ class: entry.class, description: entry.description },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
-    ...{ price, fee, total, buy: buy.url, defects: facts.defects, reasons: [facts.why] },
+    ...{ price, fee, total, buy: buy.url, defects: facts.defects },
+    ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }
 

@@ -5,6 +5,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { signingDomain } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1, v1NamesOf } from "../../infra/rails/till.ts";
+import { feeOf } from "../../pipelines/record/money.ts";
 import type { Payment } from "./payments.ts";
 
 /** What buyers pay us in, and where. */
@@ -29,6 +30,9 @@ export interface Sale {
   /** May its price wait in escrow? Only where whoever sells it waits for the hold before any seller is paid. */
   escrow?: boolean;
 }
+
+/** What a buyer is charged for a call at this seller's price, micro-units: our fee is on top of it. */
+export const totalOf = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
 
 /** Totals that may wait in escrow, micro-units: below, gas is too much of it; above, too much waits in one place. */
 const ESCROW_FROM = 50_000n;

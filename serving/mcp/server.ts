@@ -32,10 +32,21 @@ function failed(error: unknown, tool: Tool, { service }: McpContext): CallToolRe
   return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
 }
 
+/** Each message counted as a check already. @throws Problem too_many_requests */
+function limit(tool: Tool, { service, client }: McpContext): void {
+  const limiter = tool.limiter(service);
+  if (limiter === null || limiter === service.checkLimiter) return;
+  const taken = limiter.take(client);
+  if (taken.ok) return;
+  const { name, quota, windowS } = limiter.limit;
+  throw new Problem("too_many_requests", `at most ${quota} ${name} in ${windowS} s; again in ${taken.resetS} s`);
+}
+
 async function call(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
   try {
     const { service, client } = context;
     if (service.follower.staleMs === null) throw new Problem("not_ready", "the record was not read yet");
+    limit(tool, context);
     const answer = await tool.run(service, input, client);
     return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };
   } catch (error) {

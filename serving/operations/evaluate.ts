@@ -19,6 +19,13 @@ export const evaluate: Operation = {
   tag: "check",
   ofRecord: true,
   errors: ["unknown_capability", "unavailable"],
+  tool: {
+    name: "evaluate_answer",
+    title: "Would this answer pass?",
+    description:
+      "Holds an answer that you have (status, content_type, and body as text or base64) against what an order of the endpoint would hold it against: that it is an answer, parses as declared, its class's check, and the schema that you send along. Says whether a buyer would be charged and which check failed. Nobody is called and nothing is kept.",
+    run: ({ evaluations }, input) => evaluations.evaluate(validated(EvaluateRequest, input)),
+  },
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
     const asked = validated(EvaluateRequest, await jsonBody(request.body, MAX_BODY));

@@ -1,9 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
-import { NotBought } from "../../pipelines/orders/buying.ts";
-import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
-import { type Counter, unwritten } from "../buy/counter.ts";
-import { type Payment, paymentOf } from "../buy/payments.ts";
+import { paymentOf } from "../buy/payments.ts";
 import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
@@ -57,43 +54,19 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const asking = { error: "Payment required: you are charged once the work is done." };
   if (!payment) return paymentRequired(sales.cashier, sale, asking);
   const bytes = await bytesOf(request.body, work.maxBodyBytes);
-  const input = jsonOf(bytes);
-  validated(work.body, input);
+  const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await counter.known(payment, requestSha256);
   if (known) return counter.told(known, payment, sale);
-  return counter.unlessKnown(payment, requestSha256, sale, () =>
-    fresh(counter, { sale, payment, requestSha256 }, () => work.run(input, deps)),
-  );
-}
-
-interface Fresh {
-  sale: Sale;
-  payment: Payment;
-  requestSha256: string;
-}
-
-/** Sold for a payment that no order has yet. */
-async function fresh(counter: Counter, asked: Fresh, work: () => Promise<object>): Promise<Response> {
-  const { sale, payment, requestSha256 } = asked;
-  const { sales } = counter;
-  const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
-  if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
-  const total = formatMoney(PRICE_MICRO);
-  const quote = { price: formatMoney(0n), fee: total, total };
-  const { key, claim } = counter.claimOf(payment, sale, { operation: "own", requestSha256, quote, publish: false });
-  const answer = async () => ({
-    bytes: Buffer.from(JSON.stringify(await work())),
-    contentType: JSON_TYPE,
+  return counter.unlessKnown(payment, requestSha256, sale, async () => {
+    const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
+    if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
+    const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false };
+    return counter.sell(counter.claimOf(payment, sale, asked), payment, sale, async () => ({
+      bytes: Buffer.from(JSON.stringify(await work.run(input, deps))),
+      contentType: JSON_TYPE,
+    }));
   });
-  try {
-    const order = await sales.buying.sell(key, claim, answer);
-    return await counter.told(counter.same(order, payment, requestSha256), payment, sale);
-  } catch (error) {
-    if (error instanceof NotBought) throw new Problem("unavailable", error.message);
-    if (error instanceof StepNotSeen) throw unwritten();
-    throw error;
-  }
 }
 
 /** Our own paid operations, in the order of the interface. */

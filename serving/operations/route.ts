@@ -3,6 +3,7 @@ import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { planOf } from "../buy/plan.ts";
 import { requirementsOf } from "../buy/terms.ts";
+import type { Service } from "../context.ts";
 import { validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE } from "../http/reply.ts";
 import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
@@ -13,6 +14,13 @@ import { sellingOf, wantsPublish } from "./via.ts";
 const MAX_PLAN_BODY = 16_384;
 /** A body for the seller of as much as via takes, and what stands around it. */
 const MAX_EXECUTE_BODY = 131_072;
+
+async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
+  const { sales } = sellingOf(service);
+  const query = validated(PlanQuery, input);
+  const { baseUrl, clock, follower } = service;
+  return planOf(follower.view, query, { baseUrl, policy: sales.policy, now: clock.now() });
+}
 
 const plan: Operation = {
   id: "routePlan",
@@ -25,13 +33,16 @@ const plan: Operation = {
   tag: "buy",
   ofRecord: true,
   errors: ["unavailable"],
+  tool: {
+    name: "plan_route",
+    title: "Whom to call for a need",
+    description:
+      "Ranked candidates for a need in words (optionally a class, a price cap, the least letter, a latency, a method) whose calls can be bought here with payment on delivery: price, fee, total, where to buy, defects, whether a retry is safe, and why each stands where it stands. Made of the record alone; nobody is asked and nothing is bought.",
+    run: planned,
+  },
   limiter: (service) => service.checkLimiter,
   async run({ service, request, limitHeaders }) {
-    const { sales } = sellingOf(service);
-    const query = validated(PlanQuery, await jsonBody(request.body, MAX_PLAN_BODY));
-    const { baseUrl, clock, follower } = service;
-    const answer = await planOf(follower.view, query, { baseUrl, policy: sales.policy, now: clock.now() });
-    return freshJson(answer, 200, limitHeaders);
+    return freshJson(await planned(service, await jsonBody(request.body, MAX_PLAN_BODY)), 200, limitHeaders);
   },
 };
 

@@ -1,6 +1,7 @@
 import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes.ts";
 import { correctionsOf } from "../answers/corrections.ts";
+import { retryOf } from "../answers/retry.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -11,11 +12,13 @@ const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
 /** What free handshakes and paid calls saw, as the volatile row counts it. */
-export function seenPart(view: View, cap: string): unknown {
+export function seenPart(view: View, cap: string, now: Date): unknown {
   const row = view.row(cap);
+  const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? 0}</dd>
+<dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row?.probes ?? 0}, ${row?.answered ?? 0} answered, ${row?.asked_for_payment ?? 0} of them with a 402</dd>
 <dt>First seen</dt><dd>${moment(row?.first_seen)}</dd><dt>Last seen</dt><dd>${moment(row?.last_seen)}</dd>
 <dt>Protocol</dt><dd>${row?.protocols.join(", ") || NONE}</dd>

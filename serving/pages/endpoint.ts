@@ -99,14 +99,14 @@ function failedPart(made: EndpointPage): unknown {
 
 /** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
 export function endpointPage(made: EndpointPage): string {
-  const { view, cap, facts, simulated, base } = made;
+  const { view, cap, facts, simulated, base, now } = made;
   const entry = view.entry(cap);
   const name = entry?.description ? shorten(entry.description, 120) : (facts.url ?? cap);
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
+<div>${seenPart(view, cap, now)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }

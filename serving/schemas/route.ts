@@ -30,6 +30,10 @@ const NEED = {
 export const PlanQuery = z.strictObject({ ...NEED, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
+/** What the record says of a retry: is a payment whose answer was lost safe to show again? */
+const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
+export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
+
 const Candidate = z.strictObject({
   capability_id: CapId,
   url: z.string(),
@@ -45,6 +49,9 @@ const Candidate = z.strictObject({
   total: Money,
   buy: z.string().describe("Where to buy a call of it: the price is asked anew there."),
   defects: z.array(Defect),
+  retry: z
+    .enum(RETRY_VERDICTS)
+    .describe("Does the same payment, shown again, give the answer again? As our own paid calls saw it last."),
   reasons: z.array(z.string()).describe("Why it stands where it stands."),
 });
 

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
-import { Problem, type ProblemCode, validated } from "../http/problem.ts";
+import { Problem, type ProblemCode } from "../http/problem.ts";
 import { CompaniesAnswer, CompaniesQuestion } from "../schemas/companies.ts";
 
 /** What a lookup is done with. */
@@ -89,10 +89,9 @@ function refuseDomainAlone(
 
 /**
  * The companies that a question means, by LEI, register number, domain or name (docs/companies-lookup.md). No match is an answer.
- * @throws Problem bad_request with pointers; unavailable where there is no register to look in
+ * @throws Problem bad_request where it names a domain alone and the register holds none; unavailable where there is no register to look in
  */
-async function run(body: unknown, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
-  const question = validated(CompaniesQuestion, body);
+async function run(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
   const { limit = DEFAULT_MATCHES } = question;
   try {
     return await register.use(async (open) => {

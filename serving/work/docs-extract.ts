@@ -1,5 +1,5 @@
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { Problem, validated } from "../http/problem.ts";
+import { Problem } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
 import { documentAt, readBy, sha256Soon } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
@@ -43,7 +43,7 @@ async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?:
 }
 
 /** POST /v1/docs/extract (docs/paid-operations.md). */
-export const docsExtract: Work<ExtractAnswer> = {
+export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   id: "docsExtract",
   method: "POST",
   path: "/v1/docs/extract",
@@ -52,8 +52,7 @@ export const docsExtract: Work<ExtractAnswer> = {
   answer: ExtractAnswer,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "not_extracted", "unavailable"],
-  async run(body, deps, signal) {
-    const asked = validated(ExtractRequest, body);
+  async run(asked, deps, signal) {
     const { document, pointer, ...source } = await sourceOf(asked, deps, signal);
     const [sha256, extracted] = await Promise.all([
       sha256Soon(document),

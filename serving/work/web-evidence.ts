@@ -1,6 +1,6 @@
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { signedText } from "../answers/check.ts";
-import { Problem, validated } from "../http/problem.ts";
+import { Problem } from "../http/problem.ts";
 import { EvidenceReceipt, EvidenceRequest } from "../schemas/evidence.ts";
 import type { Extractor } from "./extract/extractor.ts";
 import { textOnly } from "./extract/limits.ts";
@@ -84,7 +84,7 @@ async function excerptOf(
 }
 
 /** POST /v1/web/evidence (docs/paid-operations.md): any answer is evidence, a 404 too; no answer is none. */
-export const webEvidence: Work<EvidenceReceipt> = {
+export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
   id: "webEvidence",
   method: "POST",
   path: "/v1/web/evidence",
@@ -93,8 +93,7 @@ export const webEvidence: Work<EvidenceReceipt> = {
   answer: EvidenceReceipt,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "unavailable"],
-  async run(body, { egress, extractor, clock, signer }, signal) {
-    const { url, compare_to } = validated(EvidenceRequest, body);
+  async run({ url, compare_to }, { egress, extractor, clock, signer }, signal) {
     const answer = await answeredBy(egress, { url, pointer: "/url", hops: 0, signal });
     const fetchedAt = clock.now();
     const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(extractor, answer, signal)]);

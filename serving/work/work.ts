@@ -22,21 +22,21 @@ export interface WorkDeps {
 }
 
 /**
- * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it. `run` takes the body
- * as it was parsed and looks at it itself. Either it gives a whole answer or it rejects, and what it rejects with is a
+ * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it, who also holds the body
+ * against its schema: a payment is not claimed for one that is not valid. Either it gives a whole answer or it rejects, and what it rejects with is a
  * Problem unless the fault is ours: nothing in between, so that nothing is charged for what was not done.
  */
-export interface Work<Answer extends object = object> {
+export interface Work<Input = unknown, Answer extends object = object> {
   id: string;
   method: "POST";
   path: string;
   summary: string;
-  body: z.ZodType;
+  body: z.ZodType<Input>;
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;
   /** Beside bad_request and too_large, which every body may earn. */
   errors: readonly ProblemCode[];
-  /** @throws Problem, also for a body that is not valid */
-  run(body: unknown, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;
+  /** @param asked the body, as its schema gave it @throws Problem */
+  run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;
 }

@@ -69,3 +69,10 @@ FROM back JOIN event e ON e.event_id = back.event_id AND e.cap = back.cap AND e.
   JOIN event i ON i.event_id = back.intent AND i.cap = back.cap AND i.type = 'paid.intent'
 WHERE json_extract_string(e.body, '$.refund.tx') IS NOT NULL
 ORDER BY ALL;
+
+-- name: retried
+-- Whether it was looked at since $since what showing a proof to the endpoint $cap once more brings.
+-- grain: at most one row
+-- reads: retried; $cap, $since
+-- writes: nothing
+SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;

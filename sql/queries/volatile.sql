@@ -2,7 +2,7 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_result, withdrawal, correction, reinstated,
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_result, retried, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
@@ -56,11 +56,15 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)
   ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)
   WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded) GROUP BY cap),
+ again AS (           -- what showing a proof once more brought last, of calls that no correction withdrew
+  SELECT cap, max({t: t, id: event_id, outcome: outcome}) AS last FROM retried SEMI JOIN wanted USING (cap)
+  WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) GROUP BY cap),
  known AS (FROM seen SEMI JOIN wanted USING (cap))
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
   coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
   coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
+  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
@@ -69,6 +73,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
   LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
+  LEFT JOIN again a USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -14,6 +14,7 @@ DELETE FROM paid_intent WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_result WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM settlement WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_followup WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM retried WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM listing WHERE part_of(cap, $shift) IN (FROM evicted);

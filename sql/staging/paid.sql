@@ -2,7 +2,7 @@
 -- grain: one record; touched_intent = one intent or published call, also one that is not here yet; seen_new = one capability; payee_new = one address
 --   of one capability
 -- reads: temp stage
--- writes: paid_intent, paid_result, settlement, paid_followup, paid_published, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
+-- writes: paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
@@ -29,7 +29,12 @@ INSERT INTO paid_followup
 SELECT event_id, cap, observed_at, b.of, b.kind, unnest(b.shown_again)
 FROM (SELECT *, from_json(body, '{"of": "VARCHAR", "kind": "VARCHAR", "shown_again": {"watched": "BOOLEAN",
   "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE", "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE",
-  "response_sha256": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup');
+  "response_sha256": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup' AND NOT is_retried(type, body));
+
+INSERT INTO retried
+SELECT cap, observed_at, event_id, b.of, b.retried.outcome
+FROM (SELECT *, from_json(body, '{"of": "VARCHAR", "retried": {"outcome": "VARCHAR"}}') AS b FROM stage WHERE type = 'paid.followup')
+WHERE b.retried.outcome IS NOT NULL;
 
 INSERT INTO paid_published
 SELECT event_id, cap, observed_at, b.payer, micro_of(b.price), b.pay_to, b.pass, b.status IN (400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422),
@@ -44,7 +49,7 @@ SELECT cap, observed_at, json_extract_string(body, '$.sha256') FROM stage WHERE 
 CREATE OR REPLACE TEMP TABLE touched_intent AS
 SELECT event_id AS intent FROM intent_new UNION SELECT event_id FROM stage WHERE type = 'paid.published' UNION
 SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' ELSE '$.intent' END)
-FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup');
+FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup') AND NOT is_retried(type, body);
 
 -- The first leg of a paid call is a 402 like any other; it is no free handshake.
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM intent_new WHERE asked_micro IS NOT NULL;

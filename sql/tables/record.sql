@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, paid_published, commitment_open, listing, correction, reinstated, dispute,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, listing, correction, reinstated, dispute,
 --   correction_record
 
 -- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
@@ -33,6 +33,8 @@ CREATE TABLE IF NOT EXISTS settlement (
 CREATE TABLE IF NOT EXISTS paid_followup (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, kind VARCHAR, watched BOOLEAN,
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+-- What showing a proof once more brought: beside the grade, so it stands in a table that no grade reads.
+CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, intent VARCHAR, outcome VARCHAR);
 -- Calls that buyers published. refused = the answer's status says that the request was at fault.
 CREATE TABLE IF NOT EXISTS paid_published (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, payer VARCHAR, price_micro BIGINT, pay_to VARCHAR, pass BOOLEAN, refused BOOLEAN,

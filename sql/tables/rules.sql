@@ -10,6 +10,9 @@ CREATE OR REPLACE MACRO on_day(t, day) AS t >= day::DATE AND t < day::DATE + INT
 CREATE OR REPLACE MACRO since_call(t) AS t - INTERVAL 1 DAY;
 
 CREATE OR REPLACE MACRO is_probe(type) AS type IN ('handshake', 'mcp.probe');
+-- What a retry brought is a fact beside the grade: no sample is folded with it.
+CREATE OR REPLACE MACRO is_retried(type, body) AS
+  coalesce(type = 'paid.followup' AND json_extract_string(body, '$.kind') = 'retried', FALSE);
 CREATE OR REPLACE MACRO fault_of(fault, wall) AS coalesce(fault, CASE WHEN wall THEN 'blocked' END);
 -- Money has six decimals, always: without the dot it is micro-units.
 CREATE OR REPLACE MACRO micro_of(money) AS replace(money, '.', '')::BIGINT;

@@ -5,7 +5,7 @@ import { LogDown, LogRefused } from "../../infra/log/errors.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 
@@ -20,7 +20,7 @@ afterAll(() => kafka.stop());
 
 const place = (prefix: string) => parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
 const open = (prefix: string, create?: typeof CREATE) =>
-  openKafkaLog(place(prefix), { topics: TOPICS, logger, ...(create ? { create } : {}) });
+  openKafkaLog(place(prefix), { ...LOG_TOPICS, logger, ...(create ? { create } : {}) });
 
 logContract("Kafka", async () => ({
   open: () => open("contract", CREATE),
@@ -58,8 +58,9 @@ describe("a log in Kafka", () => {
   it.each([
     ["compacted", "cleanup.policy", "compact"],
     ["one that elects a stale leader", "unclean.leader.election.enable", "true"],
+    ["expiring, of which the log is the only copy", "retention.ms", "604800000"],
   ])("is refused with a topic that is %s", async (name, setting, value) => {
-    const prefix = name.split(" ")[0]!;
+    const prefix = name.split(/[ ,]/)[0]!;
     await (await open(prefix, CREATE)).close();
     await admin((client) =>
       client.alterConfigs({
@@ -110,7 +111,7 @@ describe("a log in Kafka", () => {
   });
 
   it("says that nobody answers, after a bounded time", async () => {
-    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { topics: TOPICS, logger });
+    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { ...LOG_TOPICS, logger });
     await expect(lost).rejects.toThrow(LogDown);
   });
 });

@@ -116,6 +116,8 @@ export const rowOf = (
   paid_calls: 43,
   unserved: 0,
   unserved_since: null,
+  retried: null,
+  retried_at: null,
   observations_since: 3,
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),

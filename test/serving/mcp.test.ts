@@ -8,10 +8,14 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import type { Sales } from "../../serving/buy/counter.ts";
+import { SALE_POLICY } from "../../serving/buy/eligible.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { EvaluateAnswer } from "../../serving/schemas/evaluate.ts";
 import { ExposureReport } from "../../serving/schemas/exposure.ts";
+import { PlanAnswer } from "../../serving/schemas/route.ts";
 import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -36,13 +40,14 @@ beforeAll(async () => {
     record.grades([cardOf(FAIL, { band: "F", composite: 0.1 })], "F."),
   );
   await record.live([
-    rowOf(SUM),
+    rowOf(SUM, { retried: "answered", retried_at: Date.parse("2026-11-20T12:00:00.000Z") }),
     rowOf(DEAR, { price: "5.000000" }),
     rowOf(NEW, { price: null, asset: null }),
     rowOf(FAIL, { asset: "EUR" }),
   ]);
   const limits = { checksPerMinute: 1e6 };
-  const { app } = await servingOver(record, { logger, limits });
+  // Nobody is asked for a plan: of what sells only the policy is there.
+  const { app } = await servingOver(record, { logger, limits, sales: { policy: SALE_POLICY } as Sales });
   live = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
 });
 afterAll(async () => {
@@ -78,7 +83,9 @@ describe.each([
 
   test("finds tools that change nothing, each with the schema of what it takes and gives", async () => {
     const { tools } = await client.listTools();
-    expect(tools.map(({ name }) => name)).toEqual(["check_grade", "check_exposure", "search_capabilities"]);
+    expect(tools.map(({ name }) => name)).toEqual([
+      ...["check_grade", "plan_route", "evaluate_answer", "check_exposure", "search_capabilities"],
+    ]);
     for (const { annotations, inputSchema, outputSchema, description } of tools) {
       expect(annotations).toMatchObject({ readOnlyHint: true, destructiveHint: false });
       expect([inputSchema.type, outputSchema?.type, description!.length > 40]).toEqual(["object", "object", true]);
@@ -105,6 +112,34 @@ describe.each([
     expect(verifyObject(record.jwks, report, { purpose: "answers", at: report.answered_at }).ok).toBe(true);
     const bad = await client.callTool({ name: "check_exposure", arguments: { dependencies: [{ url: "x", c: 1 }] } });
     expect([bad.isError, textOf(bad)]).toEqual([true, expect.stringContaining("url")]);
+  });
+
+  test("plan_route gives the plan of /v1/route/plan", async () => {
+    const need = { need: "numbers", max_price: "1.00", limit: 3 };
+    const result = await client.callTool({ name: "plan_route", arguments: need });
+    const plan = PlanAnswer.parse(result.structuredContent);
+    expect(plan.candidates).toMatchObject([{ capability_id: capOf(SUM), band: "B", retry: "safe" }]);
+    expect(JSON.parse(textOf(result))).toEqual(plan);
+    const post = { method: "POST", body: JSON.stringify(need) };
+    expect(await (await fetch(new URL("/v1/route/plan", live.url), post)).json()).toEqual(plan);
+    const bad = await client.callTool({ name: "plan_route", arguments: { need: " ", limit: 0 } });
+    expect([bad.isError, textOf(bad)]).toEqual([true, expect.stringMatching(/need|limit/)]);
+  });
+
+  test("evaluate_answer gives the evaluation of /v1/evaluate", async () => {
+    const asked = { capability_id: capOf(SUM), status: 200, content_type: "application/json", body: '{"total":5}' };
+    const result = await client.callTool({ name: "evaluate_answer", arguments: asked });
+    const answer = EvaluateAnswer.parse(result.structuredContent);
+    expect(answer).toMatchObject({ pass: false, held_against: { class: "arithmetic", class_from: "record" } });
+    const post = { method: "POST", body: JSON.stringify(asked) };
+    expect(await (await fetch(new URL("/v1/evaluate", live.url), post)).json()).toEqual(answer);
+    const good = await client.callTool({ name: "evaluate_answer", arguments: { ...asked, body: '{"sum":5}' } });
+    expect(good.structuredContent).toMatchObject({ pass: true });
+    const unknown = { ...asked, capability_id: `cap_${"0".repeat(26)}` };
+    const bad = await client.callTool({ name: "evaluate_answer", arguments: unknown });
+    expect([bad.isError, JSON.parse(textOf(bad)).type]).toEqual([true, "/docs/api#unknown-capability"]);
+    const both = await client.callTool({ name: "evaluate_answer", arguments: { status: 200, body: "", base64: "" } });
+    expect([both.isError, textOf(both)]).toEqual([true, expect.stringContaining("base64")]);
   });
 
   test("a bad question is a result that says what is wrong, in the problem's words and with no stack", async () => {
@@ -263,6 +298,15 @@ describe("what is refused before it is looked at", () => {
     const report = { ...check(1), params: { name: "check_exposure", arguments: { dependencies: [SUM.url] } } };
     const said = async () => (await (await post(app, report)).text()).includes("too-many-requests");
     expect([await said(), await said()]).toEqual([false, true]);
+  });
+
+  test("evaluations are limited as the operation is, and a plan of a server that sells nothing says so", async () => {
+    const { app } = await servingOver(record, { logger, limits: { evaluationsPerMinute: 1 } });
+    const tool = (name: string, args: object) => ({ ...check(1), params: { name, arguments: args } });
+    const said = async (message: object) => (await post(app, message)).text();
+    expect(await said(tool("evaluate_answer", { status: 204 }))).not.toContain("too-many-requests");
+    expect(await said(tool("evaluate_answer", { status: 204 }))).toContain("at most 1 evaluations in 60 s");
+    expect(await said(tool("plan_route", { need: "sum" }))).toContain("/docs/api#unavailable");
   });
 
   test("before the record was read a tool says so and no more", async () => {

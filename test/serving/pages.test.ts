@@ -37,7 +37,8 @@ beforeAll(async () => {
       },
     ],
   );
-  await record.live([rowOf(SUM, { price: "0.020100", paid_calls: 77 }), rowOf(FAIL, { pay_to: null })]);
+  const looked = { retried: "asked_again", retried_at: Date.parse("2026-11-20T08:00:00.000Z") };
+  await record.live([rowOf(SUM, { price: "0.020100", paid_calls: 77, ...looked }), rowOf(FAIL, { pay_to: null })]);
   serving = await servingOver(record);
 });
 afterAll(() => record.close());
@@ -181,6 +182,7 @@ describe("an endpoint's page", () => {
       ...[
         "First seen 2026-09-01 00:00 UTC",
         "Last seen 2026-11-21 11:55 UTC",
+        "Retry after a lost answer unsafe: the same payment, shown again, got a 402: a client that pays it pays twice",
         "Protocol x402",
         "Networks offered eip155:84532 Networks listed eip155:84532",
         "This endpoint cannot be bought through Touchstone now.",

@@ -31,6 +31,10 @@ create() {
 
 # Who the log is: one record, for good.
 create log 1 --config retention.ms=-1 --config retention.bytes=-1 "$@"
-for topic in listings observations.free observations.paid observations.mcp asks corrections watchers orders; do
+# The only copy of what they hold: nothing of them may ever expire.
+for topic in watchers orders; do
+  create "$topic" "$partitions" --config retention.ms=-1 --config retention.bytes=-1 "$@"
+done
+for topic in listings observations.free observations.paid observations.mcp asks corrections; do
   create "$topic" "$partitions" --config retention.ms="${RETENTION_MS:-1209600000}" "$@"
 done

@@ -13,6 +13,7 @@ import {
   createTopics,
   drawIdentity,
   identityTopic,
+  type LogTopics,
   readIdentity,
   topicOf,
 } from "./topics.ts";
@@ -29,9 +30,7 @@ const OPEN_PAUSE_MS = 250;
 /** A busy broker may be named as the leader of a new topic for a while before it knows: rounds of tries of its first read. */
 const FIRST_TRIES = 4;
 
-export interface KafkaLogOptions {
-  /** What the log consists of. */
-  topics: readonly string[];
+export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
   /** Create what is missing. Without it a log that is not there is refused. */
   create?: CreateLog;
@@ -78,12 +77,13 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
   }
 }
 
-async function prepared(kafka: Kafka, prefix: string, { topics, create }: KafkaLogOptions): Promise<number> {
+async function prepared(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
+  const { create } = options;
   const admin = kafka.admin();
   await admin.connect();
   try {
-    if (create) await createTopics(admin, prefix, topics, create);
-    return await checkTopics(admin, prefix, topics, !!create);
+    if (create) await createTopics(admin, prefix, options, create);
+    return await checkTopics(admin, prefix, options, !!create);
   } finally {
     await admin.disconnect();
   }

@@ -27,8 +27,18 @@ export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
   "compression.type": "producer",
 };
 
+/** What topics are declared with besides, of which nothing may ever expire: the log is the only copy of what they hold. */
+export const KEPT_CONFIG: Readonly<Record<string, string>> = { "retention.ms": "-1", "retention.bytes": "-1" };
+
 /** Settings that a log is refused without, whoever declared its topics. */
 const REQUIRED = ["cleanup.policy", "unclean.leader.election.enable"] as const;
+
+/** What a log consists of. */
+export interface LogTopics {
+  topics: readonly string[];
+  /** Those of them that keep every record (default: none). */
+  kept?: readonly string[];
+}
 
 export const topicOf = (prefix: string, topic: string): string => `${prefix}.${topic}`;
 
@@ -56,11 +66,11 @@ async function listed(admin: Admin): Promise<Set<string>> {
 export async function createTopics(
   admin: Admin,
   prefix: string,
-  names: readonly string[],
+  { topics: names, kept = [] }: LogTopics,
   create: CreateLog,
 ): Promise<void> {
   const settings = { ...TOPIC_CONFIG, "min.insync.replicas": String(create.minInSync) };
-  const topic = (name: string, numPartitions: number, more: Record<string, string> = {}): ITopicConfig => ({
+  const topic = (name: string, numPartitions: number, more: Readonly<Record<string, string>> = {}): ITopicConfig => ({
     topic: name,
     numPartitions,
     replicationFactor: create.replicas,
@@ -68,8 +78,8 @@ export async function createTopics(
   });
   const known = await listed(admin);
   const topics = [
-    topic(identityTopic(prefix), 1, { "retention.ms": "-1", "retention.bytes": "-1" }),
-    ...names.map((name) => topic(topicOf(prefix, name), create.partitions)),
+    topic(identityTopic(prefix), 1, KEPT_CONFIG),
+    ...names.map((name) => topic(topicOf(prefix, name), create.partitions, kept.includes(name) ? KEPT_CONFIG : {})),
   ].filter((one) => !known.has(one.topic));
   if (topics.length === 0) return;
   await admin.createTopics({ topics, waitForLeaders: false });
@@ -109,12 +119,13 @@ async function missingOf(admin: Admin, names: readonly string[], made: boolean):
 
 /**
  * Partitions of the log, when its topics are there as they have to be.
- * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records or has other partitions
+ * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records, drops what
+ * must be kept, or has other partitions
  */
 export async function checkTopics(
   admin: Admin,
   prefix: string,
-  ofLog: readonly string[],
+  { topics: ofLog, kept = [] }: LogTopics,
   made = false,
 ): Promise<number> {
   const names = [identityTopic(prefix), ...ofLog.map((topic) => topicOf(prefix, topic))];
@@ -122,7 +133,8 @@ export async function checkTopics(
   if (missing.length > 0) throw new LogRefused(`kafka: no topic ${missing.join(", ")}`);
   const { topics } = await admin.fetchTopicMetadata({ topics: names });
   const counts = new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
-  const wrong = await wrongSettings(admin, names);
+  const keeps = [identityTopic(prefix), ...kept.map((topic) => topicOf(prefix, topic))];
+  const wrong = await wrongSettings(admin, names, new Set(keeps));
   if (counts.get(identityTopic(prefix)) !== 1) wrong.push(`${identityTopic(prefix)} has not one partition`);
   const [partitions, ...others] = new Set(ofLog.map((topic) => counts.get(topicOf(prefix, topic))!));
   if (others.length > 0) wrong.push(`the topics of ${prefix} have ${[partitions, ...others].join(", ")} partitions`);
@@ -131,15 +143,20 @@ export async function checkTopics(
   return partitions!;
 }
 
-async function wrongSettings(admin: Admin, names: readonly string[]): Promise<string[]> {
+async function wrongSettings(admin: Admin, names: readonly string[], kept: ReadonlySet<string>): Promise<string[]> {
+  const required = (name: string): [string, string][] => [
+    ...REQUIRED.map((setting): [string, string] => [setting, TOPIC_CONFIG[setting]!]),
+    ...(kept.has(name) ? Object.entries(KEPT_CONFIG) : []),
+  ];
+  const asked = names.map((name) => required(name).map(([setting]) => setting));
   const { resources } = await admin.describeConfigs({
     includeSynonyms: false,
-    resources: names.map((name) => ({ type: ConfigResourceTypes.TOPIC, name, configNames: [...REQUIRED] })),
+    resources: names.map((name, i) => ({ type: ConfigResourceTypes.TOPIC, name, configNames: asked[i]! })),
   });
   return resources.flatMap(({ resourceName, configEntries }) =>
-    REQUIRED.flatMap((name) => {
+    required(resourceName).flatMap(([name, due]) => {
       const value = configEntries.find(({ configName }) => configName === name)?.configValue;
-      return value === TOPIC_CONFIG[name] ? [] : [`${resourceName} has ${name}=${value}, not ${TOPIC_CONFIG[name]}`];
+      return value === due ? [] : [`${resourceName} has ${name}=${value}, not ${due}`];
     }),
   );
 }

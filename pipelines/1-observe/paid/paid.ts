@@ -14,6 +14,7 @@ import { lostRow, mcpPaidRow, probeRow, settlementRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainSaid, evaluated, type Payment, pollSettlement, type Shown, send, showAgain } from "./payment.ts";
 import { resultBody } from "./result.ts";
+import { measureRetry } from "./retry.ts";
 import { type Prepared, sign } from "./sign.ts";
 
 /** How a planned paid call ended, for the next decisions. */
@@ -46,6 +47,7 @@ async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promis
   const excused = body.fault === "ours";
   let shown: Shown = evaluation;
   if (chain.seen && !evaluation.delivered && !excused) shown = await showAgain(tools, payment, clock);
+  else if (!excused) await measureRetry(tools, payment, { chain, evaluation }, clock);
   const counts = body.fault === null || body.fault === "blocked";
   if (passes(shown)) tools.passed.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
   return {

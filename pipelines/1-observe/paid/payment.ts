@@ -54,6 +54,30 @@ export async function evaluated(
   return loop.stoodStill ? { ...came, latency_ms: null } : came;
 }
 
+/** An answer of less worth than this is none (sql/tables/rules, is_passed). */
+const WORTH = 0.5;
+
+/** What showing a proof once more says of a retry. @param first sha256 of what the first try brought */
+export function retriedAs(
+  { status, delivered, delivery, response_sha256 }: Omit<Evaluation, "wall">,
+  first: string | null,
+): NonNullable<BodyOf<"paid.followup">["retried"]> {
+  if (delivered && (delivery ?? 0) >= WORTH) {
+    return { outcome: "answered", status, same_bytes: first === null ? null : response_sha256 === first };
+  }
+  const refused = status !== null && status >= 400 && status < 500;
+  return { outcome: status === 402 ? "asked_again" : refused ? "refused" : "failed", status, same_bytes: null };
+}
+
+/** One showing of the same proof: what came, and whether its end was watched. One that was not says nothing of the seller. */
+export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
+  const exchanged = await send(tools, payment);
+  const { wall, ...came } = await evaluated(tools, payment, exchanged, true);
+  const control = came.delivered ? null : await tools.control.call(clock);
+  const watched = control?.ok !== false && !cutOff(tools, exchanged.result) && !endedByUs(exchanged);
+  return { came, wall, control, watched };
+}
+
 /** What the retests look at. */
 export type Shown = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
@@ -73,17 +97,12 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   for (let n = 0; n < WAITS_MS.length; n++) {
     await clock.sleep(WAITS_MS[n]!, tools.signal);
     if (clock.now().getTime() - began >= SHOW_WITHIN_MS) break;
-    const exchanged = await send(tools, payment);
-    const { wall, ...came } = await evaluated(tools, payment, exchanged, true);
-    // A showing that we could not make says nothing about the seller: it is written, and not as watched.
-    const control = came.delivered ? null : await tools.control.call(clock);
+    const { came, wall, control, watched } = await showOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,
       kind: "shown_again",
-      shown_again: {
-        ...came,
-        watched: control?.ok !== false && !cutOff(tools, exchanged.result) && !endedByUs(exchanged),
-      },
+      shown_again: { ...came, watched },
+      ...(watched ? { retried: retriedAs(came, null) } : {}),
       ...(control ? { control } : {}),
       ...(wall ? { wall } : {}),
     };

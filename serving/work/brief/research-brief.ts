@@ -1,5 +1,5 @@
 import { rfc3339 } from "../../../pipelines/record/time.ts";
-import { Problem, validated } from "../../http/problem.ts";
+import { Problem } from "../../http/problem.ts";
 import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
 import { textOnly } from "../extract/limits.ts";
 import { documentAt, readBy, sha256Soon } from "../fetching.ts";
@@ -117,7 +117,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
 }
 
 /** POST /v1/research/brief (docs/paid-operations.md). */
-export const researchBrief: Work<BriefAnswer> = {
+export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   id: "researchBrief",
   method: "POST",
   path: "/v1/research/brief",
@@ -126,8 +126,7 @@ export const researchBrief: Work<BriefAnswer> = {
   answer: BriefAnswer,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
-  async run(body, deps, signal) {
-    const { question, urls } = validated(BriefRequest, body);
+  async run({ question, urls }, deps, signal) {
     if (termsOf(question).length === 0) {
       const detail = "holds no word that could be looked for";
       throw new Problem("bad_request", `question ${detail}`, { errors: [{ pointer: "/question", detail }] });

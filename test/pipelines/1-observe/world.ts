@@ -179,6 +179,15 @@ export class LogMemory implements Memory {
       .map((one) => ({ ...one, seen: seen.get(one.eventId) ?? null }));
   }
 
+  /** Does a test look at retries? Else every endpoint's is known, so that each call is one request. */
+  retriesDue = false;
+  async retriedSince(cap: string, since: string): Promise<boolean> {
+    const found = this.log
+      .envelopes()
+      .some((one) => one.cap === cap && one.observed_at >= since && (one.body as BodyOf<"paid.followup">).retried);
+    return !this.retriesDue || found;
+  }
+
   /** What a test says that the lake would find. */
   verdictsFound: Verdict[] = [];
   async verdicts(): Promise<Verdict[]> {

@@ -135,6 +135,39 @@ test("the first candidate fails and keeps nothing, the second delivers: charged 
   expect(paid).toMatchObject({ state: "used", settlement: { to: sellerOf("honest-v2").payTo.toLowerCase() } });
 });
 
+test("nobody is left: the last payment is cancelled too, and its seller can be bought from at once", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const only = asking({ capability_ids: [capNamed("regulars-only")] });
+  const answer = await buyer.fetch(service.url + EXECUTE, only);
+  expect(answer.status).toBe(502);
+  const [order] = ordersOf(buyer.address);
+  // Whatever recovery would do it does an hour from now, and an expiry is minutes away.
+  await expect.poll(() => order!.legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+  expect(await stateOf(order!.legs[0]!)).toMatchObject({ state: "cancelled" });
+  expect(order).toMatchObject({ state: "released", charged: null });
+  expect(await spentBy(buyer.address, before)).toBe(0n);
+  const again = await buyer.fetch(service.url + EXECUTE, only);
+  expect([again.status, ordersOf(buyer.address).length]).toEqual([502, 2]);
+});
+
+test("one payment in four requests at once is one order, one charge and the same bytes", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const body = asking({ capability_ids: [capNamed("honest-v2")] });
+  const answers: Response[] = [];
+  await buyer.over(async (input, init) => {
+    const request = new Request(input, init);
+    if (!request.headers.has("payment-signature")) return fetch(request);
+    answers.push(...(await Promise.all(Array.from({ length: 4 }, () => fetch(request.clone())))));
+    return answers[0]!.clone();
+  })(service.url + EXECUTE, body);
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+  expect(new Set(answers.map((one) => one.headers.get("touchstone-order"))).size).toBe(1);
+  expect(new Set(await Promise.all(answers.map((one) => one.text()))).size).toBe(1);
+  expect(await spentBy(buyer.address, before)).toBe(12_000n);
+});
+
 test("a seller that took the money ends the order: nobody else is paid, and the buyer is not charged", async () => {
   const buyer = await officialBuyer(world);
   const before = await rail.balance(buyer.address);

@@ -1,6 +1,7 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
+import { NotBought } from "../../../pipelines/orders/buying.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 
 /** Our own paid operations, bought over HTTP by the protocol's own client on the local chain. */
@@ -70,5 +71,20 @@ test.each([
   const before = await rail.balance(buyer.address);
   const answer = await buyer.fetch(service.url + path, post(body));
   expect([answer.status, answer.headers.get("content-type")]).toEqual([status, "application/problem+json"]);
+  expect(await rail.balance(buyer.address)).toBe(before);
+});
+
+test("where it cannot be sold now the buyer is told as of a call: a 402 that offers nothing", async () => {
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const sell = vi
+    .spyOn(service.sales.buying, "sell")
+    .mockRejectedValueOnce(new NotBought("The chain is out of reach."));
+  const answer = await buyer.fetch(`${service.url}/v1/docs/extract`, post({ bytes: page }));
+  expect(sell).toHaveBeenCalledOnce();
+  expect([answer.status, await answer.json()]).toEqual([
+    402,
+    { x402Version: 1, error: "The chain is out of reach.", accepts: [] },
+  ]);
   expect(await rail.balance(buyer.address)).toBe(before);
 });

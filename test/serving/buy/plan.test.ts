@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
 import type { Sales } from "../../../serving/buy/counter.ts";
 import { SALE_POLICY } from "../../../serving/buy/eligible.ts";
 import { RULE } from "../../../serving/buy/plan.ts";
@@ -20,13 +21,17 @@ interface Spec extends EndpointSpec {
   price?: string;
   p95_ms?: number;
   pay_to?: null;
+  row?: Partial<VolatileRow>;
 }
+/** What a replica's clock says, and looks at a retry before that. */
+const NOW = Date.parse("2026-11-21T12:00:00.000Z");
+const looked = (retried: string, days: number) => ({ row: { retried, retried_at: NOW - days * 86_400_000 } });
 const at = (name: string, more: Omit<Spec, "url"> = {}): Spec => ({ url: `https://${name}.example/weather`, ...more });
 /** In the order of the rule. */
 const RANKED: Spec[] = [
-  at("top", { band: "A", composite: 0.9, price: "5.000000" }),
-  at("high", { band: "B", composite: 0.8, price: "4.000000" }),
-  at("cheap", { band: "B", composite: 0.7, price: "0.010000", p95_ms: 900 }),
+  at("top", { band: "A", composite: 0.9, price: "5.000000", ...looked("answered", 6) }),
+  at("high", { band: "B", composite: 0.8, price: "4.000000", ...looked("asked_again", 0) }),
+  at("cheap", { band: "B", composite: 0.7, price: "0.010000", p95_ms: 900, ...looked("answered", 36) }),
   at("quick", { band: "B", composite: 0.7, price: "0.020000", p95_ms: 200 }),
   at("lazy", { band: "B", composite: 0.7, price: "0.020000", p95_ms: 800 }),
   at("silent-a", { band: "B", composite: 0.7, price: "0.020000" }),
@@ -55,7 +60,7 @@ beforeAll(async () => {
     return [[listingDraft(spec)], record.grades([cardOf(spec, { band, composite, components })], `${band}: so it is.`)];
   });
   await record.publish(...groups);
-  await record.live(specs.map((spec) => rowOf(spec, { price: spec.price ?? "0.020000" }, spec.pay_to)));
+  await record.live(specs.map((spec) => rowOf(spec, { price: spec.price ?? "0.020000", ...spec.row }, spec.pay_to)));
   // Nobody is asked anything: of what sells only the policy is there.
   serving = await servingOver(record, { sales: { policy: SALE_POLICY } as Sales });
 });
@@ -91,6 +96,13 @@ describe("the rule", () => {
     expect(cheap).toMatchObject({ price: "0.010000", fee: "0.002000", total: "0.012000", latency_p95_ms: 900 });
     expect(cheap!.buy).toBe(`https://touchstone.test/v1/via/${capOf(RANKED[2]!)}`);
   });
+});
+
+test("whether a retry is safe is said beside the rule, which it plays no part in", async () => {
+  const { candidates } = await plan({ need: "weather", limit: 20 });
+  const said = candidates.map(({ retry }) => retry);
+  expect(said).toEqual(["safe", "unsafe", ...Array(7).fill("unknown")]);
+  expect(RULE).not.toMatch(/retry/i);
 });
 
 describe("what is asked for", () => {

@@ -6,7 +6,7 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { type Signer, signerOf } from "../../../infra/keys/signer.ts";
 import { Register } from "../../../pipelines/register/register.ts";
-import { PROBLEMS, Problem } from "../../../serving/http/problem.ts";
+import { PROBLEMS, Problem, validated } from "../../../serving/http/problem.ts";
 import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { extractive } from "../../../serving/work/brief/summariser.ts";
 import { createExtractor, type Extractor } from "../../../serving/work/extract/extractor.ts";
@@ -69,14 +69,18 @@ export async function worldOf(site: Site, more: Partial<WorkDeps> = {}): Promise
 }
 
 /** What the work gives, held against its own schema. */
-export async function did<A extends object>(work: Work<A>, body: unknown, deps: WorkDeps): Promise<A> {
-  return work.answer.parse(JSON.parse(JSON.stringify(await work.run(body, deps))));
+export async function did<I, A extends object>(work: Work<I, A>, body: unknown, deps: WorkDeps): Promise<A> {
+  return work.answer.parse(JSON.parse(JSON.stringify(await work.run(validated(work.body, body), deps))));
 }
 
 /** How it was refused: [code, status, pointers, words]. @throws what is no Problem, and when it was not refused */
-export async function refusal(work: Work, body: unknown, deps: WorkDeps): Promise<[string, number, string[], string]> {
+export async function refusal<I>(
+  work: Work<I>,
+  body: unknown,
+  deps: WorkDeps,
+): Promise<[string, number, string[], string]> {
   try {
-    await work.run(body, deps);
+    await work.run(validated(work.body, body), deps);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const pointers = (error.extra.errors ?? []).map(({ pointer }) => pointer);

@@ -1,0 +1,65 @@
+import type { Clock } from "../../../infra/clock.ts";
+import type { BodyOf } from "../../record/bodies.ts";
+import type { Memory } from "../../record/memory.ts";
+import { DAY_MS, rfc3339 } from "../../record/time.ts";
+import { BoundedMap } from "../bounded.ts";
+import { passes } from "../plan/steps.ts";
+import type { Evaluation } from "../reading/checks.ts";
+import { NotRecorded } from "../recorder.ts";
+import { followupRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import { type ChainSaid, type Payment, retriedAs, showOnce } from "./payment.ts";
+
+/** Pause between two measurements of one endpoint, ms of the record's time. */
+const EVERY_MS = 7 * DAY_MS;
+const MAX_REMEMBERED = 100_000;
+
+/** Whose answer to a retry is to be looked at: each endpoint's at most once a week, whatever came of it. */
+export class Retries {
+  /** Endpoint -> when its proof was last shown by this process, unix ms: the lake may not have loaded it yet. */
+  readonly #shown = new BoundedMap<string, number>(MAX_REMEMBERED);
+
+  constructor(private readonly memory: Pick<Memory, "retriedSince">) {}
+
+  /** Is it due? If so it is taken: the next one is in a week. */
+  async take(cap: string, now: Date): Promise<boolean> {
+    const since = now.getTime() - EVERY_MS;
+    const last = this.#shown.get(cap);
+    if (last !== undefined && last > since) return false;
+    if (await this.memory.retriedSince(cap, rfc3339(new Date(since)))) return false;
+    this.#shown.set(cap, now.getTime());
+    return true;
+  }
+}
+
+/**
+ * Of a call that settled and was answered: the very same proof is shown once more, as a buyer would whose connection broke
+ * before the answer was there. It costs nothing: nothing new is signed, and the token moves money under one nonce once. What
+ * comes is a fact of its own beside the grade: no sample, no probe, and nothing that a card is made of.
+ *
+ * Only wallets that sellers know show a proof twice: a blind one that did would tell its seller whose it is. Only while the
+ * authorization holds, since a seller may refuse an old one by its date alone.
+ * @throws NotRecorded; whatever else goes wrong is ours, and leaves no fact
+ */
+export async function measureRetry(
+  tools: Tools,
+  payment: Payment,
+  { chain, evaluation }: { chain: ChainSaid; evaluation: Evaluation },
+  clock: Clock,
+): Promise<void> {
+  const { intent, cap } = payment;
+  if (!chain.seen || intent.blind || !passes(evaluation) || tools.signal?.aborted) return;
+  try {
+    if (!(await tools.retries.take(cap, clock.now()))) return;
+    if ((await tools.rail.head()).time >= intent.valid_before) return;
+    const { came, watched } = await showOnce(tools, payment, clock);
+    tools.metrics.count("observe_retries_total", { watched: String(watched) });
+    if (!watched) return;
+    const retried = retriedAs(came, evaluation.response_sha256);
+    const body: BodyOf<"paid.followup"> = { of: payment.eventId, kind: "retried", retried };
+    await tools.recorder.append([followupRow(cap, body, clock.now())]);
+  } catch (error) {
+    if (error instanceof NotRecorded) throw error;
+    tools.logger.warn({ err: error, intent: payment.eventId }, "a proof could not be shown once more");
+  }
+}

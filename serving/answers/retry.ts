@@ -1,0 +1,29 @@
+import { DAY_MS } from "../../pipelines/record/time.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { RetryVerdict } from "../schemas/route.ts";
+
+/** It is looked at once a week; what was seen longer ago than this promises nothing, ms. */
+const HOLDS_MS = 35 * DAY_MS;
+
+const SAYS: Readonly<Record<string, string>> = {
+  answered: "the same payment, shown again, gave the answer again",
+  asked_again: "the same payment, shown again, got a 402: a client that pays it pays twice",
+  refused: "the same payment, shown again, was refused",
+  failed: "the same payment, shown again, gave no answer",
+};
+
+/**
+ * The newest look at it, in one word and in words. Never part of a grade.
+ * @param row of the live tables; undefined where there is none
+ */
+export function retryOf(
+  row: Pick<VolatileRow, "retried" | "retried_at"> | undefined,
+  now: Date,
+): { verdict: RetryVerdict; says: string; at: number | null } {
+  const { retried = null, retried_at: at = null } = row ?? {};
+  const says = retried === null ? undefined : SAYS[retried];
+  if (!says || at === null || at < now.getTime() - HOLDS_MS) {
+    return { verdict: "unknown", says: "no paid call showed it lately", at: null };
+  }
+  return { verdict: retried === "answered" ? "safe" : "unsafe", says, at };
+}

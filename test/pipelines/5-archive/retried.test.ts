@@ -1,0 +1,104 @@
+import { afterAll, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
+import { canonicalText } from "../../../infra/canonical.ts";
+import type { NewRecord } from "../../../infra/log/log.ts";
+import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
+import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import type { Retry } from "../../../pipelines/record/vocabulary.ts";
+import {
+  capOf,
+  correction,
+  followup,
+  handshake,
+  intent,
+  listing,
+  NOTHING,
+  result,
+  settlement,
+} from "../2-ingest/records.ts";
+import { ArchiveWorld } from "./world.ts";
+
+/** What a retry brought, on the whole way: beside the grade, and in no byte of it. */
+
+const FIRST = Date.parse("2026-11-01T00:30:00.000Z");
+const block = (n: number, ms = 0): string => new Date(FIRST + n * 21_600_000 + ms).toISOString();
+const GRADED = "2026-11-11T01:00:00.000Z";
+const CLOSED = "2026-11-12T06:30:00.000Z";
+const CAP = capOf("a");
+
+const paidAt = (n: number) => intent("a", block(n));
+const calls: NewRecord[] = Array.from({ length: 36 }, (_, n) => [
+  handshake("a", block(n, 3_600_000)),
+  paidAt(n),
+  result("a", paidAt(n).eventId, block(n, 2_000), n % 9 === 8 ? { delivery: 0, schema_ok: false } : {}),
+  settlement("a", paidAt(n).eventId, block(n, 3_000)),
+]).flat();
+const retry = (n: number, outcome: Retry, ms = 4_000): NewRecord =>
+  followup("a", paidAt(n).eventId, block(n, ms), {
+    kind: "retried",
+    retried: { outcome, status: 200, same_bytes: null },
+  });
+
+const worlds: ArchiveWorld[] = [];
+afterAll(async () => {
+  for (const world of worlds) await world.close();
+});
+
+async function opened(...records: NewRecord[]): Promise<ArchiveWorld> {
+  const world = await ArchiveWorld.open();
+  worlds.push(world);
+  await world.ingest.append(listing("a", block(0)), ...calls, ...records);
+  return world;
+}
+
+const rowOf = async (world: ArchiveWorld) => {
+  await world.ingest.ingest.pass();
+  return (await volatileRows(world.ingest.lake, new Map())).find((row) => row.capability_id === CAP)!;
+};
+
+test("cards and evidence are the same byte for byte with it and without", async () => {
+  const told = async (...records: NewRecord[]) => {
+    const world = await opened(...records);
+    await world.grade(GRADED);
+    await world.freeze(CLOSED);
+    await world.prove();
+    const leaves = await world.leaves();
+    const cards = leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade").map(({ card }) => card);
+    const files = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && !!leaf.key);
+    const evidence = await Promise.all(
+      files.map(async ({ key }) => decompress((await world.publicStore.get(key!))!.bytes).toString("utf8")),
+    );
+    const samples = await world.ingest.lake.all("FROM samples ORDER BY obs_id");
+    return { cards: cards.map((card) => canonicalText(card)), evidence, samples };
+  };
+  const without = await told();
+  expect([without.cards.length > 0, without.evidence.length > 0]).toEqual([true, true]);
+  const with_ = await told(...Array.from({ length: 36 }, (_, n) => retry(n, n % 2 ? "asked_again" : "failed")));
+  expect(with_).toEqual(without);
+}, 60_000);
+
+test("the newest is told beside the card, of calls that no correction withdrew", async () => {
+  const world = await opened();
+  expect(await rowOf(world)).toMatchObject({ retried: null, retried_at: null });
+  await world.ingest.append(retry(8, "asked_again"), retry(2, "answered"));
+  expect(await rowOf(world)).toMatchObject({ retried: "asked_again", retried_at: Date.parse(block(8, 4_000)) });
+  const { eventId } = paidAt(30);
+  const shown = { kind: "shown_again" as const, shown_again: { ...NOTHING, watched: true } };
+  await world.ingest.append(followup("a", eventId, block(30, 9_000), shown));
+  expect(await rowOf(world)).toMatchObject({ retried: "asked_again" });
+  const said = { outcome: "answered" as const, status: 200, same_bytes: null };
+  await world.ingest.append(followup("a", eventId, block(30, 69_000), { ...shown, retried: said }));
+  expect(await rowOf(world)).toMatchObject({ retried: "answered", retried_at: Date.parse(block(30, 69_000)) });
+  await world.ingest.append(correction("a", block(38), { id: "ours", record_id: eventId }));
+  expect(await rowOf(world)).toMatchObject({ retried: "asked_again" });
+});
+
+test("the record remembers for a week that it was looked at", async () => {
+  const world = await opened(retry(8, "refused"));
+  await world.ingest.ingest.pass();
+  const memory = createMemory(world.ingest.lake);
+  expect(await memory.retriedSince(CAP, block(8, 4_000))).toBe(true);
+  expect(await memory.retriedSince(CAP, block(8, 4_001))).toBe(false);
+  expect(await memory.retriedSince(capOf("b"), block(0))).toBe(false);
+});
