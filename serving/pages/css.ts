@@ -44,6 +44,12 @@ const FRAME = `
 main{padding-top:1.4rem;padding-bottom:2.5rem}
 main.doc{max-width:52rem}
 main.doc h2{margin-top:2rem}
+main.doc{overflow-wrap:break-word}
+main.doc li{margin:.3rem 0}
+main.doc .scroll{margin:.8rem 0}
+main.doc td,main.doc th{min-width:6.5rem}
+main.doc td code,main.doc th code{overflow-wrap:break-word}
+.unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 footer{border-top:1px solid var(--line);color:var(--soft);font-size:.88rem}
 footer>div{padding-top:1rem;padding-bottom:1.6rem}
 footer nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;margin:.6rem 0 0;padding:0}

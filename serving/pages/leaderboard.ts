@@ -40,7 +40,7 @@ export function leaderboardPage(view: View, simulated: boolean): string {
   const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>
 <p class="lead">The best ${LEADERS} of each class of endpoints. A class is told by what answers can be held against: known answers, a schema,
-or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/verification-method">made of paid calls</a>.</p>
+or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
 ${simulatedNote(simulated)}
 ${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;
   return page({ title: "Leaderboard: the best endpoints of each class", body });

@@ -9,7 +9,7 @@ import { encodeHistory } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 import { createApp } from "../../serving/app.ts";
-import { leadOf } from "../../serving/pages/docs.ts";
+import { leadOf } from "../../serving/pages/markdown.ts";
 import { ageWords } from "../../serving/pages/status.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
