@@ -10,6 +10,7 @@ import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { openServing } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
+import { hasSimulatedPast } from "./simulated-past.ts";
 
 export interface RoleOptions {
   once?: boolean;
@@ -148,7 +149,7 @@ export async function grade(config: Config, options: RoleOptions): Promise<void>
 export async function serveRole(config: Config): Promise<void> {
   const parts = await openServingParts(config);
   try {
-    const serving = await openServing(parts, systemClock, false);
+    const serving = await openServing(parts, systemClock, hasSimulatedPast(config));
     process.stdout.write(`Serving at ${serving.url}\n`);
     sayStatus(serving.status, false);
     await untilStopped();

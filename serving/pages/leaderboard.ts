@@ -4,7 +4,7 @@ import type { View } from "../tables/view.ts";
 import { hrefOf, simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { classesOf, leadersOf } from "./market.ts";
-import { atLeast, classWords, count, grade, price, shorten, tierWords } from "./words.ts";
+import { addressWords, atLeast, classWords, count, grade, price, shorten, tierWords } from "./words.ts";
 
 /** Endpoints of one class, and classes of the page: those with most endpoints. */
 const LEADERS = 10;
@@ -12,9 +12,8 @@ const MAX_CLASSES = 30;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   const card = headlineOf(entry)!;
-  const name = entry.description ? shorten(entry.description, 90) : shorten(entry.url, 90);
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
-<th scope="row"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${shorten(entry.url, 90)}</code></th>
+<th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.url), 90)}</a><span class="small soft">${entry.method}${entry.description ? html` <q>${shorten(entry.description, 90)}</q>` : ""}</span></th>
 <td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
 <td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
 }
