@@ -102,7 +102,7 @@ q{font-style:italic}
 @media (max-width:60rem){
 .market,.market tbody,.market caption{display:block}
 .market thead{position:absolute;left:-99rem}
-.market tr{display:grid;grid-template-columns:4rem auto auto minmax(0,1fr);gap:0 .9rem;border-bottom:1px solid var(--line);padding:.4rem 0}
+.market tr{display:grid;grid-template-columns:3.9rem auto auto minmax(0,1fr);gap:0 .7rem;border-bottom:1px solid var(--line);padding:.4rem 0}
 .market th,.market td{display:block;border:0;padding:0;min-width:0;max-width:none}
 .market td:first-child{grid-row:1/4;padding-top:.15rem}
 .market th[scope=row],.market td.why{grid-column:2/-1;min-width:0;max-width:none;line-height:1.5rem}
@@ -125,6 +125,7 @@ const GRADES = `
 const ENDPOINT = `
 .cols{display:grid;grid-template-columns:minmax(0,1fr);gap:1.6rem 2.2rem}
 .cols>div{display:grid;gap:1.6rem;align-content:start;min-width:0}
+.cols>div:empty{display:none}
 section{min-width:0}
 .cols+section{margin-top:1.6rem}
 section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
@@ -155,7 +156,7 @@ figcaption{font-size:.86rem;margin:.1rem 0 .2rem}
 .flags{grid-template-columns:minmax(0,1fr);gap:0}
 .flags dt{color:var(--warn);font-weight:600;margin-top:.45rem}
 .says{padding-left:1.1rem;margin:.4rem 0}
-@media (min-width:62rem){.cols{grid-template-columns:minmax(0,1.75fr) minmax(17rem,1fr)}.charts{grid-template-columns:repeat(2,minmax(0,1fr))}}
+@media (min-width:62rem){.cols{grid-template-columns:minmax(0,1.75fr) minmax(17rem,1fr)}.cols:has(>div:empty){grid-template-columns:minmax(0,1fr)}.charts{grid-template-columns:repeat(2,minmax(0,1fr))}}
 @media (max-width:30rem){.market td.n:last-child{display:none}.verdict{grid-template-columns:minmax(0,1fr)}dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:.45rem}}
 `;
 

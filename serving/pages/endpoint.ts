@@ -33,11 +33,11 @@ function gradePart(facts: CheckFacts, progress: number): unknown {
   return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
 <div><p class="line">${verdictOf(facts.why)}</p><details><summary>The whole sentence</summary><p>${facts.why}</p></details><dl>
 <dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
-<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>
+${facts.tier === null ? "" : html`<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>`}
 <dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
     observationsSince > 0 ? `; ${observationsSince} newer` : ""
   }</dd>
-<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : facts.scorecard ? NOT_SAID : NONE}</dd></dl></div></section>`;
+${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NOT_SAID}</dd>` : ""}</dl></div></section>`;
 }
 
 const componentsPart = ({ components }: CheckFacts): unknown =>

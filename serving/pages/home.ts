@@ -59,7 +59,7 @@ function drawRow(entry: ListedEntry): Drawn {
 function marketRow(view: View, entry: ListedEntry): string {
   const row = view.row(entry.cap);
   const asked = row?.price
-    ? `${price(row.price)}<br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
+    ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
     : price(null);
   return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
