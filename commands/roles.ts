@@ -11,6 +11,7 @@ import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { openServing } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
+import { hasSimulatedPast } from "./simulated-past.ts";
 
 export interface RoleOptions {
   once?: boolean;
@@ -152,7 +153,7 @@ export async function serveRole(config: Config): Promise<void> {
   await atStart(config, "serve");
   const parts = await openServingParts(config);
   try {
-    const serving = await openServing(parts, systemClock, false);
+    const serving = await openServing(parts, systemClock, hasSimulatedPast(config));
     process.stdout.write(`Serving at ${serving.url}\n`);
     sayStatus(serving.status, false);
     await untilStopped();

@@ -42,7 +42,7 @@ const named = z
   });
 
 /** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
-const Settings = z.strictObject({
+export const Settings = z.strictObject({
   /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
   data_dir: z.string().min(1).default(".touchstone"),
   /** Address under which others reach us; origin of the checkpoint and of every absolute link. */

@@ -65,7 +65,9 @@ function failed(service: Service, operation: Operation | null, event: H3Event, e
   if (problem.code === "internal") service.logger.error({ err: error, operation: operation?.id }, "a request failed");
   count(service, operation, PROBLEMS[problem.code].status);
   const response = problemResponse(problem, event.url.pathname);
-  if (!operation?.page || !event.req.headers.get("accept")?.includes("text/html")) return response;
+  // An address that is none has no operation: a browser came by a wrong link, a program asks for what it can read.
+  const isForPeople = operation === null || operation.page === true;
+  if (!isForPeople || !event.req.headers.get("accept")?.includes("text/html")) return response;
   const headers = { ...Object.fromEntries(response.headers), ...PAGE_HEADERS, "content-type": HTML_TYPE };
   return new FastResponse(errorPage(problem), { status: PROBLEMS[problem.code].status, headers });
 }

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { expect, test } from "vitest";
+import { PAGE, settingsOf, settingsPage } from "./settings-page.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
 const CODE = ["infra", "pipelines", "serving", "commands", "fixtures", "sql", "test"];
@@ -40,4 +41,9 @@ test("every link between pages leads to a file", () => {
   );
   expect(pages.length).toBeGreaterThan(15);
   expect(dead).toEqual([]);
+});
+
+test("the reference of the settings is what the schema says: npx tsx test/settings-page.ts", () => {
+  expect(settingsOf().length).toBeGreaterThan(60);
+  expect(readFileSync(PAGE, "utf8")).toBe(settingsPage());
 });

@@ -122,7 +122,7 @@ function cardOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlag
     },
     raw_band: grade.raw,
     headline: grade.tier === headlineOf(figures),
-    why: whyParts(grade, sums, figures, now, commonOf(now).since),
+    why: whyParts(grade, sums, figures, now),
     caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
     progress: grade.progress,
   };

@@ -109,13 +109,17 @@ type FactSums = Omit<
 /** What rows say beside the parts. Times are ms since the start of the window. */
 class Facts {
   readonly #theftBefore: number;
+  #first = Number.POSITIVE_INFINITY;
   #seen = NEVER;
   #live = NEVER;
+  #firstPaid = Number.POSITIVE_INFINITY;
   #lastPaid = NEVER;
   readonly #honest = new Newest<boolean>();
   readonly #price = new Newest<number>();
   #tested = NEVER;
   #theft = NEVER;
+  #thefts = 0;
+  #taken = 0;
   readonly #theftBlocks = new Set<number>();
   #pending = Number.POSITIVE_INFINITY;
   readonly #counts = { refunds: 0, signed: 0, settled: 0, served: 0, examples: 0 };
@@ -125,6 +129,7 @@ class Facts {
   }
 
   add(t: number, bits: number, price: number): void {
+    this.#first = Math.min(this.#first, t);
     this.#seen = later(this.#seen, t);
     if (bits & SAID.answered) this.#live = later(this.#live, t);
     if (bits & (SAID.honest | SAID.dishonest)) this.#honest.add(t, (bits & SAID.honest) !== 0);
@@ -134,6 +139,7 @@ class Facts {
   addPaid(t: number, block: number, bits: number, price: number): void {
     const counts = this.#counts;
     counts.signed++;
+    this.#firstPaid = Math.min(this.#firstPaid, t);
     this.#lastPaid = later(this.#lastPaid, t);
     if (bits & SAID.delivered) counts.served++;
     if (bits & SAID.example) counts.examples++;
@@ -145,6 +151,8 @@ class Facts {
     else if (t > this.#theftBefore) this.#pending = Math.min(this.#pending, t);
     else {
       this.#theft = later(this.#theft, t);
+      this.#thefts++;
+      if (!Number.isNaN(price)) this.#taken += price;
       this.#theftBlocks.add(block);
     }
   }
@@ -158,9 +166,19 @@ class Facts {
     const moment = (t: number): number | null => (Number.isFinite(t) ? since + t : null);
     return {
       ...this.#counts,
-      theft: this.#theft === NEVER ? null : { blocks: this.#theftBlocks.size, last: since + this.#theft },
+      theft:
+        this.#theft === NEVER
+          ? null
+          : {
+              blocks: this.#theftBlocks.size,
+              calls: this.#thefts,
+              sum: round6(this.#taken),
+              last: since + this.#theft,
+            },
       pendingFirst: moment(this.#pending),
+      seenFirst: moment(this.#first),
       seenLast: moment(this.#seen),
+      paidFirst: moment(this.#firstPaid),
       paidLast: moment(this.#lastPaid),
       liveLast: moment(this.#live),
       honestNow: this.#honest.value,

@@ -103,6 +103,14 @@ function buyersOf(rows: readonly Sample[]): Sums["buyers"] {
   );
 }
 
+const oldest = (rows: readonly Said[]): number | null =>
+  rows.reduce<number | null>((first, { row }) => Math.min(first ?? row.t.getTime(), row.t.getTime()), null);
+
+const amount = (taken: readonly Said[]) => ({
+  calls: taken.length,
+  sum: round6(taken.reduce((sum, { price }) => sum + (price ?? 0), 0)),
+});
+
 /** Settlements of ours that brought nothing and were not refunded: those that count by now, and the first that does not. */
 function theftsOf(paid: readonly Said[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
   const taken = paid.filter(({ row, delivered }) => row.settled && !delivered && !row.refunded);
@@ -110,7 +118,7 @@ function theftsOf(paid: readonly Said[], now: number): Pick<Sums, "theft" | "pen
   const pending = taken.filter(({ row }) => row.t.getTime() > now - AFTER.pendingTheft);
   const last = newest(final);
   return {
-    theft: last === null ? null : { blocks: new Set(final.map(({ block }) => block)).size, last },
+    theft: last === null ? null : { blocks: new Set(final.map(({ block }) => block)).size, ...amount(final), last },
     pendingFirst: pending.length === 0 ? null : Math.min(...pending.map(({ row }) => row.t.getTime())),
   };
 }
@@ -162,7 +170,9 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
     settled: paid.filter(({ row }) => row.settled).length,
     served: paid.filter(({ delivered }) => delivered).length,
     examples: paid.filter(({ row }) => row.input === "example" || row.input === "known_answer").length,
+    seenFirst: oldest(own),
     seenLast: newest(own),
+    paidFirst: oldest(paid),
     paidLast: newest(paid),
     liveLast: newest(own.filter(({ answered }) => answered)),
     honestNow: told[0]?.honest ?? null,

@@ -36,7 +36,8 @@ export interface Sums {
   price: { w: number; s: number };
   /** Paid blocks in time order, deepest check there was. */
   course: number[];
-  theft: { blocks: number; last: number } | null;
+  /** Settlements of ours that brought nothing and were not paid back: their blocks, calls, prices together and the newest. */
+  theft: { blocks: number; calls: number; sum: number; last: number } | null;
   pendingFirst: number | null;
   refunds: number;
   /** Payments we sent, those that settled, those answered with bytes, those with an example or a known answer. */
@@ -44,7 +45,9 @@ export interface Sums {
   settled: number;
   served: number;
   examples: number;
+  seenFirst: number | null;
   seenLast: number | null;
+  paidFirst: number | null;
   paidLast: number | null;
   liveLast: number | null;
   /** Whether the newest answer kept to the seller's own listing. */

@@ -1,11 +1,15 @@
 import type { WhyParts } from "../record/card.ts";
-import { dayOf } from "../record/time.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
-import { CAP_NAMES, type CapName, type Grade, longAgo, progressOf } from "./letter.ts";
+import { type CapName, type Grade, longAgo, progressOf, type WeightName } from "./letter.ts";
 import { AFTER, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
+
+/**
+ * The sentence of a card, for people: the verdict, the cause in words, then the figures (method, section 8). It stands in the
+ * leaf beside the card, so whoever answers repeats it and nobody makes another one.
+ */
 
 const micros = (x: number): number => Math.round(x * 10 ** params.rounding.decimals);
 const percent = (tenths: number): string => `${(tenths / 10).toFixed(1)} %`;
@@ -15,113 +19,218 @@ const atLeast = (x: number | undefined): string => percent(Math.floor(micros(x ?
 const atMost = (x: number | undefined): string => percent(Math.ceil(micros(x ?? 1) / 1_000));
 /** Three decimals, never above the composite: a letter's gate must not look reached when it is not. */
 const threeDecimals = (x: number): string => (Math.floor(micros(x) / 1_000) / 1_000).toFixed(3);
-const twoDecimals = (x: number): string => String(Math.floor(round6(x) * 100 + 0.5 + 1e-6) / 100);
-const day = (ms: number | null): string => dayOf(new Date(ms ?? 0));
 /** Money with at least two and at most six decimals. */
-const money = (x: number | null): string => (x ?? 0).toFixed(6).replace(/0{1,4}$/, "");
+const money = (x: number | null): string =>
+  round6(x ?? 0)
+    .toFixed(6)
+    .replace(/0{1,4}$/, "");
 
-/** The gate that this cap's letter failed: that of the letter above it. */
-const failedGate = (gates: Partial<Record<string, number>>, cap: number): string =>
-  (gates[BANDS[cap - 1] ?? "A"] ?? 0).toFixed(2);
+const MONTHS = [
+  ...["January", "February", "March", "April", "May", "June", "July"],
+  ...["August", "September", "October", "November", "December"],
+];
+/** "14 October 2026", UTC. */
+function dateOf(moment: number | Date): string {
+  const at = new Date(moment);
+  return `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]} ${at.getUTCFullYear()}`;
+}
+
+/** "1,038 probes", "1 probe". */
+const count = (n: number, one: string): string => `${n.toLocaleString("en-US")} ${one}${n === 1 ? "" : "s"}`;
+
+const since = (moment: number | null): string => (moment === null ? "" : ` since ${dateOf(moment)}`);
+
+/** Parts as the subject of a sentence. */
+const PART_WORDS: Record<WeightName, string> = {
+  correctness: "the correctness of its answers",
+  honesty: "its honesty",
+  liveness: "its liveness",
+  schema_conformance: "its schema conformance",
+  price_stability: "the stability of its price",
+  latency_p95: "its latency",
+};
+/** What it means that a part has no figure. */
+const PART_MISSING: Partial<Record<WeightName, string>> = {
+  schema_conformance: "none of its answers could be held against a schema",
+  latency_p95: "too few calls were timed",
+};
+/** From here on nearly every call was good, and more of them are all that is missing. */
+const GOOD = 0.97;
+
+/** The part that takes most from the composite, by name, and whether its calls or their number do. */
+function pulledDown({ shown, composite }: Grade): string {
+  const lost = (name: WeightName): number => params.weights[name] * (1 - (shown[name]?.lower ?? 0));
+  const names = Object.keys(shown) as WeightName[];
+  const worst = names.reduce((most, name) => (lost(name) > lost(most) ? name : most));
+  const figure = shown[worst];
+  const down = `${PART_WORDS[worst]} pulls the composite down to ${threeDecimals(composite)}`;
+  if (!figure) return `${down}: ${PART_MISSING[worst] ?? "nothing of it was measured"}`;
+  if (figure.point >= GOOD) return `${down}: ${atLeast(figure.lower)} is shown so far, and more calls would show more`;
+  return `${down}: ${atLeast(figure.lower)} is shown, and ${percent(Math.round(micros(figure.point) / 1_000))} was seen`;
+}
+
+/** What became of money that settled and brought nothing. */
+function taken({ theft, settled }: Sums): string {
+  const { calls, sum, last } = theft!;
+  const of = calls === settled ? count(calls, "paid call") : `${calls} of ${count(settled, "paid call")}`;
+  return `it took ${money(sum)} in ${of} and answered nothing, last on ${dateOf(last)}`;
+}
+
+/** Silence, in words. */
+const silent = ({ liveLast, counted, seenFirst }: Sums): string =>
+  liveLast === null
+    ? `it never answered in ${count(counted, "probe")}${since(seenFirst)}`
+    : `it last answered on ${dateOf(liveLast)}`;
 
 function reasonOf(name: CapName, grade: Grade, sums: Sums, figures: Figures): string {
   switch (name) {
     case "by_composite":
-      return `the composite is ${threeDecimals(grade.composite)}`;
+      return pulledDown(grade);
     case "by_correctness":
-      return `that bound is below ${failedGate(params.bands.correctness, grade.caps.by_correctness)}`;
+      return (grade.shown.correctness?.point ?? 0) >= GOOD
+        ? "too few of its answers were checked to show more"
+        : "too many of its answers were wrong or missing";
     case "by_honesty":
-      return `honesty is only shown to be at least ${atLeast(figures.honesty?.lower)}`;
+      return `what it asks is only shown to keep to its own listing at least ${atLeast(figures.honesty?.lower)} of the time`;
     case "by_liveness":
       return `it is only shown to answer at least ${atLeast(figures.liveness?.lower)} of the time`;
     case "by_paid_honesty":
-      return `paid exchanges are only shown to keep to the listing at least ${atLeast(figures.paid_honesty?.lower)} of the time`;
+      return `what it asks of those who pay is only shown to keep to its listing at least ${atLeast(figures.paid_honesty?.lower)} of the time`;
     case "by_tier":
-      return "answers were delivered but not checked against truth";
+      return "its answers came, but could not be checked against a known truth";
     case "by_delivery":
-      return `of all paid calls at least ${atLeast(figures.delivery?.lower)} are shown to deliver`;
+      return `only ${atLeast(figures.delivery?.lower)} of all paid calls are shown to bring an answer`;
     case "by_deeper":
-      return `of the answers checked against truth at most ${atMost(figures.outcome?.upper)} were right`;
+      return `of the answers checked against a known truth at most ${atMost(figures.outcome?.upper)} were right`;
     case "by_ttm":
-      return `a paid call settled and nothing came back on ${day(sums.theft?.last ?? null)}`;
+      return taken(sums);
     case "by_stale":
-      return `the newest paid call is from ${day(sums.paidLast)}`;
+      return `its newest paid call is from ${dateOf(sums.paidLast ?? 0)}`;
     case "by_mismatch":
-      return "its newest answer differs from its listing";
+      return "its newest 402 asks for something else than its own listing says";
     case "by_dark":
-      return sums.liveLast === null ? "it never answered" : `no answer since ${day(sums.liveLast)}`;
+      return silent(sums);
     case "by_price":
-      return `it asks ${money(sums.priceNow)} now and we never paid more than ${money(sums.priceTested)}`;
+      return `it asks ${money(sums.priceNow)} now, and we never paid more than ${money(sums.priceTested)}`;
     case "by_price_stability":
       return "its price moves too much";
     case "cusum_cap":
-      return "recent paid calls failed";
+      return "its newest paid calls failed one after the other";
   }
 }
 
-/** Reasons of what holds the raw letter down, early bad news first; none for an A and where there is no letter. */
-function capReasons(grade: Grade, sums: Sums, figures: Figures): string[] {
+/** Caps in the order in which people want to hear of them: what it did, what it does now, what is only not shown yet. */
+const TOLD: readonly CapName[] = [
+  ...(["by_ttm", "by_dark", "cusum_cap", "by_mismatch", "by_price", "by_price_stability"] as const),
+  ...(["by_correctness", "by_delivery", "by_deeper", "by_honesty", "by_paid_honesty", "by_liveness"] as const),
+  ...(["by_tier", "by_stale", "by_composite"] as const),
+];
+/** A verdict has one cause, and two more at most stand behind it. */
+const MOST_CAUSES = 3;
+
+/** What holds the raw letter down, nothing of it twice; none for an A and where there is no letter. */
+function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
   if (grade.raw === "UNRATED" || grade.raw === "A") return [];
   const letter = BANDS.indexOf(grade.raw);
-  const early = grade.early ? [`at most ${atMost(grade.shown.correctness?.upper)} are correct`] : [];
-  const binding = CAP_NAMES.filter((name) => grade.caps[name] === letter);
-  return [...early, ...binding.map((name) => reasonOf(name, grade, sums, figures))];
+  const binding = TOLD.filter((name) => grade.caps[name] === letter);
+  const isTold = (name: CapName): boolean => binding.includes(name);
+  const again: Partial<Record<CapName, boolean>> = {
+    by_correctness: grade.early,
+    by_delivery: isTold("by_correctness"),
+    by_composite: binding.length > 1 || grade.early,
+    by_liveness: sums.liveLast === null,
+    by_honesty: sums.liveLast === null,
+  };
+  const told = binding.filter((name) => !again[name]);
+  const reasons = told.map((name) => reasonOf(name, grade, sums, figures));
+  if (grade.early) {
+    const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
+    reasons.splice(told[0] === "by_ttm" ? 1 : 0, 0, early);
+  }
+  return reasons.slice(0, MOST_CAUSES);
 }
 
 /** Why there is no letter. */
 function unratedReason(grade: Grade, sums: Sums, now: number): string {
   const needed = params.letter_min_effective_paid;
   const paid = progressOf(grade.shown.correctness?.w ?? 0, sums.settled);
-  if (paid < needed) return `${paid} of ${needed} paid calls so far; unknown, not bad`;
-  if (longAgo(sums.paidLast, AFTER.unratedPaid, now)) return `no paid call since ${day(sums.paidLast)}`;
-  return `not seen since ${day(sums.seenLast)}`;
+  const soFar = `${paid} of ${needed} paid calls so far; unknown, not bad`;
+  if (sums.liveLast === null) return `${silent(sums)}${sums.signed === 0 ? ", so nobody has paid it" : ""}`;
+  if (grade.caps.by_dark > 0 && paid < needed) return `${silent(sums)}; ${paid} of ${needed} paid calls so far`;
+  if (sums.signed > 0 && sums.settled === 0)
+    return `none of ${count(sums.signed, "payment")} offered to it settled; ${soFar}`;
+  if (paid < needed) return soFar;
+  if (longAgo(sums.paidLast, AFTER.unratedPaid, now)) return `no paid call since ${dateOf(sums.paidLast ?? 0)}`;
+  return `not seen since ${dateOf(sums.seenLast ?? 0)}`;
 }
 
-const figureText = (correctness: Figure | null, since: Date): string | null =>
-  correctness &&
-  `at least ${atLeast(correctness.lower)} correct with 95 % confidence at any time you look ` +
-    `(${twoDecimals(correctness.s)} of ${twoDecimals(correctness.w)} blocks since ${dayOf(since)})`;
+const CHECKED: Record<Tier, string> = {
+  OUTCOME_VERIFIED: "of its answers are shown to be right",
+  DELIVERY_VERIFIED: "of its paid calls are shown to deliver",
+  LIVENESS_VERIFIED: "",
+};
+
+/** A bound that would be printed as 0.0 % says nothing. */
+const WORTH_SAYING = 0.001;
+
+function figuresOf({ tier, shown, composite, raw }: Grade, { signed, settled, paidFirst }: Sums): string[] {
+  const correctness: Figure | null = settled > 0 ? shown.correctness : null;
+  const calls = `${count(signed, "paid call")}${since(paidFirst)}`;
+  return [
+    ...(correctness && correctness.lower >= WORTH_SAYING
+      ? [`at least ${atLeast(correctness.lower)} ${CHECKED[tier]} (${calls}, 95 % confidence)`]
+      : []),
+    ...(raw === "UNRATED" ? [] : [`composite ${threeDecimals(composite)}`]),
+  ];
+}
 
 /** The parts of `why` that a run knows (method, section 8). */
-export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, since: Date): WhyParts => ({
-  figure: figureText(grade.shown.correctness, since),
-  caps: capReasons(grade, sums, figures),
+export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date): WhyParts => ({
+  causes: causesOf(grade, sums, figures),
   unrated: grade.raw === "UNRATED" ? unratedReason(grade, sums, now.getTime()) : null,
+  figures: figuresOf(grade, sums),
 });
 
 /** Parts of the card that stands on no row. @param emptied a correction withdrew what it stood on */
 export const emptyWhy = (emptied: boolean): WhyParts => ({
-  figure: null,
-  caps: [],
+  causes: [],
   unrated: emptied
     ? "every record it stood on was withdrawn"
     : `0 of ${params.letter_min_effective_paid} paid calls so far; unknown, not bad`,
+  figures: [],
 });
 
 export interface Published {
   /** After the hold. */
   band: Band;
-  /** Before it, where that is another one: the caps are those of the raw letter. */
+  /** Before it, where that is another one: the causes are those of the raw letter. */
   rawBand?: Band;
-  tier: Tier;
-  composite: number;
   parts: WhyParts;
   /** UTC day of the next possible rise, where the hold keeps the letter down. */
   heldUntil: string | null;
 }
 
+const ALL_WELL = "it delivers, its answers are right, and it keeps to its listing";
+
+/** Verdict and causes, without the letter. */
+function verdict({ band, rawBand = band, parts, heldUntil }: Published): string {
+  const causes = parts.causes.join("; ");
+  if (band === rawBand || rawBand === "UNRATED") return causes || parts.unrated || ALL_WELL;
+  const now = `what it does now would earn ${rawBand}${causes ? ` (${causes})` : ""}`;
+  if (heldUntil === null) return `the letter of the endpoint's first card stands; ${now}`;
+  return `a worse letter of the last ${params.hold_days} days stands until ${dateOf(Date.parse(heldUntil))} at least; ${now}`;
+}
+
+const begun = (text: string): string => `${text[0]!.toUpperCase()}${text.slice(1)}`;
+
 /**
  * The sentence of a card (method, section 8).
  * @throws TypeError where the parts give no reason for having no letter: a sentence without one would be a riddle.
  */
-export function whyText({ band, rawBand = band, tier, composite, parts, heldUntil }: Published): string {
+export function whyText(published: Published): string {
+  const { band, parts } = published;
   if (band === "UNRATED" && parts.unrated === null) throw new TypeError("why: UNRATED without a reason");
-  const letter =
-    band === "UNRATED" ? `UNRATED: ${parts.unrated}` : `${band} on ${tier}, composite ${threeDecimals(composite)}`;
-  const clauses = [letter];
-  if (parts.figure) clauses.push(parts.figure);
-  for (const reason of parts.caps) clauses.push(`no better than ${rawBand} because ${reason}`);
-  if (heldUntil !== null)
-    clauses.push(`a letter rises only after ${params.hold_days} clean days, next possible ${heldUntil}`);
-  return `${clauses.join("; ")}.`;
+  const says = band === "UNRATED" ? parts.unrated! : verdict(published);
+  const figures = parts.figures.length > 0 ? ` ${begun(parts.figures.join("; "))}.` : "";
+  return `${band}: ${says}.${figures}`;
 }

@@ -1,7 +1,8 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { gradeRows } from "../3-grade/pure.ts";
+import { type Endpoint, gradeRows } from "../3-grade/pure.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
-import { cardsOf } from "../4-publish/take-lines.ts";
+import { whyBefore } from "../3-grade/why-before.ts";
+import { cardsOf, type NextCard } from "../4-publish/take-lines.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";
 import { NO_RELATED_PARTIES } from "../published/evidence-fold.ts";
@@ -167,7 +168,8 @@ function evaluate(
       difference: { field: "inputs.kin", expected: "a published table", got: inputs.kin },
     });
   }
-  const line = gradeRows(evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap))), kin, now);
+  const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
+  const line = gradeRows(rows, kin, now);
   const cards = cardsOf({ ...EMPTY, cap, ...before }, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),
@@ -191,7 +193,8 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
+    const why = got.why === want[i]!.why ? got.why : sentenceAs(got.why, rows, cards[i]!, now);
+    const expected = { ...want[i]!, why, card: asSaid(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -199,6 +202,18 @@ function evaluate(
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
+}
+
+/** Our sentence as the published card would say it: one from before is held against the form that it had then. */
+export function sentenceAs(
+  published: string,
+  rows: Endpoint,
+  { run, card, why, heldUntil }: NextCard,
+  now: Date,
+): string {
+  const { band, tier, composite } = card;
+  const before = whyBefore(rows, { band, rawBand: run.raw_band, tier, composite, heldUntil }, now);
+  return published === before ? before : why;
 }
 
 /**

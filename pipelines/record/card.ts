@@ -74,12 +74,12 @@ export const VERIFIER_VERSION = "touchstone-verifier-1";
  * to the record of published raw letters (verification-method.md section 8).
  */
 export const WhyParts = z.strictObject({
-  /** "at least 92.8 % correct with 95 % confidence at any time you look (41 of 43 blocks since 2026-08-17)" or null. */
-  figure: z.string().nullable(),
-  /** Reasons of the caps that equal the raw letter, in the order of section 8: "that bound is below 0.90". */
-  caps: z.array(z.string()),
+  /** What holds the raw letter down, the first of it first: "its price moves too much"; none for an A. */
+  causes: z.array(z.string()),
   /** For UNRATED: "12 of 30 paid calls so far; unknown, not bad" and its kin; null when there is a letter. */
   unrated: z.string().nullable(),
+  /** "at least 92.8 % of its answers are shown to be right (43 paid calls since 17 August 2026, 95 % confidence)". */
+  figures: z.array(z.string()),
 });
 export type WhyParts = z.infer<typeof WhyParts>;
 

@@ -2,8 +2,10 @@ import { z } from "zod";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { buyOf } from "../buy/eligible.ts";
-import { Problem, queryOf, validated } from "../http/problem.ts";
+import { formAnswer } from "../http/forms.ts";
+import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { type CheckShown, checkPage } from "../pages/check.ts";
 import { docsIndexPage } from "../pages/docs-index.ts";
 import { endpointPage } from "../pages/endpoint.ts";
 import { homePage } from "../pages/home.ts";
@@ -11,6 +13,7 @@ import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
 import { leaderboardPage } from "../pages/leaderboard.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
 import { statusPage } from "../pages/status.ts";
+import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
@@ -161,4 +164,36 @@ const docs: Operation = {
   },
 };
 
-export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, status];
+/** A url as somebody pasted it: without a scheme it is meant as people mean it. */
+const pasted = (url: string): string =>
+  /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
+
+const CheckPageQuery = z.object({ url: z.string(once).max(2_048, "must be at most 2048 characters long").optional() });
+
+const check: Operation = {
+  id: "checkPage",
+  ofRecord: true,
+  path: "/check",
+  summary: "What the record holds about a url, as a page",
+  query: CheckPageQuery,
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.checkLimiter,
+  async run(call) {
+    const { checks, clock } = call.service;
+    const url = validated(CheckPageQuery, queryOf(call.query)).url?.trim() ?? "";
+    const { simulated } = clock;
+    const answered = (more: Partial<CheckShown>, status: number) =>
+      formAnswer(checkPage({ url, simulated, ...more }), status, call.limitHeaders);
+    if (url === "") return answered({}, 200);
+    try {
+      const answer = await checks.answer(validated(CheckQuery, { url: pasted(url) }), call.client);
+      return answered({ facts: JSON.parse(answer.bytes.toString("utf8")) as CheckFacts }, 200);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return answered({ wrong: error.message.replace(/\.$/, "") }, PROBLEMS[error.code].status);
+    }
+  },
+};
+
+export const PAGES: readonly Operation[] = [docsIndex, docs, home, check, leaderboard, endpoint, status];

@@ -44,6 +44,12 @@ const FRAME = `
 main{padding-top:1.4rem;padding-bottom:2.5rem}
 main.doc{max-width:52rem}
 main.doc h2{margin-top:2rem}
+main.doc{overflow-wrap:break-word}
+main.doc li{margin:.3rem 0}
+main.doc .scroll{margin:.8rem 0}
+main.doc td,main.doc th{min-width:6.5rem}
+main.doc td code,main.doc th code{overflow-wrap:break-word}
+.unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 footer{border-top:1px solid var(--line);color:var(--soft);font-size:.88rem}
 footer>div{padding-top:1rem;padding-bottom:1.6rem}
 footer nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;margin:.6rem 0 0;padding:0}
@@ -80,23 +86,31 @@ form label.whole{flex:1 1 100%;max-width:52rem}
 textarea{width:100%;resize:vertical}
 input,select,textarea,button{font:inherit;font-size:.95rem;color:var(--fg);background:var(--field);border:1px solid var(--soft);border-radius:4px;padding:.35rem .55rem;min-height:2.4rem;max-width:100%}
 button{background:var(--slate);color:var(--on-slate);border-color:var(--soft);padding:.35rem 1.1rem;cursor:pointer}
-.market td.why{min-width:17rem;max-width:30rem;font-size:.86rem;line-height:1.45}
-.market th[scope=row]{min-width:13rem;max-width:22rem;overflow-wrap:anywhere;line-height:1.35}
-.market th[scope=row] code{font-weight:400;font-size:.8em}
+form.box{background:var(--panel);border:1px solid var(--line);border-left:5px solid var(--streak);border-radius:4px;padding:.8rem 1rem;max-width:52rem}
+form.box label.wide{flex:1 1 18rem;max-width:none}
+.market td.why{min-width:17rem;max-width:30rem;font-size:.9rem;line-height:1.45}
+.market details{margin:0}
+.market summary{color:var(--fg);font-size:inherit;line-height:1.5rem}
+.market details[open]{font-size:.86rem}
+.market th[scope=row]{min-width:13rem;max-width:24rem;overflow-wrap:anywhere;line-height:1.45}
+th[scope=row]>a{display:block}
+th[scope=row] .small{font-weight:400}
+q{font-style:italic}
 .market tbody tr:hover{background:var(--panel)}
 .mini{width:120px;height:47px;display:block}
 .pager ul{align-items:baseline;margin-top:1rem}
 @media (max-width:60rem){
 .market,.market tbody,.market caption{display:block}
 .market thead{position:absolute;left:-99rem}
-.market tr{display:grid;grid-template-columns:4.4rem repeat(3,minmax(0,1fr));gap:.1rem .75rem;border-bottom:1px solid var(--line);padding:.8rem 0}
-.market th,.market td{display:block;border:0;padding:.1rem 0;min-width:0;max-width:none}
-.market td:first-child{grid-row:1}
-.market th[scope=row],.market td.why,.market td.pic{grid-column:2/-1;min-width:0;max-width:none}
-.market td.n{text-align:left;font-size:.86rem}
-.market td.n:nth-child(5){grid-column:2}
-.market td.n:last-child{grid-column:2/-1}
-.market td[data-l]::before{content:attr(data-l);display:block;color:var(--soft);font-size:.78rem}
+.market tr{display:grid;grid-template-columns:3.9rem auto auto minmax(0,1fr);gap:0 .7rem;border-bottom:1px solid var(--line);padding:.4rem 0}
+.market th,.market td{display:block;border:0;padding:0;min-width:0;max-width:none}
+.market td:first-child{grid-row:1/4;padding-top:.15rem}
+.market th[scope=row],.market td.why{grid-column:2/-1;min-width:0;max-width:none;line-height:1.5rem}
+.market th[scope=row]>a,.market details:not([open])>summary{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.market th[scope=row] .small,.market td.pic,.market td.n:nth-child(5),.market td.n br{display:none}
+.market summary{display:block}
+.market td.n{text-align:left;font-size:.84rem;line-height:1.4rem;white-space:nowrap}
+.market td[data-l]::before{content:attr(data-l) " ";color:var(--soft)}
 }
 `;
 
@@ -111,6 +125,7 @@ const GRADES = `
 const ENDPOINT = `
 .cols{display:grid;grid-template-columns:minmax(0,1fr);gap:1.6rem 2.2rem}
 .cols>div{display:grid;gap:1.6rem;align-content:start;min-width:0}
+.cols>div:empty{display:none}
 section{min-width:0}
 .cols+section{margin-top:1.6rem}
 section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
@@ -119,6 +134,9 @@ section.rule{border-top:1px solid var(--line);padding-top:1.1rem}
 .verdict.one h2{font-size:1.22rem}
 main>section.rule{margin-top:1.4rem}
 main.doc>section.rule>h2{margin-top:0}
+.line{font-size:1.15rem;font-weight:600;line-height:1.4}
+.said{margin:.5rem 0 1rem;padding:.1rem 0 .1rem .9rem;border-left:3px solid var(--line);max-width:46rem;overflow-wrap:anywhere;font-style:italic}
+.said .small{font-style:normal}
 .says li{margin:.35rem 0}
 .offers{min-width:56rem}
 .leaders{min-width:44rem}
@@ -138,8 +156,8 @@ figcaption{font-size:.86rem;margin:.1rem 0 .2rem}
 .flags{grid-template-columns:minmax(0,1fr);gap:0}
 .flags dt{color:var(--warn);font-weight:600;margin-top:.45rem}
 .says{padding-left:1.1rem;margin:.4rem 0}
-@media (min-width:62rem){.cols{grid-template-columns:minmax(0,1.75fr) minmax(17rem,1fr)}.charts{grid-template-columns:repeat(2,minmax(0,1fr))}}
-@media (max-width:30rem){.verdict{grid-template-columns:minmax(0,1fr)}dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:.45rem}}
+@media (min-width:62rem){.cols{grid-template-columns:minmax(0,1.75fr) minmax(17rem,1fr)}.cols:has(>div:empty){grid-template-columns:minmax(0,1fr)}.charts{grid-template-columns:repeat(2,minmax(0,1fr))}}
+@media (max-width:30rem){.market td.n:last-child{display:none}.verdict{grid-template-columns:minmax(0,1fr)}dl{grid-template-columns:minmax(0,1fr);gap:0}dd{margin-bottom:.45rem}}
 `;
 
 const PICTURES = `

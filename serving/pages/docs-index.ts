@@ -24,8 +24,11 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     ],
   ],
   ["If you sell", ["listings", "schedule", "corrections"]],
-  ["How it is measured and proven", ["verification-method", "evidence", "archive", "audit", "mirror", "trace"]],
-  ["If you run it", ["operate", "deploy", "commands", "market"]],
+  [
+    "How it is measured and proven",
+    ["how-a-letter-is-made", "verification-method", "evidence", "archive", "audit", "mirror", "trace"],
+  ],
+  ["If you run it", ["operate", "deploy", "commands", "settings", "market"]],
 ];
 
 const item = (name: string, { type, title, lead }: Doc): unknown =>

@@ -1,18 +1,34 @@
 import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { retryOf } from "../answers/retry.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
+import { isDark } from "./home.ts";
 import { assetWords, count, flagWords, moment, NONE, price } from "./words.ts";
 
 const code = (text: string | null | undefined): unknown => (text ? html`<code>${text}</code>` : NONE);
 const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
-/** What free handshakes and paid calls saw, as the volatile row counts it. */
-export function seenPart(view: View, cap: string, now: Date): unknown {
+/** A line of names; none where there are none. */
+const where = (title: string, names: readonly string[] | undefined): unknown =>
+  names?.length ? html`<dt>${title}</dt><dd>${names.join(", ")}</dd>` : "";
+
+/** When it was seen. Of who is silent: when it last answered, since a probe of ours is no sign of life. */
+function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: string | null): unknown {
+  const first = html`<dt>First seen</dt><dd>${moment(row?.first_seen)}</dd>`;
+  const never = row !== undefined && row.probes > 0 && row.answered === 0;
+  if (!never && !dark) return html`${first}<dt>Last seen</dt><dd>${moment(row?.last_seen)}</dd>`;
+  return html`<dt>${never ? "First probed" : "First seen"}</dt><dd>${moment(row?.first_seen)}</dd>
+<dt>Last answered</dt><dd>${never ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${moment(row?.last_seen)}</dd>`;
+}
+
+/** What free handshakes and paid calls saw, as the volatile row counts it. @param answeredDay newest day of the history with an answer */
+export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
+  const dark = isDark(view.entry(cap));
   const row = view.row(cap);
   const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
@@ -20,21 +36,17 @@ export function seenPart(view: View, cap: string, now: Date): unknown {
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? 0}</dd>
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row?.probes ?? 0}, ${row?.answered ?? 0} answered, ${row?.asked_for_payment ?? 0} of them with a 402</dd>
-<dt>First seen</dt><dd>${moment(row?.first_seen)}</dd><dt>Last seen</dt><dd>${moment(row?.last_seen)}</dd>
-<dt>Protocol</dt><dd>${row?.protocols.join(", ") || NONE}</dd>
-<dt>Networks offered</dt><dd>${row?.networks.join(", ") || NONE}</dd>
-<dt>Networks listed</dt><dd>${row?.networks_listed.join(", ") || NONE}</dd>
-<dt>Pays to</dt><dd>${row?.pay_tos.length ? list(row.pay_tos.map(code)) : NONE}</dd></dl></section>`;
+${whenPart(row, dark, answeredDay)}
+${where("Protocol", row?.protocols)}${where("Networks offered", row?.networks)}${where("Networks listed", row?.networks_listed)}
+${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
 }
 
-/** The terms of a purchase through the service, or that there are none. */
+/** The terms of a purchase through the service; nothing where it is not for sale now. */
 export function buyPart({ buy }: CheckFacts): unknown {
-  const terms = buy
-    ? html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
+  if (!buy) return "";
+  const terms = html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
 <dt>Total, about</dt><dd>${price(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
-<dt>Guarantee</dt><dd>${buy.guarantee}</dd><dt>To publish the call</dt><dd><code>${buy.publish}</code></dd></dl>`
-    : html`<p>This endpoint cannot be bought through Touchstone now. To call it, pay the seller directly by the terms of its 402;
-ask for a <a href="/docs/check-before-you-pay">check</a> first.</p>`;
+<dt>Guarantee</dt><dd>${buy.guarantee}</dd><dt>To publish the call</dt><dd><code>${buy.publish}</code></dd></dl>`;
   return html`<section aria-labelledby="buy" class="rule"><h2 id="buy">Buy</h2>${terms}</section>`;
 }
 
@@ -57,18 +69,18 @@ export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown
   const entry = view.entry(cap);
   const kind = entry?.class ?? "any";
   return html`<section aria-labelledby="about" class="rule"><h2 id="about">About</h2><dl>
-<dt>Description</dt><dd>${entry?.description ?? NONE}</dd><dt>Url</dt><dd>${code(url)}</dd>
+${entry?.description ? html`<dt>Description</dt><dd>${entry.description} <span class="soft small">(the seller's words)</span></dd>` : ""}<dt>Url</dt><dd>${code(url)}</dd>
 <dt>Method</dt><dd>${entry?.method ?? view.row(cap)?.method ?? NONE}</dd>${entry?.tool ? html`<dt>MCP tool</dt><dd>${code(entry.tool)}</dd>` : ""}
 <dt>Class</dt><dd>${kind}</dd><dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 
-/** Conditions on the grade, each with its sentence. */
+/** Conditions on the grade, each with its sentence; nothing where there are none. */
 export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
-  html`<section aria-labelledby="flags" class="rule"><h2 id="flags">Flags</h2>${
-    flags.length > 0
-      ? html`<dl class="flags">${flags.map((flag) => html`<dt><code>${flag}</code></dt><dd>${flagWords(flag)}</dd>`)}</dl>`
-      : html`<p>No condition is attached to the grade.</p>`
-  }</section>`;
+  flags.length === 0
+    ? ""
+    : html`<section aria-labelledby="flags" class="rule"><h2 id="flags">Flags</h2><dl class="flags">${flags.map(
+        (flag) => html`<dt><code>${flag}</code></dt><dd>${flagWords(flag)}</dd>`,
+      )}</dl></section>`;
 
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 

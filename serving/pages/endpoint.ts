@@ -2,7 +2,7 @@ import { html } from "hono/html";
 import { NOT_SAID } from "../../pipelines/record/card.ts";
 import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
-import { DAY_MS } from "../../pipelines/record/time.ts";
+import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import { shellWord } from "../answers/reproduce.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf } from "../tables/entry.ts";
@@ -13,7 +13,7 @@ import { aboutPart, buyPart, flagsPart, problemsPart, seenPart } from "./endpoin
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
-import { atLeast, count, grade, moment, NONE, shorten, tierWords } from "./words.ts";
+import { addressWords, atLeast, count, grade, moment, NONE, shorten, tierWords, verdictOf } from "./words.ts";
 
 /** What a page is made of besides the view. */
 export interface EndpointPage {
@@ -31,20 +31,20 @@ export interface EndpointPage {
 function gradePart(facts: CheckFacts, progress: number): unknown {
   const { withdrawnSince = 0, observationsSince = 0, sampleCount = NOT_SAID } = facts;
   return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
-<div><p>${facts.why}</p><dl>
+<div><p class="line">${verdictOf(facts.why)}</p><details><summary>The whole sentence</summary><p>${facts.why}</p></details><dl>
 <dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
-<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>
+${facts.tier === null ? "" : html`<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd><dt>Composite</dt><dd>${atLeast(facts.composite)}</dd>`}
 <dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
     observationsSince > 0 ? `; ${observationsSince} newer` : ""
   }</dd>
-<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : facts.scorecard ? NOT_SAID : NONE}</dd></dl></div></section>`;
+${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NOT_SAID}</dd>` : ""}</dl></div></section>`;
 }
 
 const componentsPart = ({ components }: CheckFacts): unknown =>
   components
     ? html`<section aria-labelledby="components"><h2 id="components">Components</h2>
 <figure class="chart">${componentPicture(components)}<figcaption>The bar runs from the lower to the upper bound, the dot is what was
-seen; bounds hold with 95 % confidence at any time you look.</figcaption>
+seen; the line is stretched towards 1. Bounds hold with 95 % confidence at any time you look.</figcaption>
 <details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
     : "";
 
@@ -58,8 +58,8 @@ function overTimePart(entry: Entry | undefined, made: EndpointPage): unknown {
   const recent = recentDays(made);
   const letters = entry?.letters ?? [];
   const known = recent.length > 0;
+  if (!known && letters.length === 0) return "";
   return html`<section aria-labelledby="time" class="rule"><h2 id="time">Over time</h2>
-${known ? "" : html`<p>No prices and latencies are drawn yet: those of the last ${HISTORY_DAYS} days are put together once an hour.</p>`}
 <div class="charts">${lettersChart(letters, now.getTime())}${known ? historyCharts(recent, today) : ""}</div>
 ${known ? daysTable(recent) : ""}${lettersTable(letters)}
 ${
@@ -69,6 +69,12 @@ ${count(recent.length, "day")} that we know of. The proven rows are the evidence
     : ""
 }</section>`;
 }
+
+/** Newest day of the history on which it answered anything. */
+const answeredDay = (made: EndpointPage): string | null => {
+  const day = recentDays(made).findLast(({ answered, delivered }) => answered > 0 || delivered > 0)?.day;
+  return day === undefined ? null : dayOf(new Date(day * DAY_MS));
+};
 
 /** Days of the table of failures, the newest. */
 const FAILED_DAYS = 30;
@@ -90,10 +96,8 @@ function failedPart(made: EndpointPage): unknown {
   const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days.length, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
 <th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
-  const none = days.length
-    ? html`<p>No handshake went unanswered and no paid call delivered nothing in the newest ${count(days.length, "day")} that we know of.</p>`
-    : html`<p>Nothing is known yet: the days are put together once an hour.</p>`;
-  return html`<section aria-labelledby="failed" class="rule"><h2 id="failed">Failed checks</h2>${rows.length > 0 ? table : none}
+  if (rows.length === 0) return "";
+  return html`<section aria-labelledby="failed" class="rule"><h2 id="failed">Failed checks</h2>${table}
 <p class="soft small">An answer that came and was wrong lowers correctness above; each one stands in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
 }
 
@@ -101,12 +105,15 @@ function failedPart(made: EndpointPage): unknown {
 export function endpointPage(made: EndpointPage): string {
   const { view, cap, facts, simulated, base, now } = made;
   const entry = view.entry(cap);
-  const name = entry?.description ? shorten(entry.description, 120) : (facts.url ?? cap);
+  const name = facts.url === undefined ? cap : shorten(addressWords(facts.url.replace(/\?.*$/s, "")), 90);
+  const says = entry?.description
+    ? html`<blockquote class="said"><p>${shorten(entry.description, 200)}</p><p class="soft small">The seller says this of itself.</p></blockquote>`
+    : "";
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
-<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${simulatedNote(simulated)}
+<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap, now)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
+<div>${seenPart(view, cap, answeredDay(made), now)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }

@@ -1,12 +1,13 @@
 import { html, raw } from "hono/html";
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
-import { headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
+import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
 import { ALL_BANDS, type Asked, classesOf, type Found, findIn, lettersOf, SORTS } from "./market.ts";
 import { componentWords, miniPicture } from "./picture.ts";
 import {
+  addressWords,
   assetWords,
   atLeast,
   bandWords,
@@ -17,6 +18,7 @@ import {
   price,
   shorten,
   tierWords,
+  verdictOf,
 } from "./words.ts";
 
 /** The part of a row that an entry alone decides, and its line in the table of figures. */
@@ -35,14 +37,18 @@ function drawRow(entry: ListedEntry): Drawn {
   const card = headlineOf(entry);
   const leaf = card ? leafOf(card) : null;
   const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
-  const name = escapeHtml(entry.description ? shorten(entry.description, 90) : shorten(entry.url, 90));
+  const name = escapeHtml(shorten(addressWords(entry.url), 90));
+  const why = leaf?.why ?? NO_CARD;
+  const said = entry.description
+    ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.description, 90))}</q>`
+    : "";
   const picture = measured
     ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
-    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${escapeHtml(shorten(entry.url, 120))}</code></th><td role="cell" class="why">${escapeHtml(leaf?.why ?? NO_CARD)}</td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
+    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
     figures: measured
-      ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(measured[part])}</td>`).join("")}</tr>`
+      ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(part, measured[part])}</td>`).join("")}</tr>`
       : "",
   };
   drawn.set(entry, made);
@@ -53,9 +59,22 @@ function drawRow(entry: ListedEntry): Drawn {
 function marketRow(view: View, entry: ListedEntry): string {
   const row = view.row(entry.cap);
   const asked = row?.price
-    ? `${price(row.price)}<br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
+    ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
     : price(null);
-  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${moment(row?.last_seen)}</td></tr>`;
+  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
+}
+
+/** When it was seen last; of who does not answer, that it does not: a probe that came back empty saw nobody. */
+function lastSeen(view: View, entry: ListedEntry): unknown {
+  const row = view.row(entry.cap);
+  if (row && row.probes > 0 && row.answered === 0) return "never answered";
+  return isDark(entry) ? "silent" : moment(row?.last_seen);
+}
+
+/** Its newest card says that it has not answered for 72 hours. */
+export function isDark(entry: Entry | undefined): boolean {
+  const card = entry ? headlineOf(entry) : null;
+  return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
 }
 
 /** A record whose time was made up must say so wherever it is shown. */
@@ -64,6 +83,11 @@ export const simulatedNote = (simulated: boolean): unknown =>
     ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration ran days in
 minutes: sellers, payments and answers are real exchanges, the dates on them are not the wall clock's.</p>`
     : "";
+
+/** The box of the home page and of the answer's: a url that somebody is about to pay. @param wrong what is wrong with it */
+export const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
+<label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
+placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
 
 const EVERYTHING: Asked = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
@@ -122,7 +146,7 @@ function table(view: View, { entries }: Found, asked: Asked): unknown {
   const turn = sort === "best" ? "worst" : "best";
   return html`<div class="scroll"><table class="market" role="table">
 <caption>${SORTS[sort][0]!.toUpperCase()}${SORTS[sort].slice(1)}. The bars run between the bounds of liveness, correctness, honesty,
-schema conformance, latency and price stability, from 0 to 1; the dot is what was seen. Price is what the newest 402 asked.</caption>
+schema conformance, latency and price stability, from 0 to 1, stretched towards 1; the dot is what was seen. Price is what the newest 402 asked.</caption>
 <thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader" aria-sort="${order}"><a href="${hrefOf({ ...asked, page: 1, sort: turn })}">Letter</a></th>
 <th scope="col" role="columnheader">Endpoint</th><th scope="col" role="columnheader">Why</th><th scope="col" role="columnheader">Components</th>
 <th scope="col" role="columnheader" class="n">Progress</th><th scope="col" role="columnheader" class="n">Price now</th>
@@ -142,7 +166,7 @@ export function homePage(view: View, asked: Asked, simulated: boolean): string {
   const body = html`<h1>What happened when paid endpoints were paid</h1>
 <p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
 different spells of six hours; until then an endpoint is unrated, which means unknown, not bad. <a href="/leaderboard">The best of each class</a>.</p>
-${simulatedNote(simulated)}
+${checkBox("")}${simulatedNote(simulated)}
 <ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(asked, band, letters.get(band)!))}</ul>
 ${form(view, asked)}
 ${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a href="/">Show all</a></p>` : ""}

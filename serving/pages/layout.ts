@@ -44,7 +44,7 @@ const NAV: readonly (readonly [string, string])[] = [
 const MORE: readonly (readonly [string, string])[] = [
   ["/status", "Status of the service"],
   ["/docs/check-before-you-pay", "Check before you pay"],
-  ["/docs/verification-method", "How a letter is made"],
+  ["/docs/how-a-letter-is-made", "How a letter is made"],
   ["/docs/api", "API"],
   ["/docs/integrations", "Asking from your code"],
   ["/docs/listings", "Listings"],

@@ -4,7 +4,7 @@ import type { View } from "../tables/view.ts";
 import { hrefOf, simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { classesOf, leadersOf } from "./market.ts";
-import { atLeast, classWords, count, grade, price, shorten, tierWords } from "./words.ts";
+import { addressWords, atLeast, classWords, count, grade, price, shorten, tierWords } from "./words.ts";
 
 /** Endpoints of one class, and classes of the page: those with most endpoints. */
 const LEADERS = 10;
@@ -12,9 +12,8 @@ const MAX_CLASSES = 30;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   const card = headlineOf(entry)!;
-  const name = entry.description ? shorten(entry.description, 90) : shorten(entry.url, 90);
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
-<th scope="row"><a href="/endpoint/${entry.cap}">${name}</a><br><code class="soft">${entry.method} ${shorten(entry.url, 90)}</code></th>
+<th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.url), 90)}</a><span class="small soft">${entry.method}${entry.description ? html` <q>${shorten(entry.description, 90)}</q>` : ""}</span></th>
 <td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
 <td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
 }
@@ -40,7 +39,7 @@ export function leaderboardPage(view: View, simulated: boolean): string {
   const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>
 <p class="lead">The best ${LEADERS} of each class of endpoints. A class is told by what answers can be held against: known answers, a schema,
-or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/verification-method">made of paid calls</a>.</p>
+or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
 ${simulatedNote(simulated)}
 ${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;
   return page({ title: "Leaderboard: the best endpoints of each class", body });

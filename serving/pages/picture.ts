@@ -1,27 +1,40 @@
-import { scaleLinear } from "d3-scale";
+import { scaleLog } from "d3-scale";
 import { html, raw } from "hono/html";
 import type { Component, Components } from "../../pipelines/record/card.ts";
+import type { ComponentName } from "../../pipelines/record/vocabulary.ts";
 import { atLeast, COMPONENT_NAMES, figure } from "./words.ts";
 
 const WIDTH = 360;
 const STEP = 40;
-const share = scaleLinear([0, 1], [1, WIDTH - 1]).clamp(true);
-const small = scaleLinear([0, 1], [2, 118]).clamp(true);
+/**
+ * Figures of good sellers lie close together below 1, so the line is stretched there: it is logarithmic in what is missing to
+ * 1, and this much more is added, for 1 to have a place.
+ */
+const ROOM = 0.02;
+const stretched = (from: number, to: number) => {
+  const scale = scaleLog([1 + ROOM, ROOM], [from, to]).clamp(true);
+  return (value: number): number => scale(1 - value + ROOM);
+};
+const share = stretched(4, WIDTH - 4);
+const small = stretched(2, 118);
 
 const round = (value: number): number => Math.round(value * 10) / 10;
 const x = (value: number): number => round(share(value));
 
+/** What it means that a part has no bound: of latency, that fewer spells of six hours were timed than a bound needs. */
+const unbounded = (name: ComponentName): string => (name === "latency_p95" ? "not bounded yet" : "not measured");
+
 /** What a component says in one phrase. */
-export const componentWords = ({ point, lower, upper }: Component): string => {
-  if (lower === null) return "no sample";
+export const componentWords = (name: ComponentName, { point, lower, upper }: Component): string => {
+  if (lower === null) return unbounded(name);
   const most = upper == null ? "" : `, at most ${figure(upper)}`;
   return `at least ${atLeast(lower)}${most}, seen ${figure(point)}`;
 };
 
 const summary = (components: Components): string =>
-  COMPONENT_NAMES.map(([name, words]) => `${words}: ${componentWords(components[name])}`).join("; ");
+  COMPONENT_NAMES.map(([name, words]) => `${words}: ${componentWords(name, components[name])}`).join("; ");
 
-function bar(words: string, at: number, component: Component): unknown {
+function bar(name: ComponentName, words: string, at: number, component: Component): unknown {
   const { point, lower, upper } = component;
   const y = at * STEP;
   const bounds =
@@ -30,23 +43,26 @@ function bar(words: string, at: number, component: Component): unknown {
       : html`<line class="bound" x1="${x(lower)}" x2="${x(upper ?? lower)}" y1="${y + 26}" y2="${y + 26}" stroke-width="9"/>
 <line class="tick" x1="${x(lower)}" x2="${x(lower)}" y1="${y + 19}" y2="${y + 33}" stroke-width="2"/>`;
   return html`<text x="0" y="${y + 13}">${words}</text>
-<text class="axis" x="${WIDTH}" y="${y + 13}" text-anchor="end">${lower === null ? "no sample" : `≥ ${atLeast(lower)}`}</text>
+<text class="axis" x="${WIDTH}" y="${y + 13}" text-anchor="end">${lower === null ? unbounded(name) : `≥ ${atLeast(lower)}`}</text>
 <line class="track" x1="0" x2="${WIDTH}" y1="${y + 26}" y2="${y + 26}" stroke-width="1.5"/>${bounds}${
     point === null ? "" : html`<circle class="point" cx="${x(point)}" cy="${y + 26}" r="3.5"/>`
   }`;
 }
 
-const quarter = (value: number): unknown => {
+/** Figures under the line, as far apart as their words need. */
+const MARKS = [0, 0.5, 0.8, 0.9, 0.95, 1];
+
+const mark = (value: number): unknown => {
   const anchor = value === 0 ? "start" : value === 1 ? "end" : "middle";
-  return html`<text class="axis" x="${value * WIDTH}" y="${COMPONENT_NAMES.length * STEP + 10}" text-anchor="${anchor}">${value}</text>`;
+  return html`<text class="axis" x="${value === 0 ? 0 : value === 1 ? WIDTH : x(value)}" y="${COMPONENT_NAMES.length * STEP + 10}" text-anchor="${anchor}">${value}</text>`;
 };
 
-/** The six components on a line from 0 to 1: the bar runs between the bounds, the dot is what the samples showed. */
+/** The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the samples showed. */
 export function componentPicture(components: Components): unknown {
   return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * STEP + 14}">
 <title id="picture-title">The six measured components with their bounds</title><desc id="picture-desc">${summary(components)}.</desc>
-${COMPONENT_NAMES.map(([name, words], at) => bar(words, at, components[name]))}
-${[0, 0.25, 0.5, 0.75, 1].map(quarter)}</svg>`;
+${COMPONENT_NAMES.map(([name, words], at) => bar(name, words, at, components[name]))}
+${MARKS.map(mark)}</svg>`;
 }
 
 /** The same in the size of a table's cell; its figures stand in the table below the market, as text. */
@@ -70,7 +86,7 @@ export function miniPicture(components: Components, cap: string): string {
 export const componentTable = (
   components: Components,
 ): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
-<table><caption>Point is what the samples showed; the letter stands on the lower bound.</caption>
+<table><caption>Point is what the samples showed; the letter stands on the lower bound. Latency has a bound from 72 timed spells of six hours on.</caption>
 <thead><tr><th scope="col">Component</th><th scope="col" class="n">Point</th><th scope="col" class="n">Lower</th><th scope="col" class="n">Upper</th>
 <th scope="col" class="n">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENT_NAMES.map(
   ([name, words]) => {

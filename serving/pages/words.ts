@@ -59,6 +59,22 @@ const ASSETS: Record<string, string> = {
 export const assetWords = (asset: string | null | undefined): string =>
   asset ? (ASSETS[asset.toLowerCase()] ?? asset) : "an unnamed asset";
 
+/** Host and path of an endpoint, which is its name: what a seller writes about itself never is. */
+export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");
+
+/** The verdict of a `why`, without its letter and its figures; of a sentence from before, all up to its figures. */
+export function verdictOf(why: string): string {
+  const says = /^(?:[A-DF]|UNRATED): (.+?\.)(?: [A-Z]|$)/s.exec(why)?.[1] ?? /^[^;]+/.exec(why)?.[0] ?? why;
+  const whole = says.endsWith(".") ? says : `${says}.`;
+  return `${whole[0]?.toUpperCase() ?? ""}${whole.slice(1)}`;
+}
+
+/** The figures behind the verdict; "" where the sentence has none. */
+export function figuresOf(why: string): string {
+  const [begun, verdict] = /^(?:[A-DF]|UNRATED): (.+?\.)(?: (?=[A-Z])|$)/s.exec(why) ?? [];
+  return begun === undefined || verdict === undefined ? "" : why.slice(begun.length);
+}
+
 /** A number of something, in the singular where it is one. */
 export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 

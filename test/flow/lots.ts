@@ -80,7 +80,7 @@ export function fateOf(model: Model, end: Date, draw: () => number): Fate {
     const { card, raw_band: rawBand, why: parts } = headline;
     const { band, heldUntil } = publishedBand(letters, day, rawBand);
     letters.push({ day, band: rawBand });
-    const why = whyText({ band, rawBand, tier: card.tier, composite: card.composite, parts, heldUntil });
+    const why = whyText({ band, rawBand, parts, heldUntil });
     days.push({ band, why, lower: card.components?.correctness.lower ?? null });
     last = { band, tier: card.tier, why, flags: card.flags, days };
   }

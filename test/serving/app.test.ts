@@ -107,7 +107,8 @@ describe("addresses that are none", () => {
     const { PROBLEMS } = await import("../../serving/http/problem.ts");
     const html = await (await serving.get("/docs/api")).text();
     for (const [code, { status }] of Object.entries(PROBLEMS)) {
-      expect(html).toContain(`<td><code>${code.replaceAll("_", "-")}</code></td><td>${status}</td>`);
+      const type = code.replaceAll("_", "-");
+      expect(html).toContain(`<td id="${type}"><code>${type}</code></td>\n<td>${status}</td>`);
     }
   });
 });
@@ -154,7 +155,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
     ...["check", "trust", "trustIndex", "trustFeed", "archive", "archiveManifest", "watcherCreate", "watcher"],
     ...["viaGet", "viaPost", "routePlan", "routeExecute", "evaluate"],
     ...["exposure", "dispute", "validateListing", "retestListing", "badge", "home", "leaderboard", "endpointPage"],
-    ...["checkMyListingAnswer", "exposureReportPage"],
+    ...["checkPage", "checkMyListingAnswer", "exposureReportPage"],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [
     addressOf(one),

@@ -9,7 +9,7 @@ import { encodeHistory } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 import { createApp } from "../../serving/app.ts";
-import { leadOf } from "../../serving/pages/docs.ts";
+import { leadOf } from "../../serving/pages/markdown.ts";
 import { ageWords } from "../../serving/pages/status.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -93,9 +93,7 @@ describe("the leaderboard", () => {
     const [sums, any] = html.split("<section").slice(1);
     const rows = (part: string) => part.match(/<tbody>[\s\S]*<\/tbody>/)?.[0].match(/<tr>[\s\S]*?<\/tr>/g) ?? [];
     expect(rows(sums!).map((row) => /grade[^>]*>([^<]+)/.exec(row)![1])).toEqual(["A", ...Array(9).fill("B")]);
-    expect(plain(rows(sums!)[1]!)).toMatch(
-      /^ 2 B https:\/\/arithmetic-10\.example\/x .* 0\.600 outcome 30 of 30 0\.02 $/,
-    );
+    expect(plain(rows(sums!)[1]!)).toMatch(/^ 2 B arithmetic-10\.example\/x GET 0\.600 outcome 30 of 30 0\.02 $/);
     expect(plain(sums!)).toContain("All of arithmetic : 12 endpoints, 11 of them with a letter.");
     expect(rows(any!)).toEqual([]);
     expect(plain(any!)).toContain("Nothing of this class holds a letter yet.");
@@ -124,7 +122,7 @@ describe("failed checks of an endpoint", () => {
   });
 
   test("are not made up where no days are known", async () => {
-    expect(plain(await textOf(`/endpoint/${capOf(ANY)}`))).toContain("Failed checks Nothing is known yet");
+    expect(plain(await textOf(`/endpoint/${capOf(ANY)}`))).not.toContain("Failed checks");
   });
 });
 

@@ -102,7 +102,7 @@ describe("the market", () => {
     const rows = rowsOf(html).map(cell);
     expect(rows).toHaveLength(3);
     expect(rows[0]).toContain(
-      "B Adds &lt;script&gt;alert(1)&lt;/script&gt; GET https://seller.example/api/sum?a=1&amp;b=2",
+      "B seller.example/api/sum?a=1&amp;b=2 GET Adds &lt;script&gt;alert(1)&lt;/script&gt; B on OUTCOME_VERIFIED",
     );
     expect(rows[0]).toContain(
       "B on OUTCOME_VERIFIED, composite 0.871. Liveness: at least 0.911, at most 1.000, seen 0.980;",
@@ -113,7 +113,7 @@ describe("the market", () => {
       /^ unrated .*UNRATED: 0 of 30 paid calls so far; unknown, not bad\. nothing measured 0 of 30 – 0 – $/,
     );
     const figures = /<details id="figures">[\s\S]*?<\/details>/.exec(html)![0];
-    expect(cell(figures)).toContain("Latency (p95) Price stability Adds");
+    expect(cell(figures)).toContain("Latency (p95) Price stability seller.example/api/sum");
     expect(figures.match(/<tr>/g)).toHaveLength(3);
     expect(html.match(/aria-details="figures"/g)).toHaveLength(2);
   });
@@ -185,7 +185,6 @@ describe("an endpoint's page", () => {
         "Retry after a lost answer unsafe: the same payment, shown again, got a 402: a client that pays it pays twice",
         "Protocol x402",
         "Networks offered eip155:84532 Networks listed eip155:84532",
-        "This endpoint cannot be bought through Touchstone now.",
         "the headline card is leaf 4 of the log",
       ],
       ...[
@@ -230,7 +229,7 @@ describe("an endpoint's page", () => {
     expect(svg).toContain('<title id="picture-title">');
     expect(svg).toContain("Correctness: at least 0.902");
     expect(svg.match(/class="bound"/g)).toHaveLength(5);
-    expect(cell(svg)).toContain("Latency (p95) no sample");
+    expect(cell(svg)).toContain("Latency (p95) not bounded yet");
     expect(cell(html)).toContain("Latency (p95) – – – 0.0 lines4/1;none");
     expect(html).toContain("free &lt;script&gt;");
   });
@@ -246,13 +245,56 @@ describe("an endpoint's page", () => {
     const html = await textOf(`/endpoint/${capOf(LATE)}`);
     expect(html).not.toContain('role="img"');
     expect(cell(html)).toContain("0 of 30 paid calls");
-    expect(cell(html)).toContain("No prices and latencies are drawn yet");
+    for (const section of [
+      "Over time",
+      "Failed checks",
+      "Flags",
+      "Buy",
+      "Components",
+      "What is wrong with the listing",
+    ]) {
+      expect(html).not.toContain(`>${section}</h2>`);
+    }
+  });
+
+  test("is named by host and path, and what the seller says stands below as its words", async () => {
+    const html = await textOf(`/endpoint/${capOf(SUM)}`);
+    expect(html).toContain("<h1>seller.example/api/sum</h1>");
+    expect(html).toMatch(/<blockquote class="said"><p>Adds &lt;script&gt;/);
+    expect(html).toMatch(/<title>seller\.example\/api\/sum: B<\/title>/);
+    const row = (await textOf("/?letter=B")).match(/<th scope="row" role[\s\S]*?<\/th>/)![0];
+    expect(row).toMatch(/<a href="[^"]+">seller\.example\/api\/sum\?a=1&amp;b=2<\/a>.*<q [^>]*>Adds &lt;script&gt;/);
+  });
+
+  test("of who is silent it is said when it last answered, not when we last knocked", async () => {
+    const dead = { url: "https://dead.example/x" };
+    const dark = { url: "https://dark.example/x" };
+    const own = await PublicRecord.open();
+    const cards = [dead, dark].map((spec) => cardOf(spec, { band: "UNRATED", flags: ["dark"] }));
+    await own.publish(
+      ...[dead, dark].map((spec) => [listingDraft(spec)]),
+      ...cards.map((card) => own.grades([card], "UNRATED: so.")),
+    );
+    await own.live([rowOf(dead, { probes: 90, answered: 0 }), rowOf(dark, { probes: 90, answered: 40 })]);
+    const there = await servingOver(own);
+    const page = async (path: string) => cell(await (await there.get(path)).text());
+    expect(await page(`/endpoint/${capOf(dead)}`)).toContain("Last answered never Last probed 2026-11-21 11:55 UTC");
+    expect(await page(`/endpoint/${capOf(dark)}`)).toContain("Last answered more than 72 hours ago Last probed");
+    const market = await page("/");
+    expect([market.includes("never answered"), market.includes("silent"), market.includes("11:55 UTC")]).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    await own.close();
   });
 
   test.each([
     [`/endpoint/cap_${"0".repeat(26)}`, 404],
     ["/endpoint/nonsense", 400],
     ["/docs/nonsense", 404],
+    ["/no/such/address", 404],
+    ["/v1/nonsense", 404],
   ])("%s: a page for people, a problem document for programs, %i for both", async (path, status) => {
     const page = await serving.get(path, { headers: { accept: "text/html,*/*" } });
     const problem = await serving.get(path);
@@ -264,6 +306,38 @@ describe("an endpoint's page", () => {
     ]).toEqual([...[status, "text/html; charset=utf-8", status, "application/problem+json"]]);
     expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
     expect(page.headers.get("cache-control")).toBe("no-store");
+  });
+});
+
+describe("the box on the home page", () => {
+  test("asks this host, and says what the record holds as a check does", async () => {
+    expect(await textOf("/")).toContain('<form method="get" action="/check" class="box">');
+    const html = await textOf(`/check?url=${encodeURIComponent(SUM.url)}`);
+    expect(cell(html)).toContain("Grade B B on OUTCOME_VERIFIED, composite 0.871.");
+    expect(html).toContain(`<a href="/endpoint/${capOf(SUM)}">seller.example/api/sum?a=1&amp;b=2</a>`);
+    expect(html).toContain('value="https://seller.example/api/sum?a=1&amp;b=2"');
+  });
+
+  test("takes a url without its scheme, and puts an unknown one in line", async () => {
+    expect(await textOf("/check?url=seller.example/api/sum%3Fa=1%26b=2")).toContain(`/endpoint/${capOf(SUM)}`);
+    const unknown = cell(await textOf("/check?url=https://nobody.example/y"));
+    expect(unknown).toContain("Grade unrated Not in the record; unknown, not bad.");
+  });
+
+  test.each(["javascript:alert(1)", "https://", "cap_nothing", "x".repeat(2_048)])(
+    "says what is wrong with %j",
+    async (url) => {
+      const response = await serving.get(`/check?url=${encodeURIComponent(url)}`);
+      const html = await response.text();
+      expect([response.status, response.headers.get("content-type")]).toEqual([400, "text/html; charset=utf-8"]);
+      expect(html).toContain('role="alert"');
+      expect(html).not.toContain("<script");
+    },
+  );
+
+  test("without a url it is the form alone", async () => {
+    expect(cell(await textOf("/check"))).toContain("Check before you pay");
+    expect((await serving.get("/check?url=a&url=b")).status).toBe(400);
   });
 });
 

@@ -50,7 +50,7 @@ describe("the hold", () => {
     await take(2, ["A"]);
     expect(cardA()).toMatchObject({ band: "D", flags: ["held_14d"] });
     expect(headlineOf(capA())?.why).toBe(
-      "D on OUTCOME_VERIFIED, composite 0.912; a letter rises only after 14 clean days, next possible 2026-11-16.",
+      "D: a worse letter of the last 14 days stands until 16 November 2026 at least; what it does now would earn A.",
     );
     await take(14, ["A"]);
     expect(cardA().band).toBe("D");
@@ -63,7 +63,7 @@ describe("the hold", () => {
     await take(0, ["F"]);
     await take(20, ["A"]);
     expect(cardA().band).toBe("F");
-    expect(headlineOf(capA())?.why).toContain("next possible 2026-12-04");
+    expect(headlineOf(capA())?.why).toContain("stands until 4 December 2026 at least");
   });
 
   it("never lets another tier be better than the headline, and leaves a worse one alone", async () => {

@@ -105,7 +105,7 @@ function runCard(name: string, now: string, spec: CardSpec, first: boolean): Run
     },
     raw_band: spec.band,
     headline: spec.headline ?? first,
-    why: { figure: null, caps: [], unrated: rated ? null : "12 of 30 paid calls so far; unknown, not bad" },
+    why: { causes: [], figures: [], unrated: rated ? null : "12 of 30 paid calls so far; unknown, not bad" },
     caps: spec.caps ?? {},
     progress: rated ? 30 : 12,
   };
