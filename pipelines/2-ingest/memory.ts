@@ -82,6 +82,11 @@ interface ListedRow {
   price_micro: bigint | null;
   pay_to: string | null;
   last_tried: Date | null;
+  /** Id of the mapping that stands, and what came of its trials. */
+  mapping: string | null;
+  mapping_dropped: boolean;
+  controls: number;
+  control_passed: boolean;
 }
 interface IntentRow {
   event_id: string;
@@ -118,8 +123,13 @@ function listedOf(row: ListedRow): ListedCap {
     lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
     lastPayTo: row.pay_to,
     lastTried: row.last_tried && rfc3339(row.last_tried),
+    mapped: row.mapping === null ? null : mappedOf(row.mapping, row),
   };
 }
+
+const mappedOf = (id: string, { mapping_dropped, controls, control_passed }: ListedRow): ListedCap["mapped"] => ({
+  ...{ id, dropped: mapping_dropped, controls, passed: control_passed },
+});
 
 const awaitedOf = (row: AwaitedRow): AwaitedIntent => ({
   ...intentOf(row),

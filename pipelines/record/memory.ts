@@ -1,4 +1,5 @@
 import type { BodyOf, Claims } from "./bodies.ts";
+import type { Mapping } from "./classes/mapping.ts";
 
 /**
  * What the record remembers, as the observer and the planner need it. Answered from the lake, which must have loaded
@@ -66,6 +67,8 @@ export interface ListedCap {
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
+  /** The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none. */
+  mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
   lastTried: string | null;
 }
