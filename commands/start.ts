@@ -127,6 +127,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       asset,
       wallets,
       controlUrl: world.control,
+      pagesAt: serving.url,
       settlePollMs: [30, 100],
     };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));

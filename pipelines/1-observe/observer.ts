@@ -12,6 +12,7 @@ import type { DayPlan } from "../record/plan.ts";
 import { BoundedMap } from "./bounded.ts";
 import { Asking } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
+import { excuseClasses } from "./classes/excuse.ts";
 import { NO_MAPS } from "./classes/mapping-file.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
@@ -90,7 +91,7 @@ export interface Observer {
   recover(): Promise<{ lost: number }>;
   /**
    * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our own
-   * calls say of failures that buyers published.
+   * calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
@@ -187,6 +188,7 @@ export function createObserver(parts: ObserverParts): Observer {
     async awaitSettlements() {
       const report = await reconciler.run(clock);
       await sayVerdicts(recorder, memory, clock);
+      await excuseClasses({ memory, recorder, hosts, metrics, logger }, clock);
       return report;
     },
     ask(ask, said) {

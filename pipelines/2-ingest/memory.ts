@@ -4,7 +4,9 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import type {
   AwaitedIntent,
+  ClassCall,
   DebtsKnown,
+  FailedClass,
   ListedCap,
   Memory,
   OpenIntent,
@@ -59,6 +61,15 @@ export function createMemory(lake: Lake): Memory {
       };
     },
     verdicts: () => lake.all<Verdict>(sql("queries/published:verdicts")),
+    failedClasses: (since, until, least) =>
+      lake.all<FailedClass>(sql("queries/classes:nobody_passed"), { since, until, least }),
+    async callsOfClass(name, day) {
+      const rows = await lake.all<Omit<ClassCall, "t"> & { t: Date }>(sql("queries/classes:calls_of"), {
+        class: name,
+        day,
+      });
+      return rows.map((row) => ({ ...row, t: rfc3339(row.t) }));
+    },
     async spentOn(day) {
       const rows = await lake.all<SpentRow>(sql("queries/spending:day"), { day });
       return rows.map(({ cap, url, pay_to, micro }) => ({ cap, host: new URL(url).host, payTo: pay_to, micro }));

@@ -22,6 +22,10 @@ export interface Memory {
   debts(): Promise<DebtsKnown>;
   /** Failures that buyers published and that calls of ours have confirmed, or have not, and nobody has said so yet. */
   verdicts(): Promise<Verdict[]>;
+  /** Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody passed. */
+  failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
+  /** Calls of a class and UTC day that count and were answered, and that no correction withdraws. */
+  callsOfClass(name: string, day: string): Promise<ClassCall[]>;
   /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }
@@ -32,6 +36,23 @@ export interface Verdict {
   of: string;
   cap: string;
   kind: "reproduced" | "not_reproduced";
+}
+
+/** A class that nobody passed on a day. */
+export interface FailedClass {
+  class: string;
+  day: string;
+  payees: number;
+}
+
+/** A paid call with a question of a class. */
+export interface ClassCall {
+  /** Event id of its intent. */
+  intent: string;
+  cap: string;
+  url: string;
+  /** When it was observed, RFC 3339. */
+  t: string;
 }
 
 /** What one endpoint was paid to one address. */

@@ -99,15 +99,16 @@ export class Asking {
     return { id, controls: Math.max(kept.controls, mine.controls), passed: kept.passed || mine.passed };
   }
 
-  async #draw({ checker, variant, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {
+  async #draw({ checker, variant, mapping, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {
     if (variant === null) return null;
     const { metrics, logger, sources } = this.with_;
     try {
-      const { draw, answer } = checker.variants[variant]!;
+      const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);
       const input = question && arrange(question.fields);
       // A truth that cannot be kept could not be checked by anybody afterwards.
       if (!input || keepable(question.truth) === undefined) return null;
+      const answer = mapping ? mapping.answer : own;
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
       // A source of ours that is down: the call is made with the seller's own example.
