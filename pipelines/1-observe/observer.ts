@@ -12,7 +12,7 @@ import type { DayPlan } from "../record/plan.ts";
 import { BoundedMap } from "./bounded.ts";
 import { Asking } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
-import { excuseClasses } from "./classes/excuse.ts";
+import { Excuses } from "./classes/excuse.ts";
 import { NO_MAPS } from "./classes/mapping-file.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
@@ -171,6 +171,7 @@ export function createObserver(parts: ObserverParts): Observer {
   };
   const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, { [ASKS]: ASKS_AT_ONCE });
   const reconciler = new Reconciler(tools, memory);
+  const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock, hosts);
   const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
@@ -188,7 +189,7 @@ export function createObserver(parts: ObserverParts): Observer {
     async awaitSettlements() {
       const report = await reconciler.run(clock);
       await sayVerdicts(recorder, memory, clock);
-      await excuseClasses({ memory, recorder, hosts, metrics, logger }, clock);
+      await excuses.look(clock);
       return report;
     },
     ask(ask, said) {
