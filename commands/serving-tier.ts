@@ -46,6 +46,8 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   /** The appending end; null: this replica answers and takes nothing in. */
   log: ServingLog | null;
   answers: Signer;
+  /** What planted pages follow from; absent or null: none is served here. */
+  pages?: Buffer | null;
   /** Public halves of all keys, with their validity. */
   ring: Keyring;
   /** What a replica that keeps a mirror of its own has in the place of the store's tree and the ring's keys. */
@@ -172,6 +174,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
     receivers: { egress, log, plain: config.allow_loopback },
     jwks,
+    ...(parts.pages ? { pages: parts.pages } : {}),
     clock: {
       now: () => clock.now(),
       monotonic: () => clock.monotonic(),

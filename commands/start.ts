@@ -128,6 +128,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       asset,
       wallets,
       controlUrls: [world.control],
+      pagesAt: serving.url,
       settlePollMs: [30, 100],
     };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));

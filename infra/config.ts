@@ -102,6 +102,19 @@ export const Settings = z.strictObject({
     .array(z.url({ protocol: /^https?$/ }))
     .max(8)
     .default([]),
+  /** File of classes: which endpoints are asked questions whose answer we know, and how (docs/classes.md). */
+  classes_file: z.string().min(1).nullable().default(null),
+  /** Reference of prices: `{base}` and `{quote}` stand in its url; `answer` is a JSON pointer. null: no price is asked for. */
+  price_reference: z
+    .strictObject({
+      url: z
+        .string()
+        .max(2048)
+        .regex(/^https?:\/\//, "expected http(s)://.."),
+      answer: z.string().max(500),
+    })
+    .nullable()
+    .default(null),
   catalogues: z.array(z.url({ protocol: /^https?$/ })).default([]),
   chain: z
     .strictObject({

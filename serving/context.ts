@@ -110,6 +110,8 @@ export interface ServingDeps {
   sales?: Sales;
   /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register">;
+  /** What planted pages follow from; without it none is served. */
+  pages?: Uint8Array;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }

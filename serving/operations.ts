@@ -11,6 +11,7 @@ import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
 import { PAGES } from "./operations/pages.ts";
 import { PAID } from "./operations/paid.ts";
+import { planted } from "./operations/planted.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
 import { ROUTE } from "./operations/route.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
@@ -66,6 +67,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...PAGES,
   ...LISTING_PAGES,
   ...EXPOSURE_PAGES,
+  planted,
   ...OBJECTS,
   livez,
   readyz,

@@ -154,6 +154,9 @@ export function createSecret(dir: string, name: string): void {
   createPrivate(pathOf(dir, name), randomBytes(SECRET_BYTES));
 }
 
+/** Is there a secret `name`? Whether it can be used is said where it is read. */
+export const hasSecret = (dir: string, name: string): boolean => existsSync(pathOf(dir, name));
+
 /**
  * Read the secret `name`. It is never made here: a lost volume must be noticed, not papered over with new bytes.
  * @throws KeyFileError when it is missing, open to others or not 32 bytes.

@@ -6,9 +6,14 @@ import { type LoopWatch, ownLoop } from "../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
+import type { Sources } from "../record/classes/checker.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { BoundedMap } from "./bounded.ts";
+import { Asking } from "./classes/asking.ts";
+import type { ClassMaps } from "./classes/classing.ts";
+import { Excuses } from "./classes/excuse.ts";
+import { NO_MAPS } from "./classes/mapping-file.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
 import { Intake, type IntakeReport } from "./listings/intake.ts";
@@ -61,6 +66,8 @@ export interface ObserverParts {
   onAck?: (eventIds: readonly string[]) => void;
   /** Where several observers share the work: our share of the hosts, and whose intent was first. */
   shared?: { hosts: HostShare; firsts: FirstIntents };
+  /** An operator's word on classes, and what questions of some of them are asked of; default: none. */
+  classes?: { maps?: ClassMaps; sources?: Sources };
   /** Default: this process's own. */
   reader?: Reader;
   loop?: LoopWatch;
@@ -85,7 +92,7 @@ export interface Observer {
   recover(): Promise<{ lost: number }>;
   /**
    * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our own
-   * calls say of failures that buyers published.
+   * calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
@@ -133,7 +140,7 @@ async function sayVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">,
 /** Puts the observer together. See {@link Observer} for what it does. */
 export function createObserver(parts: ObserverParts): Observer {
   const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
-  const { reader = ownReader, loop = ownLoop } = parts;
+  const { reader = ownReader, loop = ownLoop, classes } = parts;
   const hosts: Hosts = shared?.hosts ?? EVERY_HOST;
   if (config.secret.length < 16) throw new RangeError("the secret of the known answers has at least 16 bytes");
   const stop = new AbortController();
@@ -148,6 +155,9 @@ export function createObserver(parts: ObserverParts): Observer {
     wallets,
     recorder,
     intake,
+    asking: new Asking({
+      ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
+    }),
     control: new Control(egress, config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
@@ -163,6 +173,7 @@ export function createObserver(parts: ObserverParts): Observer {
   };
   const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, { [ASKS]: ASKS_AT_ONCE });
   const reconciler = new Reconciler(tools, memory);
+  const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock, hosts);
   const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
@@ -180,6 +191,7 @@ export function createObserver(parts: ObserverParts): Observer {
     async awaitSettlements() {
       const report = await reconciler.run(clock);
       await sayVerdicts(recorder, memory, clock);
+      await excuses.look(clock);
       return report;
     },
     ask(ask, said) {

@@ -1,6 +1,7 @@
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BoundedMap } from "./bounded.ts";
+import type { Asking } from "./classes/asking.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";
 import type { Intake } from "./listings/intake.ts";
@@ -15,6 +16,8 @@ export interface Tools extends Means {
   control: Control;
   recorder: Recorder;
   intake: Intake;
+  /** Classes of endpoints, and the questions whose answers we know. */
+  asking: Asking;
   ledger: Ledger;
   /** Hosts that are this observer's to call. */
   hosts: Hosts;

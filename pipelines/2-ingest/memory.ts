@@ -4,7 +4,9 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import type {
   AwaitedIntent,
+  ClassCall,
   DebtsKnown,
+  FailedClass,
   ListedCap,
   Memory,
   OpenIntent,
@@ -62,6 +64,15 @@ export function createMemory(lake: Lake): Memory {
     async retriedSince(cap, since) {
       return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
     },
+    failedClasses: (since, until, least) =>
+      lake.all<FailedClass>(sql("queries/classes:nobody_passed"), { since, until, least }),
+    async callsOfClass(name, day) {
+      const rows = await lake.all<Omit<ClassCall, "t"> & { t: Date }>(sql("queries/classes:calls_of"), {
+        class: name,
+        day,
+      });
+      return rows.map((row) => ({ ...row, t: rfc3339(row.t) }));
+    },
     async spentOn(day) {
       const rows = await lake.all<SpentRow>(sql("queries/spending:day"), { day });
       return rows.map(({ cap, url, pay_to, micro }) => ({ cap, host: new URL(url).host, payTo: pay_to, micro }));
@@ -85,6 +96,11 @@ interface ListedRow {
   price_micro: bigint | null;
   pay_to: string | null;
   last_tried: Date | null;
+  /** Id of the mapping that stands, and what came of its trials. */
+  mapping: string | null;
+  mapping_dropped: boolean;
+  controls: number;
+  control_passed: boolean;
 }
 interface IntentRow {
   event_id: string;
@@ -121,8 +137,13 @@ function listedOf(row: ListedRow): ListedCap {
     lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
     lastPayTo: row.pay_to,
     lastTried: row.last_tried && rfc3339(row.last_tried),
+    mapped: row.mapping === null ? null : mappedOf(row.mapping, row),
   };
 }
+
+const mappedOf = (id: string, { mapping_dropped, controls, control_passed }: ListedRow): ListedCap["mapped"] => ({
+  ...{ id, dropped: mapping_dropped, controls, passed: control_passed },
+});
 
 const awaitedOf = (row: AwaitedRow): AwaitedIntent => ({
   ...intentOf(row),

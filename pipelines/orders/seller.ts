@@ -8,7 +8,7 @@ import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request } from "../1-observe/probe/request.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
-import { checkerOf, classOf } from "../record/classes.ts";
+import { classOf } from "../record/classes.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import type { BoughtRequest, StepOf } from "../record/order-step.ts";
 import type { NewStep } from "./order-log.ts";
@@ -94,7 +94,7 @@ export async function quoteOf(
   return {
     ...{ cap, request, priceMicro, payTo: read.payable.payTo, entry: read.payable, context: read.context },
     want: {
-      class: checkerOf(classOf({ named: declared.named, example: null })).name,
+      class: classOf({ named: declared.named }),
       schema: schemaKept(declared.outputSchema),
       mime: declared.mime,
     },

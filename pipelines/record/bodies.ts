@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { Mapping } from "./classes/mapping.ts";
 import { OrderStep } from "./order-step.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
@@ -115,6 +116,26 @@ const Listing = z.looseObject({
 
 const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Says });
 
+/**
+ * Which class we gave an endpoint, how it is asked by it, and where its answer lies; null: no longer any. A seller that names
+ * its class itself has no such record. dropped: no control input of it passed, so it is not used.
+ */
+const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
+
+/** The question of a paid call whose answer we know: with the answer's bytes anybody can score it again. */
+const KnownAnswer = z.looseObject({
+  class: z.string().max(60),
+  variant: z.string().max(60),
+  /** JSON pointer of the answer; null: the whole of it as text. */
+  answer: z.string().max(500).nullable(),
+  /** As it was known at the moment of the question. */
+  truth: z.unknown(),
+  /** Id of the mapping that it was asked by; null: the seller names the class itself. */
+  mapping: Sha256Hex.nullable(),
+  /** A control input (asking.ts): whatever comes is our own affair. Said before the call. */
+  control: z.boolean(),
+});
+
 const PaidIntent = z.looseObject({
   slot: Slot,
   attempt: z.int().min(0),
@@ -125,6 +146,8 @@ const PaidIntent = z.looseObject({
   blind: z.boolean(),
   wallet: z.string().max(120),
   input: z.enum(["example", "known_answer", "synthetic"]),
+  /** Where the input is a known answer; absent in records from before it was kept. */
+  known_answer: KnownAnswer.optional(),
   url: z.string().max(4096),
   method: z.enum(METHODS),
   request_sha256: Sha256Hex,
@@ -416,6 +439,7 @@ const WatcherDisabled = z.looseObject({ id: Id, since: Time, says: z.string().ma
 export const BODIES = {
   listing: Listing,
   delisting: Delisting,
+  "class.mapped": ClassMapped,
   handshake: Handshake,
   "paid.intent": PaidIntent,
   "paid.result": PaidResult,
@@ -446,6 +470,7 @@ export type BodyOf<T extends RecordType> = z.infer<(typeof BODIES)[T]>;
 export const TOPIC_OF: Record<RecordType, Topic> = {
   listing: "listings",
   delisting: "listings",
+  "class.mapped": "listings",
   handshake: "observations.free",
   "paid.intent": "observations.paid",
   "paid.result": "observations.paid",

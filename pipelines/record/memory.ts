@@ -1,4 +1,5 @@
 import type { BodyOf, Claims } from "./bodies.ts";
+import type { Mapping } from "./classes/mapping.ts";
 
 /**
  * What the record remembers, as the observer and the planner need it. Answered from the lake, which must have loaded
@@ -23,6 +24,10 @@ export interface Memory {
   verdicts(): Promise<Verdict[]>;
   /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
   retriedSince(cap: string, since: string): Promise<boolean>;
+  /** Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody passed. */
+  failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
+  /** Calls of a class and UTC day that count and were answered, and that no correction withdraws. */
+  callsOfClass(name: string, day: string): Promise<ClassCall[]>;
   /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }
@@ -33,6 +38,23 @@ export interface Verdict {
   of: string;
   cap: string;
   kind: "reproduced" | "not_reproduced";
+}
+
+/** A class that nobody passed on a day. */
+export interface FailedClass {
+  class: string;
+  day: string;
+  payees: number;
+}
+
+/** A paid call with a question of a class. */
+export interface ClassCall {
+  /** Event id of its intent. */
+  intent: string;
+  cap: string;
+  url: string;
+  /** When it was observed, RFC 3339. */
+  t: string;
 }
 
 /** What one endpoint was paid to one address. */
@@ -68,6 +90,8 @@ export interface ListedCap {
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
+  /** The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none. */
+  mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
   lastTried: string | null;
 }

@@ -20,6 +20,7 @@ import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/tree-head.ts";
 import type { Memory } from "../record/memory.ts";
 import { parseMoney } from "../record/money.ts";
+import { classesOf } from "./classes.ts";
 import { folders, type Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
@@ -29,6 +30,8 @@ export interface Money {
   asset: string;
   wallets: Wallets;
   controlUrls: readonly string[];
+  /** Address under which planted pages are reached; default: that of the service. */
+  pagesAt?: string;
   /** Pauses (real ms) between looks at the chain after a paid call; a chain that mines at once needs no long ones. */
   settlePollMs?: readonly number[];
 }
@@ -122,6 +125,7 @@ export async function assemble(
   await ingest.pass();
   const caps = capsOf(config.spend);
   const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
+  const classes = classesOf(parts, clock, money);
   const observer = createObserver({
     log,
     egress: parts.egress,
@@ -138,6 +142,7 @@ export async function assemble(
       secret: parts.secret,
       ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
     },
+    classes: classes.of,
     logger,
     metrics,
     ...(onAck ? { onAck } : {}),
@@ -195,6 +200,7 @@ export async function assemble(
     observer.stop();
     await shared?.hosts.close();
     await askLine?.idle();
+    classes.close();
     await lake.close();
     await rail.close();
   };

@@ -9,6 +9,7 @@ import { readRing } from "../../infra/keys/keyring.ts";
 import {
   createSecret,
   hasKeys,
+  hasSecret,
   type Keys,
   keygen,
   loadKeys,
@@ -36,6 +37,8 @@ export interface Parts {
   keys: Keys;
   /** Known answers, wallets and opaque names hang on this. */
   secret: Buffer;
+  /** What planted pages follow from, or null. */
+  pages: Buffer | null;
   egress: Egress;
   logger: Logger;
   metrics: Metrics;
@@ -54,20 +57,33 @@ export const folders = (dataDir: string) => ({
 
 /** The one secret of the observer, beside the keys. */
 export const OBSERVER_SECRET = "observer";
+/** What planted pages follow from: observers plant by it, serving replicas serve by it. */
+export const PAGES_SECRET = "pages";
 
-/** Make keys and secret in the data folder when there are none. @returns false when they were there already */
+/** Make keys and secrets in the data folder when there are none. @returns false when the keys were there already */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
   const dir = folders(dataDir).keys;
+  // A folder of before there were such pages gets theirs now.
+  makeSecret(dir, PAGES_SECRET);
   if (hasKeys(dir)) return false;
   // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
-  try {
-    createSecret(dir, OBSERVER_SECRET);
-  } catch (error) {
-    loadSecret(dir, OBSERVER_SECRET);
-    if ((error as Error).name !== "KeyFileError") throw error;
-  }
+  makeSecret(dir, OBSERVER_SECRET);
   keygen(dir, validFrom);
   return true;
+}
+
+function makeSecret(dir: string, name: string): void {
+  try {
+    createSecret(dir, name);
+  } catch (error) {
+    loadSecret(dir, name);
+    if ((error as Error).name !== "KeyFileError") throw error;
+  }
+}
+
+/** The secret of planted pages; null where an operator brought none: then none is planted or served here. @throws KeyFileError */
+function pagesSecret(dir: string): Buffer | null {
+  return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
 }
 
 /** Parts that were opened, to be closed in reverse; what was opened is closed again when opening fails half-way. */
@@ -163,6 +179,7 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
     publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
     keys,
     secret,
+    pages: pagesSecret(at.keys),
     egress: keep(egressOf(config, await sourcesOf(config))),
     logger,
     metrics: createMetrics(),
@@ -219,6 +236,7 @@ export function openServingParts(config: Config) {
     log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
     publicStore: keep(await readPublic(config)),
     egress: keep(egressOf(config)),
+    pages: pagesSecret(at.keys),
     ...keys,
     logger,
     metrics: createMetrics(),

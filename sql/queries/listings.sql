@@ -2,7 +2,7 @@
 -- What is listed now, with what the planner needs to know of it.
 -- A (source, source id) is listed where its newest record put it; a delisting takes it out.
 -- grain: one listed capability
--- reads: listing, endpoint, seen, samples, withdrawn; $block_ms (of the method)
+-- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
 -- writes: nothing
 WITH newest AS (
   SELECT * FROM listing
@@ -18,6 +18,12 @@ WITH newest AS (
  blocks AS (
   SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms::BIGINT) AS paid_blocks, max({t: t, id: obs_id}) FILTER (NOT pass) AS failed
   FROM paid GROUP BY cap),
+ mapped AS (
+  SELECT * FROM class_mapped QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+ trials AS (          -- control inputs of the mapping that stands, and whether anything ever passed under it
+  SELECT m.cap, count(*) FILTER (a.control) AS controls, bool_or(is_passed(r.delivered, r.delivery, r.outcome)) AS passed
+  FROM mapped m JOIN class_asked a ON a.cap = m.cap AND a.mapping = m.id JOIN paid_result r ON r.intent = a.intent AND r.cap = a.cap
+  WHERE r.watched GROUP BY m.cap),
  -- A failure that a buyer published starts re-tests, until calls of ours have said whether it counts.
  doubted AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  since AS (
@@ -25,9 +31,11 @@ WITH newest AS (
   GROUP BY p.cap)
 SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best.own THEN l.best.id END AS seller_listing, l.standing,
   s.first_seen, coalesce(b.paid_blocks, 0)::INTEGER AS paid_blocks, b.failed IS NOT NULL OR d.cap IS NOT NULL AS failed,
-  CASE WHEN d.cap IS NULL THEN coalesce(n.passes, 0) ELSE 0 END::INTEGER AS passes, s.price_micro, s.pay_to, s.last_tried
+  CASE WHEN d.cap IS NULL THEN coalesce(n.passes, 0) ELSE 0 END::INTEGER AS passes, s.price_micro, s.pay_to, s.last_tried,
+  m.id AS mapping, coalesce(m.dropped, FALSE) AS mapping_dropped, coalesce(t.controls, 0)::INTEGER AS controls,
+  coalesce(t.passed, FALSE) AS control_passed
 FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)
-  LEFT JOIN doubted d USING (cap)
+  LEFT JOIN doubted d USING (cap) LEFT JOIN mapped m USING (cap) LEFT JOIN trials t USING (cap)
 ORDER BY l.cap;
 
 -- name: said

@@ -110,3 +110,11 @@ SELECT * EXCLUDE (updated), strftime(updated, '%Y-%m-%dT%H:%M:%SZ') AS updated F
 -- reads: domain
 -- writes: nothing
 SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;
+
+-- name: drawn
+-- An active company at some place of the register, for a question whose answer is known.
+-- grain: one company, or none
+-- reads: company; $share (0 to 1: how far down the register)
+-- writes: nothing
+SELECT lei, name FROM company
+WHERE number >= 1 + floor($share::DOUBLE * (SELECT max(number) FROM company)) AND status = 'ACTIVE' ORDER BY number LIMIT 1;

@@ -18,6 +18,8 @@ DELETE FROM retried WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM listing WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM class_mapped WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM class_asked WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM correction WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM reinstated WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM dispute WHERE part_of(cap, $shift) IN (FROM evicted);

@@ -2,7 +2,7 @@
 -- grain: one record; touched_intent = one intent or published call, also one that is not here yet; seen_new = one capability; payee_new = one address
 --   of one capability
 -- reads: temp stage
--- writes: paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
+-- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
@@ -14,6 +14,11 @@ FROM (SELECT *, from_json(body, '{"slot": {"block": "INTEGER"}, "w": "DOUBLE", "
   FROM stage WHERE type = 'paid.intent');
 INSERT INTO paid_intent
 SELECT event_id, cap, t, slot_block, w, input, url, price_micro, pay_to, valid_before, first_leg.honest, asked_micro FROM intent_new;
+
+INSERT INTO class_asked
+SELECT event_id, cap, observed_at, k.class, k.mapping, k.control
+FROM (SELECT *, from_json(json_extract(body, '$.known_answer'), '{"class": "VARCHAR", "mapping": "VARCHAR", "control": "BOOLEAN"}') AS k
+  FROM stage WHERE type = 'paid.intent') WHERE k.class IS NOT NULL;
 
 INSERT INTO paid_result
 SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "watched": "BOOLEAN", "fault": "VARCHAR",

@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, listing, correction, reinstated, dispute,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
 --   correction_record
 
 -- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
@@ -45,6 +45,13 @@ CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VAR
 CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
   seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
+
+-- Which class we gave an endpoint; class = null where we take it back, or never used what we said.
+CREATE TABLE IF NOT EXISTS class_mapped (
+  event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, id VARCHAR, class VARCHAR, dropped BOOLEAN);
+-- Paid calls with a question whose answer we knew. mapping = null where the seller named the class itself.
+CREATE TABLE IF NOT EXISTS class_asked (
+  intent VARCHAR, cap VARCHAR, t TIMESTAMP, class VARCHAR, mapping VARCHAR, control BOOLEAN);
 
 CREATE TABLE IF NOT EXISTS correction (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, id VARCHAR, record_id VARCHAR, fault VARCHAR, issued_at TIMESTAMP);

@@ -165,7 +165,7 @@ describe("compose.yaml", () => {
     const root = join(dir, "keys-of-compose");
     for (const [, path] of made) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
     keygen(join(root, "data/keys"), new Date());
-    createSecret(join(root, "data/keys"), "observer");
+    for (const name of ["observer", "pages"]) createSecret(join(root, "data/keys"), name);
     const here = script!.replaceAll("$$", "$").replaceAll(/(?<= )\/(?=data|signing|wallets|answers|ring)/g, `${root}/`);
     const ran = spawnSync("/bin/sh", ["-c", here], { encoding: "utf8" });
     expect(ran.status, ran.stderr).toBe(0);
@@ -174,8 +174,8 @@ describe("compose.yaml", () => {
         .map((name) => name.replace(/-.*\.pem$/, ".pem"))
         .sort();
     expect(kinds("signing")).toEqual(["answers.pem", "cards.pem", "keyring.json", "log.pem", "witness.pem"]);
-    expect(kinds("wallets")).toEqual(["keyring.json", "observer.secret"]);
-    expect(kinds("answers")).toEqual(["answers.pem", "keyring.json"]);
+    expect(kinds("wallets")).toEqual(["keyring.json", "observer.secret", "pages.secret"]);
+    expect(kinds("answers")).toEqual(["answers.pem", "keyring.json", "pages.secret"]);
     expect(kinds("ring")).toEqual(["keyring.json"]);
   });
 

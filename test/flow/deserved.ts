@@ -114,6 +114,25 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["refunded"],
     without: ["took_the_money"],
   },
+  // Four classes that are not arithmetic. Early questions about blocks wait for the first final one: there is none at first.
+  ...Object.fromEntries(
+    ["encoder", "scraper", "chain-reader", "parrot"].map((name) => [
+      name,
+      { band: "A", tier: "OUTCOME" as const, why: /^A on OUTCOME_VERIFIED, composite 0\.9\d\d/, without: FLAGS },
+    ]),
+  ),
+  ...Object.fromEntries(
+    ["wrong-encoder", "stale-scraper"].map((name) => [
+      name,
+      {
+        band: "F",
+        tier: "OUTCOME" as const,
+        why: /no better than F because at most \d+\.\d % are correct/,
+        flags: ["early_fail"],
+        without: ["took_the_money"],
+      },
+    ]),
+  ),
   ...Object.fromEntries(
     ["mpp", "both", "mcp-paid"].map((name) => [
       name,

@@ -82,4 +82,8 @@ export const MODELS: readonly Model[] = [
   model("mpp", 12),
   model("both", 12),
   model("mcp-paid", 12),
+  // The first call by a mapping of ours is a control input.
+  model("encoder", DAYS, { sell: (n) => (n === 0 ? { fault: "ours" } : {}) }),
+  ...["scraper", "chain-reader", "parrot"].map((name) => model(name, DAYS)),
+  ...["wrong-encoder", "stale-scraper"].map((name) => model(name, 12, { sell: () => ({ outcome: 0 }) })),
 ];

@@ -1,21 +1,23 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLogger } from "../../infra/telemetry.ts";
 import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { plantedToken } from "../../pipelines/record/classes/planted.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { EMPTY_DAY_ID, emptyDayDraft } from "../helpers/archive-draft.ts";
-import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
+import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const SUM = { url: "https://seller.example/sum" };
+const PAGES = Buffer.alloc(32, 9);
 let record: PublicRecord;
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
   await record.publish([emptyDayDraft(record.keys.cards)]);
-  serving = await servingOver(record);
+  serving = await servingOver(record, { pages: PAGES });
 });
 afterAll(() => record.close());
 
@@ -31,6 +33,7 @@ const ADDRESS: Record<string, string> = {
   viaPost: `/v1/via/${capOf(SUM)}`,
   order: `/v1/orders/ord_${"0".repeat(26)}`,
   buyerOrders: `/v1/buyers/0x${"1".repeat(40)}/orders`,
+  planted: `/p/${plantedToken(PAGES, Buffer.alloc(32), new Date(NOW))}`,
   badge: `/badge/${capOf(SUM)}.svg`,
   "object-tile": "/tile/0/000.p/2",
 };

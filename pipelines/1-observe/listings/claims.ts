@@ -204,7 +204,7 @@ function claimsSaid(said: Declared, url: string): Claims {
     method: said.method,
     tool: said.tool,
     description: said.description,
-    class: classOf({ named: said.named, example: queryOf(said.example) }),
+    class: classOf({ named: said.named }),
     offers: [],
     fixed_price: false,
     example: said.example,
@@ -235,9 +235,6 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
     },
   };
 }
-
-const queryOf = (example: Claims["example"]): { query?: Record<string, string> } | null =>
-  example?.query ? { query: example.query } : null;
 
 /** Only members that are there: the record keeps no `undefined`. */
 function schemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {

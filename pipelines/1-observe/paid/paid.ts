@@ -3,6 +3,7 @@ import { saying } from "../../../infra/egress/egress.ts";
 import { plannedSlot } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { type Call, intentId, seedOf } from "../call.ts";
+import type { Asked } from "../classes/asking.ts";
 import { clean } from "../json.ts";
 import { passes } from "../plan/steps.ts";
 import { probe } from "../probe/probe.ts";
@@ -29,7 +30,7 @@ export interface PaidEnd {
 }
 
 /** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
-async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promise<PaidEnd> {
+async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
   const exchanged = await send(tools, payment);
   const evaluation = await evaluated(tools, payment, exchanged);
   const chain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
@@ -44,6 +45,7 @@ async function payAndWatch(tools: Tools, payment: Payment, clock: Clock): Promis
   await tools.recorder.append(rows);
   tools.metrics.count("touchstone_observe_paid_total", { fault: body.fault ?? "none" });
   if (chain.seen) tools.metrics.count("touchstone_observe_paid_micro_total", {}, Number(chain.seen.amountAtomic));
+  tools.asking.ended(payment, asked, passes(evaluation));
   const excused = body.fault === "ours";
   let shown: Shown = evaluation;
   if (chain.seen && !evaluation.delivered && !excused) shown = await showAgain(tools, payment, clock);
@@ -84,7 +86,8 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
   let one = tools.intake.current(listed);
   const seed = seedOf(tools.secret, one.cap, call);
   const at = clock.now();
-  const before = requestOf(one, null, seed);
+  let asked = await tools.asking.ask(one, null, seed);
+  const before = requestOf(one, null, asked);
   const stock = stockOf(one.cap, call);
   const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const relist = async () => {
@@ -97,8 +100,12 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
   const read = prepared.probe.read;
   if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
   // The 402 itself may be the first to say how the endpoint is called.
-  if (before.input.kind === "synthetic") Object.assign(prepared, requestOf(one, read.declared, seed));
-  const ready = await sign(tools, one, call, prepared, clock);
+  if (before.input.kind === "synthetic") {
+    asked = await tools.asking.ask(one, read.declared, seed);
+    Object.assign(prepared, requestOf(one, read.declared, asked));
+  }
+  await tools.asking.tell(one, asked, clock);
+  const ready = await sign(tools, one, call, { ...prepared, asked }, clock);
   if (!ready.ok) return recordUnpaid(tools, one, call, prepared, at, ready.says);
   const says = sellerSays(one, read.declared);
   const payment: Payment = {
@@ -108,7 +115,7 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
     intent: ready.intent,
     signed: ready.signed,
     prepared,
-    want: { class: says.checker.name, known: prepared.input.known, schema: says.schema, mime: says.mime },
+    want: { class: asked.checker.name, known: prepared.input.known, schema: says.schema, mime: says.mime },
     deadlineMs: ready.deadlineMs,
   };
   const slot = plannedSlot(call.block, call.minute);
@@ -122,7 +129,7 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
       tools.metrics.count("touchstone_observe_slots_lost_total");
       return { paid: false, counts: false, pass: false };
     }
-    return await payAndWatch(tools, payment, clock);
+    return await payAndWatch(tools, payment, asked, clock);
   } catch (error) {
     if (error instanceof NotRecorded) throw error;
     return await recordLost(tools, payment, clock, error);

@@ -26,6 +26,7 @@ const ENDED = {
  *   and a seller who could be excused by closing its port on the second connection would never be measured.
  *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
  *   Where it moved, the proof is shown again, and that tells an honest seller from the other.
+ *   A control input of a mapping of ours (asking.ts) is our own affair however it ends, which was said before it left.
  * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
  * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
  */
@@ -38,6 +39,7 @@ function faultOf(
   control: ControlSeen | null,
 ): BodyOf<"paid.result">["fault"] {
   const failed = !passes(evaluation);
+  if (payment.intent.known_answer?.control) return "ours";
   if (control?.ok === false || (chain.down !== null && !evaluation.delivered)) return "ours";
   if (endedByUs(exchanged) && !chain.seen) return "ours";
   if (evaluation.wall) return "blocked";
@@ -45,6 +47,8 @@ function faultOf(
   const passedBefore = tools.passed.has(`${payment.cap} ${payment.intent.request_sha256}`);
   return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
 }
+
+const CONTROL_INPUT = "a control input: our mapping of this endpoint to its class was not seen to work before";
 
 const RECEIPTS = ["payment-response", "x-payment-response", "payment-receipt"];
 
@@ -71,6 +75,7 @@ export function resultBody(
   const says = [
     ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
     ...(loop.stoodStill ? [STOOD_STILL] : []),
+    ...(payment.intent.known_answer?.control ? [CONTROL_INPUT] : []),
     ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
   ].join("; ");
   return {

@@ -5,6 +5,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import { dayOf, rfc3339 } from "../../record/time.ts";
 import type { Call } from "../call.ts";
+import type { Asked } from "../classes/asking.ts";
 import { hashOf } from "../json.ts";
 import { PAYMENT_KEY } from "../mcp/call-tool.ts";
 import { toWhom } from "../plan/spend.ts";
@@ -48,6 +49,13 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
   return { head, signed };
 }
 
+/** The question as the record keeps it, where there is one. */
+function knownAnswer({ known, mapping, control }: Asked): Pick<BodyOf<"paid.intent">, "known_answer"> {
+  if (known === null) return {};
+  const { class: kind, variant, answer, truth } = known;
+  return { known_answer: { class: kind, variant, answer, truth, mapping: mapping?.id ?? null, control } };
+}
+
 /**
  * From a 402 that can be paid to a signed payment, kept to the caps. Nothing has left yet: whatever goes wrong here
  * (a cap, no money, the chain is down) ends in a reason, and the first leg stands as a handshake.
@@ -56,7 +64,7 @@ export async function sign(
   tools: Tools,
   one: ListedCap,
   call: Call,
-  prepared: Prepared,
+  prepared: Prepared & { asked: Asked },
   clock: Clock,
 ): Promise<Signed> {
   const read = prepared.probe.read!;
@@ -93,6 +101,7 @@ export async function sign(
     blind: call.blind,
     wallet: signed.from,
     input: prepared.input.kind,
+    ...knownAnswer(prepared.asked),
     url: prepared.request.url,
     method: prepared.request.method,
     request_sha256: prepared.request.sha256,

@@ -1,7 +1,6 @@
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { Claims } from "../../record/bodies.ts";
-import type { Checker, Example, KnownAnswer } from "../../record/classes.ts";
-import { checkerOf, classOf } from "../../record/classes.ts";
+import type { Example, KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { isObject, show } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
@@ -29,7 +28,7 @@ export interface ToolCall {
 
 export interface ChosenInput {
   kind: "example" | "known_answer" | "synthetic";
-  example: Example & { path?: Record<string, string> };
+  example: Example;
   known: KnownAnswer | null;
 }
 
@@ -47,22 +46,14 @@ const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => 
 };
 
 /**
- * The input of a call: a known answer where the class has one, else the seller's own example, else one made from a
+ * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one made from a
  * schema. A third party's example counts as made: a catalogue must not be able to fail somebody else's endpoint.
- * @param seed 32 bytes for the known answer; null for a free probe, which needs no question that nobody saw before
+ * @param known null for a free probe, which needs no question that nobody saw before
  */
-export function chooseInput(
-  sources: InputSources,
-  inBody: boolean,
-  checker: Checker,
-  seed: Uint8Array | null,
-): ChosenInput {
+export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
+  if (known) return { kind: "known_answer", example: known.input, known };
   const example = exampleOf(sources.own);
-  if (example) {
-    const known = seed === null ? null : checker.generate(seed, example);
-    if (known) return { kind: "known_answer", example: { ...example, ...known.input }, known };
-    return { kind: "example", example, known: null };
-  }
+  if (example) return { kind: "example", example, known: null };
   const lent = exampleOf(sources.others);
   if (lent) return { kind: "synthetic", example: lent, known: null };
   const schema = [...sources.own, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
@@ -140,26 +131,26 @@ const hasBody = (method: string): boolean => method !== "GET" && method !== "DEL
 
 /** What the seller says of its endpoint: its own listing first, then its 402. A catalogue's words are not its own. */
 export interface SellerSays {
-  checker: Checker;
   schema: unknown;
   mime: string | null;
 }
 
 export function sellerSays(one: ListedCap, declared: Declared | null): SellerSays {
   const own = one.sellerClaims;
-  const named = own && own.class !== "any" ? own.class : classOf({ named: declared?.named, example: null });
   return {
-    checker: checkerOf(named),
     schema: own?.output_schema ?? declared?.outputSchema,
     mime: own?.output_mime ?? declared?.mime ?? null,
   };
 }
 
-/** The request of a call, from what is known before (listing) and, once there is one, from the 402. */
+/**
+ * The request of a call, from what is known before (listing) and, once there is one, from the 402.
+ * @param asked the question of a paid call, which may be none; null: a free probe
+ */
 export function requestOf(
   one: ListedCap,
   declared: Declared | null,
-  seed: Uint8Array | null,
+  asked: { known: KnownAnswer | null } | null,
 ): { input: ChosenInput; request: Request } {
   const says = sellerSays(one, declared);
   const own = [
@@ -168,7 +159,7 @@ export function requestOf(
   ];
   const method = one.method as Request["method"];
   const inBody = one.tool !== null || hasBody(method);
-  const input = chooseInput({ own, others: [one.claims] }, inBody, says.checker, seed);
+  const input = chooseInput({ own, others: [one.claims] }, inBody, asked?.known ?? null);
   if (one.tool !== null) return { input, request: makeToolRequest(one.url, one.tool, input) };
-  return { input, request: makeRequest(one.url, method, input.example, seed === null ? null : says.mime) };
+  return { input, request: makeRequest(one.url, method, input.example, asked === null ? null : says.mime) };
 }

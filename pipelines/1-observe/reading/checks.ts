@@ -1,8 +1,9 @@
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { BodyOf } from "../../record/bodies.ts";
+import { valueAt } from "../../record/classes/mapping.ts";
 import type { KnownAnswer } from "../../record/classes.ts";
-import { checkerOf } from "../../record/classes.ts";
+import { checkerOf, variantOf } from "../../record/classes.ts";
 import { clean, isObject, MOST_VALUES, type Named, parseJson } from "../json.ts";
 import type { Schemas } from "./schema.ts";
 
@@ -65,16 +66,29 @@ export function isErrorBody(parsed: unknown): boolean {
 
 function expectsJson(want: Expectation, headers: Record<string, string>): boolean {
   if (want.mime !== null) return /json/i.test(want.mime);
-  return want.schema !== undefined || want.known !== null || /json/i.test(headers["content-type"] ?? "");
+  return (
+    want.schema !== undefined ||
+    (want.known !== null && want.known.answer !== null) ||
+    /json/i.test(headers["content-type"] ?? "")
+  );
 }
 
 const score = (value: number): number => Math.round(Math.min(1, Math.max(0, value)) * 1e6) / 1e6;
 
 type Checks = Evaluation["checks"];
 
+/** Longest answer that is taken as text, bytes: as much as any class looks through. */
+const MAX_TEXT = 500_000;
+
+/** What the question was about, out of an answer that may be read: at its pointer, or the whole of it as text. */
+function answerIn({ answer }: KnownAnswer, parsed: unknown, body: Uint8Array): unknown {
+  return answer === null ? Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8") : valueAt(parsed, answer);
+}
+
 function deliveryOf(
   result: Extract<EgressResult, { outcome: "answered" }>,
   parsed: unknown,
+  value: unknown,
   want: Expectation,
   checks: Checks,
 ): number {
@@ -91,7 +105,8 @@ function deliveryOf(
   ];
   if (!ok.every(Boolean)) return 0;
   const checker = checkerOf(want.class);
-  const of = score(checker.delivery(parsed));
+  const asked = want.known && variantOf(want.known);
+  const of = score(asked ? asked.delivery(value) : (checker.unasked?.(parsed) ?? 1));
   check(`class_${checker.name}`, of === 1, `scored ${of}`);
   return of;
 }
@@ -140,9 +155,10 @@ export function evaluate(
   });
   if (!evaluation.delivered) return evaluation;
   const parsed = schemas === null ? undefined : parseJson(body, MOST_VALUES);
-  evaluation.delivery = deliveryOf(result, parsed, want, checks);
+  const value = want.known && schemas !== null ? answerIn(want.known, parsed, body) : undefined;
+  evaluation.delivery = deliveryOf(result, parsed, value, want, checks);
   if (want.known) {
-    const truth = evaluation.delivery > 0 ? score(checkerOf(want.class).score(parsed, want.known.truth)) : 0;
+    const truth = evaluation.delivery > 0 ? score(variantOf(want.known)?.score(value, want.known.truth) ?? 0) : 0;
     evaluation.outcome = truth;
     checks.push({ name: "truth", ok: truth === 1, ...(truth === 1 ? {} : { says: `scored ${truth}` }) });
   }

@@ -17,7 +17,9 @@ import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
 import type {
   AwaitedIntent,
+  ClassCall,
   DebtsKnown,
+  FailedClass,
   ListedCap,
   Memory,
   OpenIntent,
@@ -213,6 +215,16 @@ export class LogMemory implements Memory {
         : [];
     });
     return { owed, refunds };
+  }
+
+  /** What a test says that the lake would find. */
+  failedClassesFound: FailedClass[] = [];
+  callsOfClassFound: ClassCall[] = [];
+  async failedClasses(): Promise<FailedClass[]> {
+    return this.failedClassesFound;
+  }
+  async callsOfClass(): Promise<ClassCall[]> {
+    return this.callsOfClassFound;
   }
 
   async spentOn(day: string) {

@@ -213,6 +213,10 @@ export function listing(name: string, time: string, over: Partial<BodyOf<"listin
   return seal("listing", capOf(name), JSON.stringify([body, time]), time, body, capOf(name));
 }
 
+export function classMapped(name: string, time: string, body: BodyOf<"class.mapped">): Sealed {
+  return seal("class.mapped", capOf(name), JSON.stringify(body), time, body, capOf(name));
+}
+
 export function delisting(name: string, time: string, over: Partial<BodyOf<"delisting">> = {}): Sealed {
   const body = { source: "https://catalogue.example", source_id: name, reason: "gone", ...over };
   return seal("delisting", capOf(name), JSON.stringify([body, time]), time, body, capOf(name));

@@ -4,14 +4,13 @@ import { chooseInput, makeRequest } from "../../../../pipelines/1-observe/probe/
 import { sample } from "../../../../pipelines/1-observe/probe/synthetic.ts";
 import { type Expectation, evaluate, isErrorBody } from "../../../../pipelines/1-observe/reading/checks.ts";
 import { OutOfTime, patient, Schemas, timed } from "../../../../pipelines/1-observe/reading/schema.ts";
-import { checkerOf } from "../../../../pipelines/record/classes.ts";
+import type { KnownAnswer } from "../../../../pipelines/record/classes.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { answer, OUTPUT_SCHEMA, timeout, transport } from "../world.ts";
 
-const arithmetic = checkerOf("arithmetic");
-const any = checkerOf("any");
-const known = arithmetic.generate(Buffer.alloc(32, 3), { query: { a: "", b: "" } });
-const right = Number(known?.input.query?.a) + Number(known?.input.query?.b);
+const right = 1543;
+const question = { class: "arithmetic", variant: "sum", answer: "/sum", truth: right };
+const known: KnownAnswer = { ...question, input: { query: { a: "772", b: "771" } } };
 const want = (change: Partial<Expectation> = {}): Expectation => ({
   class: "arithmetic",
   known,
@@ -240,32 +239,54 @@ describe("strangers' schemas", () => {
   });
 });
 
+describe("an answer to a question of ours", () => {
+  const schemas = new Schemas();
+  const held = (body: unknown, change: Partial<KnownAnswer>, headers: Record<string, string> = {}) =>
+    evaluate(answer(200, body, headers), { ...plain, class: "arithmetic", known: { ...known, ...change } }, schemas);
+
+  test("is looked for where the mapping says, and nowhere else", () => {
+    expect(held({ data: [{ n: right }] }, { answer: "/data/0/n" })).toMatchObject({ delivery: 1, outcome: 1 });
+    expect(held({ data: [{ n: right }] }, { answer: "/sum" })).toMatchObject({ delivery: 0, outcome: 0 });
+    expect(held({ a: right }, { answer: "/__proto__/a" })).toMatchObject({ delivery: 0, outcome: 0 });
+    expect(held([right], { answer: "" })).toMatchObject({ delivery: 0, outcome: 0 });
+    expect(held(String(right), { answer: "" })).toMatchObject({ delivery: 1, outcome: 1 });
+  });
+
+  test("is the whole of it as text, whatever its form, where no place is named", () => {
+    const page = { class: "planted-page", variant: "read", answer: null, truth: ["amber bridge", "1234"] };
+    const read = (body: unknown, headers = {}) =>
+      evaluate(answer(200, body, headers), { ...plain, known: { ...page, input: {} }, class: page.class }, schemas);
+    expect(read("# Amber bridge\n\n| pebble | 1234 |", { "content-type": "text/markdown" })).toMatchObject({
+      ...{ delivered: true, delivery: 1, outcome: 1 },
+    });
+    expect(read({ html: "<h1>Amber\u00a0bridge</h1>" })).toMatchObject({ delivery: 1, outcome: 0.5 });
+    expect(read("<p>12345 1 234</p>", html)).toMatchObject({ delivery: 1, outcome: 0 });
+    expect(read({ error: "amber bridge 1234" })).toMatchObject({ delivery: 0, outcome: 0 });
+  });
+
+  test("that names a question nobody knows any more is worth nothing as truth, and is no fault of the delivery", () => {
+    expect(held({ sum: right }, { class: "gone", variant: "sum" })).toMatchObject({ delivery: 1, outcome: 0 });
+    expect(held({ sum: right }, { variant: "constructor" })).toMatchObject({ delivery: 1, outcome: 0 });
+  });
+});
+
 describe("inputs", () => {
   const own = (change: object) => ({ own: [{ example: null, ...change }], others: [] });
-  const seed = Buffer.alloc(32, 1);
 
   test("a known answer, then the seller's example, then made ones; a catalogue's example is a made one", () => {
     const example = { query: { a: "1", b: "2" } };
-    expect(chooseInput(own({ example }), false, arithmetic, seed).kind).toBe("known_answer");
-    expect(chooseInput(own({ example }), false, arithmetic, null)).toMatchObject({ kind: "example", example });
-    expect(chooseInput(own({ example }), false, any, seed).kind).toBe("example");
+    expect(chooseInput(own({ example }), false, known)).toEqual({ kind: "known_answer", example: known.input, known });
+    expect(chooseInput(own({ example }), false, null)).toMatchObject({ kind: "example", example });
     const lent = { own: [], others: [{ example }] };
-    expect(chooseInput(lent, false, arithmetic, seed)).toMatchObject({ kind: "synthetic", example, known: null });
-    expect(chooseInput(own({}), false, arithmetic, seed)).toMatchObject({ kind: "synthetic", example: { query: {} } });
+    expect(chooseInput(lent, false, null)).toMatchObject({ kind: "synthetic", example, known: null });
+    expect(chooseInput(own({}), false, null)).toMatchObject({ kind: "synthetic", example: { query: {} } });
     const schema = {
       type: "object",
       properties: { q: { type: "string" }, n: { type: "integer", minimum: 5 } },
       required: ["n"],
     };
-    expect(chooseInput(own({ input_schema: schema }), true, any, seed).example).toEqual({ body: { n: 5 } });
-    expect(chooseInput(own({ input_schema: schema }), false, any, seed).example).toEqual({ query: { n: "5" } });
-  });
-
-  test("other questions for another seed, the same for the same", () => {
-    const ask = (fill: number) =>
-      chooseInput(own({ example: { query: { a: "1", b: "2" } } }), false, arithmetic, Buffer.alloc(32, fill)).example;
-    expect(ask(1)).toEqual(ask(1));
-    expect(ask(1)).not.toEqual(ask(2));
+    expect(chooseInput(own({ input_schema: schema }), true, null).example).toEqual({ body: { n: 5 } });
+    expect(chooseInput(own({ input_schema: schema }), false, null).example).toEqual({ query: { n: "5" } });
   });
 
   test("requests: query, body, templates, and a digest that knows them apart", () => {

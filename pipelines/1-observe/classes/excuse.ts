@@ -1,0 +1,83 @@
+import type { Clock } from "../../../infra/clock.ts";
+import type { Logger, Metrics } from "../../../infra/telemetry.ts";
+import { draftOf } from "../../corrections/correct.ts";
+import type { BodyOf } from "../../record/bodies.ts";
+import { CHECKERS } from "../../record/classes.ts";
+import { idOf } from "../../record/ids.ts";
+import type { ClassCall, FailedClass, Memory } from "../../record/memory.ts";
+import { addDays, dayOf, rfc3339 } from "../../record/time.ts";
+import { BoundedMap } from "../bounded.ts";
+import type { Hosts } from "../hosts.ts";
+import type { Recorder } from "../recorder.ts";
+import { hostOf } from "../urls.ts";
+
+/** Payees of a class that have to fail, all of them, before the class is taken for what is wrong. */
+export const LEAST_PAYEES = 3;
+/** Closed days that are looked at: a machine that stood still makes up for it. */
+const DAYS_BACK = 7;
+/** Corrections in one append, and calls that are remembered as withdrawn until the lake has read it. */
+const BATCH = 200;
+const MAX_DONE = 100_000;
+
+export interface ExcuseParts {
+  memory: Pick<Memory, "failedClasses" | "callsOfClass">;
+  recorder: Recorder;
+  hosts: Pick<Hosts, "owns">;
+  metrics: Metrics;
+  logger: Pick<Logger, "error">;
+}
+
+/** The word that one call is withdrawn. It follows from the record, so whoever has that finds the same calls. */
+function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
+  const fault = "wrong_checker";
+  const says =
+    `not one answer passed on ${failed.day} of the ${failed.payees} payees that were asked questions of the class ` +
+    `${failed.class}: the questions are taken for wrong, not the sellers`;
+  const issued_at = rfc3339(now);
+  const id = `cor_${idOf([intent, fault, says, issued_at])}`;
+  return { id, record_id: intent, observed_at: t, grade_at: null, fault, says, issued_at };
+}
+
+/**
+ * A class that fails everywhere is our fault: on every closed UTC day on which nobody of at least {@link LEAST_PAYEES} payees
+ * passed, each of its calls is withdrawn. A day is judged when it is over: before, who is called early would be excused by the
+ * silence of those called late. What fails so far today is only said (metric `observe_class_failing`, payees by class).
+ */
+export class Excuses {
+  /** What was withdrawn and may not have reached the lake yet. */
+  readonly #done = new BoundedMap<string, true>(MAX_DONE);
+
+  constructor(private readonly parts: ExcuseParts) {}
+
+  /** Safe to repeat. @returns corrections that were written @throws NotRecorded */
+  async look(clock: Pick<Clock, "now">): Promise<number> {
+    const { memory, metrics } = this.parts;
+    const now = clock.now();
+    const today = dayOf(now);
+    const failed = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), LEAST_PAYEES);
+    for (const { name } of CHECKERS) {
+      const failing = failed.find((one) => one.class === name && one.day === today);
+      metrics.gauge("observe_class_failing", failing?.payees ?? 0, { class: name });
+    }
+    let written = 0;
+    for (const one of failed) if (one.day !== today) written += await this.#withdraw(one, now);
+    return written;
+  }
+
+  async #withdraw(failed: FailedClass, now: Date): Promise<number> {
+    const { memory, hosts, recorder, logger, metrics } = this.parts;
+    // Of a host that another observer has now, it says so: two words on one record would be one too many.
+    const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
+      ({ intent, url }) => !this.#done.has(intent) && hosts.owns(hostOf(url)),
+    );
+    if (calls.length === 0) return 0;
+    logger.error({ ...failed, calls: calls.length }, "a class failed everywhere: its calls of that day are withdrawn");
+    for (let i = 0; i < calls.length; i += BATCH) {
+      const batch = calls.slice(i, i + BATCH);
+      await recorder.append(batch.map((call) => draftOf("correction", call.cap, correctionOf(call, failed, now), now)));
+      for (const { intent } of batch) this.#done.set(intent, true);
+    }
+    metrics.count("observe_class_excused_total", { class: failed.class }, calls.length);
+    return calls.length;
+  }
+}

@@ -1,0 +1,144 @@
+import { readFileSync } from "node:fs";
+import { z } from "zod";
+import { ConfigError } from "../../../infra/config.ts";
+import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
+import { any, CHECKERS, checkerOf } from "../../record/classes.ts";
+import { faultsOf, pointerOf } from "../../record/faults.ts";
+import { isId } from "../../record/ids.ts";
+import { BadUrl, normaliseUrl } from "../../record/url.ts";
+import { METHODS } from "../../record/vocabulary.ts";
+import { keepable } from "../json.ts";
+import { type ClassMaps, mappingOf } from "./classing.ts";
+
+/** Nobody's file: no endpoint is mapped. */
+export const NO_MAPS: ClassMaps = { find: () => null };
+
+const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);
+const Texts = z.record(z.string().min(1).max(200), z.string().max(10_000));
+
+const url = z.string().transform((text, context) => {
+  try {
+    return normaliseUrl(text);
+  } catch (error) {
+    context.addIssue({ code: "custom", message: error instanceof BadUrl ? error.says : "is no url" });
+    return z.NEVER;
+  }
+});
+const host = z
+  .string()
+  .refine(
+    (text) => /^[^\s/?#@\\]+$/.test(text) && URL.canParse(`https://${text}`),
+    "is no host such as api.example.com",
+  )
+  .transform((text) => new URL(`https://${text}`).host);
+
+/** One endpoint by its id or url (a template as it is listed), or all of a host. */
+const Match = z
+  .strictObject({
+    capability: z
+      .string()
+      .refine((id) => isId("cap", id), "is no capability id")
+      .optional(),
+    url: url.optional(),
+    host: host.optional(),
+  })
+  .refine((one) => Object.values(one).filter((value) => value !== undefined).length === 1, {
+    message: "names exactly one of capability, url and host",
+  });
+
+const Row = z
+  .strictObject({
+    match: Match,
+    /** Only endpoints with this method, and only this tool of an MCP server. */
+    method: z.enum(METHODS).optional(),
+    tool: z.string().min(1).max(200).optional(),
+    class: z.enum(CLASSES as [string, ...string[]]),
+    /** Which question of the class; may be left out where the class has one. */
+    variant: z.string().optional(),
+    input: z.strictObject({ query: Texts.optional(), body: z.unknown().optional(), path: Texts.optional() }),
+    answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
+  })
+  .superRefine((row, context) => {
+    const fault = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
+    const { variants } = checkerOf(row.class);
+    const names = Object.keys(variants);
+    const variant = row.variant ?? (names.length === 1 ? names[0]! : undefined);
+    const known = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
+    if (!known) return fault(["variant"], `is one of ${names.join(", ")}`);
+    if (keepable(row.input) === undefined) return fault(["input"], "is too big, or cannot be written in one way");
+    const used = placeholders(row.input);
+    const takes = [...known.asks, ...(known.fixed ?? [])];
+    for (const name of known.asks)
+      if (!used.includes(name)) fault(["input"], `has no {${name}}, which the question is about`);
+    for (const name of used)
+      if (!takes.includes(name)) fault(["input"], `{${name}} is nothing that is asked; there is ${takes.join(", ")}`);
+  });
+
+const ClassesFile = z.strictObject({ version: z.literal(1), mappings: z.array(Row).max(100_000) });
+type Row = z.infer<typeof Row>;
+
+/** The longest file that is read, bytes. */
+const MAX_FILE = 32 * 1024 * 1024;
+
+const keyOf = ({ match, method, tool }: Row): string =>
+  JSON.stringify([match.capability ?? match.url ?? match.host, method ?? "", tool ?? ""]);
+
+function mappingOfRow({ class: name, variant, input, answer }: Row): Mapping {
+  const { variants } = checkerOf(name);
+  const chosen = variant ?? Object.keys(variants)[0]!;
+  const at = answer === undefined ? variants[chosen]!.answer : answer;
+  return mappingOf({ class: name, variant: chosen, by: "operator", input, answer: at });
+}
+
+/**
+ * An operator's file of classes (docs/classes.md). The narrower word goes before the wider: an id, a url, a host; and one
+ * that names tool or method before one that does not.
+ * @throws ConfigError naming the place of everything that is wrong in it
+ */
+export function readMaps(path: string): ClassMaps {
+  const fail = (...says: string[]): never => {
+    throw new ConfigError(says.map((one) => `classes_file (${path}): ${one}`));
+  };
+  let given: unknown;
+  try {
+    const text = readFileSync(path, "utf8");
+    if (text.length > MAX_FILE) fail(`is longer than ${MAX_FILE} bytes`);
+    given = JSON.parse(text);
+  } catch (error) {
+    if (error instanceof ConfigError) throw error;
+    fail(error instanceof SyntaxError ? `is no JSON: ${error.message}` : `cannot be read: ${(error as Error).message}`);
+  }
+  return mapsOf(given, fail);
+}
+
+/** The same of what was parsed already. @param fail is told of every fault at once and does not return */
+export function mapsOf(given: unknown, fail: (...says: string[]) => never): ClassMaps {
+  const parsed = ClassesFile.safeParse(given);
+  if (!parsed.success) fail(...faultsOf(parsed.error).map(({ path, detail }) => `${pointerOf(path)}: ${detail}`));
+  const rows = new Map<string, Mapping>();
+  const twice: string[] = [];
+  for (const [n, row] of parsed.data!.mappings.entries()) {
+    const key = keyOf(row);
+    if (rows.has(key)) twice.push(`/mappings/${n}/match: another mapping matches the same`);
+    rows.set(key, mappingOfRow(row));
+  }
+  if (twice.length > 0) fail(...twice.slice(0, 20));
+  return {
+    find({ cap, url: of, method, tool }) {
+      if (rows.size === 0) return null;
+      const asked = [cap, of, URL.canParse(of) ? new URL(of).host : ""];
+      const ways = [
+        [method, tool ?? ""],
+        ["", tool ?? ""],
+        [method, ""],
+        ["", ""],
+      ];
+      for (const name of asked)
+        for (const [verb, named] of ways) {
+          const found = rows.get(JSON.stringify([name, verb, named]));
+          if (found) return found;
+        }
+      return null;
+    },
+  };
+}

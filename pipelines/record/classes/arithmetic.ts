@@ -1,0 +1,29 @@
+import type { Checker } from "./checker.ts";
+
+const number = (seed: Uint8Array, at: number): number => 1 + (((seed[at]! << 8) | seed[at + 1]!) % 9000);
+
+const isNumber = (value: unknown): boolean => typeof value === "number" && Number.isFinite(value);
+
+/**
+ * Adds two numbers `a` and `b` from the query, or from a JSON body (a tool's arguments), and answers `{"sum": n}`: the
+ * simplest class with a known answer.
+ */
+export const arithmetic: Checker = {
+  name: "arithmetic",
+  level: "truth",
+  tolerance: "exact",
+  variants: {
+    sum: {
+      asks: ["a", "b"],
+      answer: "/sum",
+      draw(seed) {
+        const a = number(seed, 0);
+        const b = number(seed, 2);
+        return { fields: { a, b }, truth: a + b };
+      },
+      delivery: (value) => (isNumber(value) ? 1 : 0),
+      score: (value, truth) => (isNumber(value) && value === truth ? 1 : 0),
+    },
+  },
+  unasked: (parsed) => (isNumber((parsed as { sum?: unknown } | null | undefined)?.sum) ? 1 : 0),
+};

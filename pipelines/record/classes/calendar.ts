@@ -1,0 +1,86 @@
+import { type Checker, Lots, numeric, short, yes } from "./checker.ts";
+
+const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+const DAY_S = 86_400;
+/** Questions lie in these years: the rules of the zones below were all settled by then, and no new law moves the past. */
+const FROM_S = Date.UTC(2012, 0, 1) / 1000;
+const DAYS_LONG = 4_000;
+
+/** Zones of every sort: far east and west, both halves of the earth, half and quarter hours, with and without summer time. */
+const ZONES = [
+  "Asia/Tokyo",
+  "Asia/Kolkata",
+  "Asia/Kathmandu",
+  "Asia/Dubai",
+  "Asia/Singapore",
+  "Australia/Sydney",
+  "Australia/Adelaide",
+  "Africa/Nairobi",
+  "Africa/Johannesburg",
+  "Europe/Berlin",
+  "Europe/London",
+  "Europe/Helsinki",
+  "America/New_York",
+  "America/Los_Angeles",
+  "America/Phoenix",
+  "America/St_Johns",
+  "Pacific/Auckland",
+  "Pacific/Honolulu",
+] as const;
+
+/** Minutes that a zone's clocks are ahead of UTC at that moment (the tz database that Node carries). */
+export function offsetMinutes(zone: string, at: Date): number {
+  const said = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset" })
+    .formatToParts(at)
+    .find(({ type }) => type === "timeZoneName")?.value;
+  const [, sign, hours, minutes] = /^GMT(?:([+-])(\d{2}):(\d{2}))?$/.exec(said ?? "") ?? [];
+  return sign === undefined ? 0 : (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
+}
+
+/** `+05:30`, `UTC-7`, `Z` as minutes; a number is minutes already. */
+function minutesSaid(value: unknown): number | undefined {
+  const text = short(value, 20);
+  const [, sign, hours, minutes] = /^(?:UTC|GMT)?\s?([+-])(\d{1,2}):?(\d{2})?$/i.exec(text ?? "") ?? [];
+  if (sign && (/[a-z:]/i.test(text!) || /^[+-]\d{4}$/.test(text!)))
+    return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes ?? 0));
+  return /^(?:Z|UTC|GMT)$/i.test(text ?? "") ? 0 : numeric(value);
+}
+
+/** A weekday by its English name, or the first three letters of it. */
+const daySaid = (value: unknown): number => {
+  const text = short(value, 20)?.toLowerCase() ?? "";
+  return text.length < 3 ? -1 : DAYS.findIndex((day) => day === text || day.slice(0, 3) === text);
+};
+
+/** Facts of the calendar that do not move: the weekday of a date, and how far a zone was from UTC at a past moment. */
+export const calendarFacts: Checker = {
+  name: "calendar-facts",
+  level: "truth",
+  tolerance: "exact; a weekday by its English name or its first three letters, an offset as minutes or as +hh:mm",
+  variants: {
+    weekday: {
+      asks: ["date"],
+      answer: "/weekday",
+      draw(seed) {
+        const at = new Date((FROM_S + new Lots(seed).below(DAYS_LONG) * DAY_S) * 1000);
+        return { fields: { date: at.toISOString().slice(0, 10) }, truth: DAYS[at.getUTCDay()] };
+      },
+      delivery: (value) => yes(Boolean(short(value, 20))),
+      score: (value, truth) => yes(daySaid(value) === DAYS.indexOf(String(truth))),
+    },
+    utc_offset: {
+      asks: ["zone", "at"],
+      answer: "/offset_minutes",
+      draw(seed) {
+        const lots = new Lots(seed);
+        const zone = lots.pick(ZONES);
+        // Noon UTC: no clock is changed then, nowhere.
+        const at = new Date((FROM_S + lots.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
+        const fields = { zone, at: `${at.toISOString().slice(0, 19)}Z` };
+        return { fields, truth: offsetMinutes(zone, at) };
+      },
+      delivery: (value) => yes(minutesSaid(value) !== undefined),
+      score: (value, truth) => yes(minutesSaid(value) === truth),
+    },
+  },
+};

@@ -1,0 +1,43 @@
+import { type Checker, numeric, type Question, type Sources, short, type Variant, yes } from "./checker.ts";
+
+type Block = NonNullable<Awaited<ReturnType<NonNullable<Sources["block"]>>>>;
+
+const hex = (value: unknown): string => short(value, 100)?.toLowerCase() ?? "";
+
+/** Seconds since 1970, also written as hexadecimal as a node does. */
+function seconds(value: unknown): number | undefined {
+  const text = hex(value);
+  return /^0x[0-9a-f]{1,13}$/.test(text) ? Number.parseInt(text.slice(2), 16) : numeric(value);
+}
+
+const variant = (answer: string, truthOf: (block: Block) => string | number): Omit<Variant, "delivery" | "score"> => ({
+  asks: ["block"],
+  fixed: ["network"],
+  answer: `/${answer}`,
+  async draw(seed, { block: ask }): Promise<Question | null> {
+    const block = (await ask?.(seed)) ?? null;
+    return block && { fields: { block: block.number, network: block.network }, truth: truthOf(block) };
+  },
+});
+
+/**
+ * What stands in a block of the chain that we read ourselves, at a height that is final: it never changes, and what we read
+ * at the moment of the question is recorded with it.
+ */
+export const chainData: Checker = {
+  name: "chain-data",
+  level: "truth",
+  tolerance: "exact; a time as seconds since 1970, decimal or hexadecimal",
+  variants: {
+    block_hash: {
+      ...variant("hash", ({ hash }) => hash),
+      delivery: (value) => yes(/^0x[0-9a-f]{64}$/.test(hex(value))),
+      score: (value, truth) => yes(hex(value) === hex(truth) && hex(truth) !== ""),
+    },
+    block_time: {
+      ...variant("timestamp", ({ time }) => time),
+      delivery: (value) => yes(seconds(value) !== undefined),
+      score: (value, truth) => yes(seconds(value) === truth),
+    },
+  },
+};

@@ -1,0 +1,30 @@
+import { type Checker, short, yes } from "./checker.ts";
+
+/** Names are compared by their letters and figures alone: registers write the same name with other signs and in other cases. */
+const plain = (text: string): string =>
+  text
+    .normalize("NFKD")
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}]/gu, "");
+
+/** The legal name of a company by its LEI (ISO 17442), as the open register has it that we hold a copy of. */
+export const companyName: Checker = {
+  name: "company-name",
+  level: "truth",
+  tolerance: "letters and figures of the legal name, whatever the case and the signs between them",
+  variants: {
+    by_lei: {
+      asks: ["lei"],
+      answer: "/name",
+      async draw(seed, { company }) {
+        const row = (await company?.(seed)) ?? null;
+        return row && { fields: { lei: row.lei }, truth: row.name };
+      },
+      delivery: (value) => yes(Boolean(short(value, 1_000))),
+      score(value, truth) {
+        const said = plain(short(value, 1_000) ?? "");
+        return yes(said !== "" && said === plain(String(truth)));
+      },
+    },
+  },
+};

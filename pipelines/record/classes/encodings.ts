@@ -1,0 +1,50 @@
+import { createHash } from "node:crypto";
+import { type Checker, Lots, short, type Variant, yes } from "./checker.ts";
+
+/** Signs that every encoding treats in its own way: a text without them would let a wrong one pass. */
+const SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
+
+/** A text that nobody was asked for before, of some forty characters. */
+function drawnText(seed: Uint8Array): string {
+  const lots = new Lots(seed);
+  const parts = [lots.word(5), lots.pick(SIGNS), lots.word(4), lots.pick(SIGNS), String(lots.below(65_536))];
+  return parts.join("");
+}
+
+/** Text that stands for bytes may be written in either case where case means nothing. */
+const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true }>> = {
+  base64: { encode: (text) => Buffer.from(text).toString("base64") },
+  base64url: { encode: (text) => Buffer.from(text).toString("base64url") },
+  hex: { encode: (text) => Buffer.from(text).toString("hex"), caseless: true },
+  urlencoded: { encode: encodeURIComponent },
+  ...Object.fromEntries(
+    ["md5", "sha1", "sha256", "sha512"].map((name) => [
+      name,
+      { encode: (text: string) => createHash(name).update(text).digest("hex"), caseless: true as const },
+    ]),
+  ),
+};
+
+const variant = (name: string): Variant => {
+  const { encode, caseless } = ENCODINGS[name]!;
+  const form = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
+  return {
+    asks: ["text"],
+    answer: `/${name}`,
+    draw(seed) {
+      const text = drawnText(seed);
+      return { fields: { text }, truth: encode(text) };
+    },
+    delivery: (value) => yes(Boolean(short(value))),
+    score: (value, truth) => yes(typeof truth === "string" && form(short(value) ?? "") === form(truth)),
+  };
+};
+
+/** A text encoded or hashed: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1 and SHA-2 of its UTF-8 bytes. */
+export const encodings: Checker = {
+  name: "encodings",
+  level: "truth",
+  tolerance: "exact; hexadecimal in either case, with or without 0x",
+  variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, variant(name)])),
+  bySchema: true,
+};

@@ -1,0 +1,123 @@
+import { type Checker, type Fields, Lots, short, type Variant, yes } from "./checker.ts";
+
+/**
+ * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only such as have one capital and one name
+ * that nobody disputes; where two spellings are usual both stand, the first is asked with.
+ */
+const COUNTRIES: readonly (readonly [
+  name: string,
+  alpha2: string,
+  alpha3: string,
+  capital: string,
+  currency: string,
+])[] = [
+  ["Argentina", "AR", "ARG", "Buenos Aires", "ARS"],
+  ["Australia", "AU", "AUS", "Canberra", "AUD"],
+  ["Austria", "AT", "AUT", "Vienna", "EUR"],
+  ["Belgium", "BE", "BEL", "Brussels", "EUR"],
+  ["Brazil", "BR", "BRA", "Brasilia", "BRL"],
+  ["Bulgaria", "BG", "BGR", "Sofia", ""],
+  ["Canada", "CA", "CAN", "Ottawa", "CAD"],
+  ["Chile", "CL", "CHL", "Santiago", "CLP"],
+  ["China", "CN", "CHN", "Beijing", "CNY"],
+  ["Colombia", "CO", "COL", "Bogota", "COP"],
+  ["Croatia", "HR", "HRV", "Zagreb", "EUR"],
+  ["Cuba", "CU", "CUB", "Havana", "CUP"],
+  ["Denmark", "DK", "DNK", "Copenhagen", "DKK"],
+  ["Ecuador", "EC", "ECU", "Quito", "USD"],
+  ["Egypt", "EG", "EGY", "Cairo", "EGP"],
+  ["Estonia", "EE", "EST", "Tallinn", "EUR"],
+  ["Ethiopia", "ET", "ETH", "Addis Ababa", "ETB"],
+  ["Finland", "FI", "FIN", "Helsinki", "EUR"],
+  ["France", "FR", "FRA", "Paris", "EUR"],
+  ["Germany", "DE", "DEU", "Berlin", "EUR"],
+  ["Ghana", "GH", "GHA", "Accra", "GHS"],
+  ["Greece", "GR", "GRC", "Athens", "EUR"],
+  ["Hungary", "HU", "HUN", "Budapest", "HUF"],
+  ["Iceland", "IS", "ISL", "Reykjavik", "ISK"],
+  ["India", "IN", "IND", "New Delhi", "INR"],
+  ["Ireland", "IE", "IRL", "Dublin", "EUR"],
+  ["Italy", "IT", "ITA", "Rome", "EUR"],
+  ["Jamaica", "JM", "JAM", "Kingston", "JMD"],
+  ["Japan", "JP", "JPN", "Tokyo", "JPY"],
+  ["Jordan", "JO", "JOR", "Amman", "JOD"],
+  ["Kenya", "KE", "KEN", "Nairobi", "KES"],
+  ["Latvia", "LV", "LVA", "Riga", "EUR"],
+  ["Lithuania", "LT", "LTU", "Vilnius", "EUR"],
+  ["Mexico", "MX", "MEX", "Mexico City", "MXN"],
+  ["Mongolia", "MN", "MNG", "Ulaanbaatar", "MNT"],
+  ["Morocco", "MA", "MAR", "Rabat", "MAD"],
+  ["Nepal", "NP", "NPL", "Kathmandu", "NPR"],
+  ["New Zealand", "NZ", "NZL", "Wellington", "NZD"],
+  ["Norway", "NO", "NOR", "Oslo", "NOK"],
+  ["Pakistan", "PK", "PAK", "Islamabad", "PKR"],
+  ["Peru", "PE", "PER", "Lima", "PEN"],
+  ["Philippines", "PH", "PHL", "Manila", "PHP"],
+  ["Poland", "PL", "POL", "Warsaw", "PLN"],
+  ["Portugal", "PT", "PRT", "Lisbon", "EUR"],
+  ["Romania", "RO", "ROU", "Bucharest", "RON"],
+  ["Senegal", "SN", "SEN", "Dakar", "XOF"],
+  ["Slovakia", "SK", "SVK", "Bratislava", "EUR"],
+  ["Slovenia", "SI", "SVN", "Ljubljana", "EUR"],
+  ["Spain", "ES", "ESP", "Madrid", "EUR"],
+  ["Sweden", "SE", "SWE", "Stockholm", "SEK"],
+  ["Thailand", "TH", "THA", "Bangkok", "THB"],
+  ["Tunisia", "TN", "TUN", "Tunis", "TND"],
+  ["Uganda", "UG", "UGA", "Kampala", "UGX"],
+  ["Uruguay", "UY", "URY", "Montevideo", "UYU"],
+  ["Zambia", "ZM", "ZMB", "Lusaka", "ZMW"],
+];
+
+type Country = (typeof COUNTRIES)[number];
+
+/** Names are compared without marks, signs and case: "São Paulo" and "Sao Paulo" are one. */
+const plain = (text: string): string =>
+  text
+    .normalize("NFD")
+    .toLowerCase()
+    .replace(/[^a-z]/g, "");
+
+interface Fact {
+  asks: string;
+  answer: string;
+  asked(country: Country): string;
+  /** What is right, in the words of the table; any of them will do. */
+  truths(country: Country): readonly string[];
+}
+
+const FACTS: Readonly<Record<string, Fact>> = {
+  country_of_capital: {
+    asks: "capital",
+    answer: "country",
+    asked: ([, , , capital]) => capital,
+    truths: ([name, alpha2, alpha3]) => [name, alpha2, alpha3],
+  },
+  capital: { asks: "country", answer: "capital", asked: ([name]) => name, truths: ([, , , capital]) => [capital] },
+  alpha2: { asks: "country", answer: "alpha2", asked: ([name]) => name, truths: ([, alpha2]) => [alpha2] },
+  alpha3: { asks: "country", answer: "alpha3", asked: ([name]) => name, truths: ([, , alpha3]) => [alpha3] },
+  currency: { asks: "country", answer: "currency", asked: ([name]) => name, truths: ([, , , , code]) => [code] },
+};
+
+const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
+  asks: [asks],
+  answer: `/${answer}`,
+  draw(seed) {
+    // A country whose answer changes about now is not asked for it.
+    const country = new Lots(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
+    const fields: Fields = { [asks]: asked(country) };
+    return { fields, truth: truths(country) };
+  },
+  delivery: (value) => yes(Boolean(short(value, 200))),
+  score(value, truth) {
+    const said = plain(short(value, 200) ?? "");
+    return yes(said !== "" && Array.isArray(truth) && truth.some((one) => plain(String(one)) === said));
+  },
+});
+
+/** Facts of countries that do not move: capitals, codes of countries and of their currencies. */
+export const geoFacts: Checker = {
+  name: "geo-facts",
+  level: "truth",
+  tolerance: "exact, but for case, signs and marks over letters",
+  variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, variant(fact)])),
+};

@@ -1,0 +1,73 @@
+import { type Checker, Lots, short, yes } from "./checker.ts";
+
+const ONES =
+  "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(
+    " ",
+  );
+const TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split(" ");
+
+/** A number from 0 to 99 in English words. */
+export function inWords(number: number): string {
+  if (number < 20) return ONES[number]!;
+  const rest = number % 10;
+  return TENS[Math.floor(number / 10)]! + (rest === 0 ? "" : `-${ONES[rest]}`);
+}
+
+const isTruth = (truth: unknown): truth is { code: string; sum: number } =>
+  typeof truth === "object" && truth !== null && "code" in truth && "sum" in truth;
+
+/** The answer as the JSON object that was asked for; null for anything else, also for one in a fence or in a sentence. */
+function obedient(said: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(said);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The first thing from a brace to a brace: where an answer wrapped its object into words. */
+function inside(said: string): Record<string, unknown> | null {
+  const from = said.indexOf("{");
+  const to = said.lastIndexOf("}");
+  return from < 0 || to < from ? null : obedient(said.slice(from, to + 1));
+}
+
+/** Longest answer that is read: the right one has some forty characters. */
+const MOST = 4_000;
+
+/**
+ * A language model does as it is told: it gives back a word that nobody knew, adds two numbers that were written in words,
+ * and answers in the form that was asked for and nothing else. A third of the score each. It says nothing of how clever the
+ * model is, nor of which one it is.
+ */
+export const llmEcho: Checker = {
+  name: "llm-echo",
+  level: "truth",
+  tolerance: "a third each for the word, the sum, and the bare JSON object",
+  variants: {
+    chat: {
+      asks: ["prompt"],
+      answer: "/text",
+      draw(seed) {
+        const lots = new Lots(seed);
+        const code = lots.word(8);
+        const [a, b] = [11 + lots.below(80), 11 + lots.below(80)];
+        const prompt =
+          'Answer with one JSON object of two members and nothing else, no code fence: "code" is the text ' +
+          `"${code}", and "sum" is the number that ${inWords(a)} and ${inWords(b)} make when added.`;
+        return { fields: { prompt }, truth: { code, sum: a + b } };
+      },
+      delivery: (value) => yes(Boolean(short(value, 100_000))),
+      score(value, truth) {
+        const said = short(value, MOST);
+        if (said === undefined || !isTruth(truth)) return 0;
+        const bare = obedient(said);
+        const read = bare ?? inside(said);
+        const right = yes(read?.code === truth.code) + yes(read?.sum === truth.sum);
+        const form = bare !== null && Object.keys(bare).length === 2 ? right / 2 : 0;
+        return (right + form) / 3;
+      },
+    },
+  },
+};

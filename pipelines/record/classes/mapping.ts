@@ -1,0 +1,79 @@
+import { z } from "zod";
+import type { Example, Fields } from "./checker.ts";
+
+/** Deepest template of a body, and steps of a pointer: what walks them may call itself. */
+const MAX_DEPTH = 24;
+const Texts = z.record(z.string().max(200), z.string().max(10_000));
+
+/** Where the fields of a question go: `{name}` alone is the value itself, `{name:text}` or one inside of a text is text. */
+export const Template = z.looseObject({
+  query: Texts.optional(),
+  body: z.unknown().optional(),
+  path: Texts.optional(),
+});
+export type Template = z.infer<typeof Template>;
+
+/** Which class an endpoint was given by us, how it is asked, and where its answer lies. */
+export const Mapping = z.looseObject({
+  class: z.string().max(60),
+  variant: z.string().max(60),
+  /** operator: its file of classes. schema: what the seller declares fits this class and no other. */
+  by: z.enum(["operator", "schema"]),
+  /** sha256 over what makes this mapping another than others: trials are counted under it. */
+  id: z.string().regex(/^[0-9a-f]{64}$/),
+  input: Template,
+  /** JSON pointer (RFC 6901); null: the whole answer as text. */
+  answer: z.string().max(500).nullable(),
+});
+export type Mapping = z.infer<typeof Mapping>;
+
+const PLACEHOLDER = /\{([a-z_]{1,40})(:text)?\}/g;
+const WHOLE = /^\{([a-z_]{1,40})\}$/;
+
+/** Names in braces of a template, each once. */
+export function placeholders(template: Template): string[] {
+  const text = JSON.stringify([template.query, template.body, template.path]);
+  return [...new Set([...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))];
+}
+
+function filledText(text: string, fields: Fields): string {
+  return text.replace(PLACEHOLDER, (whole, name: string) =>
+    Object.hasOwn(fields, name) ? String(fields[name]) : whole,
+  );
+}
+
+function filledValue(value: unknown, fields: Fields, depth: number): unknown {
+  if (depth > MAX_DEPTH) throw new RangeError("the template is nested too deep");
+  if (typeof value === "string") {
+    const name = WHOLE.exec(value)?.[1];
+    return name !== undefined && Object.hasOwn(fields, name) ? fields[name] : filledText(value, fields);
+  }
+  if (Array.isArray(value)) return value.map((item) => filledValue(item, fields, depth + 1));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, filledValue(item, fields, depth + 1)]));
+}
+
+const filledTexts = (texts: Record<string, string>, fields: Fields): Record<string, string> =>
+  Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, filledText(text, fields)]));
+
+/** The input of one question. @throws RangeError for a template that is nested too deep */
+export const filled = ({ query, body, path }: Template, fields: Fields): Example => ({
+  ...(query ? { query: filledTexts(query, fields) } : {}),
+  ...(body === undefined ? {} : { body: filledValue(body, fields, 0) }),
+  ...(path ? { path: filledTexts(path, fields) } : {}),
+});
+
+/** Is this a JSON pointer (RFC 6901) that is followed? */
+export const isPointer = (text: string): boolean =>
+  /^(?:\/(?:[^~/]|~[01])*)*$/.test(text) && text.split("/").length <= MAX_DEPTH;
+
+/** What stands at a JSON pointer of a stranger's value; undefined where nothing does. Own members only. */
+export function valueAt(value: unknown, pointer: string): unknown {
+  let at = value;
+  for (const step of pointer.split("/").slice(1, MAX_DEPTH)) {
+    const name = step.replaceAll("~1", "/").replaceAll("~0", "~");
+    if (typeof at !== "object" || at === null || !Object.hasOwn(at, name)) return undefined;
+    at = (at as Record<string, unknown>)[name];
+  }
+  return at;
+}

@@ -1,0 +1,95 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { DAY_MS } from "../time.ts";
+import { Lots } from "./checker.ts";
+
+/**
+ * Planted pages: who has the secret can plant one and can serve it, and nobody else can tell what stands on it before it is
+ * fetched. Nothing is kept: a page follows from its token. A token says the day and no more; which endpoint it was made for
+ * stands nowhere in it.
+ */
+export interface PlantedPage {
+  title: string;
+  heading: string;
+  rows: readonly (readonly [item: string, count: number])[];
+  code: string;
+}
+
+const NONCE_BYTES = 10;
+const TAG_BYTES = 8;
+const TOKEN = /^[0-9a-f]{40}$/;
+/** Days before and after its own on which a page is served: clocks differ, and a call may end after midnight. */
+const DAYS_AROUND = 1;
+
+const mac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
+  const hmac = createHmac("sha256", secret);
+  for (const part of parts) hmac.update(part);
+  return hmac.digest();
+};
+
+const dayNumber = (at: Date): number => Math.floor(at.getTime() / DAY_MS);
+
+/** Day (two bytes), nonce, tag over both: 40 hexadecimal digits. */
+export function plantedToken(secret: Uint8Array, seed: Uint8Array, at: Date): string {
+  const head = Buffer.alloc(2 + NONCE_BYTES);
+  head.writeUInt16BE(dayNumber(at) % 65_536);
+  mac(secret, "planted nonce\n", seed).copy(head, 2, 0, NONCE_BYTES);
+  return Buffer.concat([head, mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES)]).toString("hex");
+}
+
+const ADJECTIVES =
+  "amber brisk calm dusty early faint grand hollow ivory jolly keen lunar mild noble opal plain quiet rapid silver tidal".split(
+    " ",
+  );
+const NOUNS =
+  "anchor bridge canyon delta ember falcon garden harbour island jetty kernel lantern meadow needle orchard pebble quarry river summit tunnel".split(
+    " ",
+  );
+
+/** What stands on the page of a token; it follows from token and secret alone. */
+function contents(secret: Uint8Array, token: string): PlantedPage {
+  const lots = new Lots(mac(secret, "planted facts\n", token));
+  const name = () => `${lots.pick(ADJECTIVES)} ${lots.pick(NOUNS)}`;
+  const [title, heading] = [name(), name()];
+  const rows = [0, 1, 2].map((): readonly [string, number] => [lots.pick(NOUNS), 1_000 + lots.below(9_000)]);
+  return { title: `${title} ${100 + lots.below(900)}`, heading, rows, code: lots.word(8) };
+}
+
+/** The page of a token; null for a token that is none of ours, or of another time. */
+export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
+  if (!TOKEN.test(token)) return null;
+  const bytes = Buffer.from(token, "hex");
+  const [head, tag] = [bytes.subarray(0, 2 + NONCE_BYTES), bytes.subarray(2 + NONCE_BYTES)];
+  if (!timingSafeEqual(mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES), tag)) return null;
+  const off = (dayNumber(now) - head.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
+  return off > 2 * DAYS_AROUND ? null : contents(secret, token);
+}
+
+/**
+ * What an answer is looked through for. Each stands in one element of the page, since what is between two depends on the
+ * reader; the title is not among them, since readers leave it out.
+ */
+export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
+  heading,
+  ...rows.map(([, count]) => String(count)),
+  code,
+];
+
+const ROBOTS = "noindex, nofollow, noarchive, nosnippet";
+/** Nobody keeps it: not a cache, not an index. */
+export const PLANTED_HEADERS = { "x-robots-tag": ROBOTS, "referrer-policy": "no-referrer" } as const;
+
+/** The page as HTML; every word of it is from the lists above. */
+export function plantedHtml({ title, heading, rows, code }: PlantedPage): string {
+  const lines = rows.map(([item, count]) => `<tr><th scope="row">${item}</th><td>${count}</td></tr>`).join("\n");
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="robots" content="${ROBOTS}"><title>${title}</title></head>
+<body><main><article><h1>${heading}</h1>
+<p>This page was made for one reader. Its figures describe nothing; they are there to be read, and are different on every such
+page.</p>
+<table><thead><tr><th scope="col">Item</th><th scope="col">Count</th></tr></thead><tbody>
+${lines}
+</tbody></table>
+<p>The reference of this page is <strong>${code}</strong>. Whoever asked for it will know it by that.</p></article></main></body></html>
+`;
+}

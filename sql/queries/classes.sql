@@ -1,0 +1,24 @@
+-- name: nobody_passed
+-- Days and classes on which questions with known answers were asked of several payees and not one answer passed. Control inputs
+-- are no part of it. A record that was withdrawn already counts for its day all the same.
+-- grain: one class and UTC day
+-- reads: $since, $until (of the days looked at), $least (payees), class_asked, samples
+-- writes: nothing
+SELECT a.class, strftime(a.t, '%Y-%m-%d') AS day, count(DISTINCT address_of(s.pay_to))::INTEGER AS payees
+FROM class_asked a JOIN samples s ON s.obs_id = a.intent AND s.cap = a.cap AND s.kind = 1
+WHERE NOT a.control AND a.t >= $since::DATE AND a.t < $until::DATE AND is_counted(s.kind, s.fault, s.settled)
+GROUP BY a.class, strftime(a.t, '%Y-%m-%d')
+HAVING NOT bool_or(is_passed(s.delivered, s.delivery, s.outcome)) AND count(DISTINCT address_of(s.pay_to)) >= $least::INTEGER
+ORDER BY day, a.class;
+
+-- name: calls_of
+-- The calls of one class and day that count. One that took the money and gave nothing is not among them: no question does that.
+-- grain: one paid call that no correction withdraws
+-- reads: $class, $day, class_asked, samples, withdrawn, paid_intent
+-- writes: nothing
+SELECT a.intent, a.cap, s.t, i.url
+FROM class_asked a JOIN samples s ON s.obs_id = a.intent AND s.cap = a.cap AND s.kind = 1
+  JOIN paid_intent i ON i.event_id = a.intent AND i.cap = a.cap ANTI JOIN withdrawn w ON w.obs_id = s.obs_id
+WHERE NOT a.control AND a.class = $class AND on_day(a.t, $day) AND is_counted(s.kind, s.fault, s.settled)
+  AND NOT is_unserved(s.settled, s.delivered, s.refunded)
+ORDER BY s.t, a.intent;
