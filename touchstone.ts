@@ -240,6 +240,7 @@ const mirroring = program
   )
   .option("--width <n>", "objects fetched at once", wholeNumber, 8)
   .option("--follow <seconds>", "go on until stopped, with this pause between two runs", wholeNumber)
+  .option("--verify", "prove everything that is held once more; what is damaged or gone is fetched again")
   .option("--no-card-signatures", "believe the log's signature for its cards; every other proof stays")
   .addOption(json)
   .action(async (source, dir, options) =>

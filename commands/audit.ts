@@ -78,9 +78,10 @@ const askLive =
   };
 
 /** One line a check, its problems below it. */
-function textOf({ check, result, checked, open, says, problems }: Finding): string {
+function textOf({ check, result, checked, open, not_run, says, problems }: Finding): string {
   const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
-  const left = open > 0 ? `; ${open} not provable yet (${says})` : "";
+  const unrun = not_run > 0 ? `; ${not_run} could not be run` : "";
+  const left = `${open > 0 ? `; ${open} not provable yet` : ""}${unrun}${open + not_run > 0 ? ` (${says})` : ""}`;
   const lines = problems.map(
     ({ key, expected, got }) => `          ${key}\n            expected ${expected}\n            got      ${got}`,
   );

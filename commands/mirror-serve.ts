@@ -1,8 +1,7 @@
-import { stat } from "node:fs/promises";
-import { join } from "node:path";
-import { openDirectoryStore } from "../infra/store/directory.ts";
+import { readDirectoryStore } from "../infra/store/directory.ts";
 import { createLogger } from "../infra/telemetry.ts";
-import { MirrorUsage } from "../pipelines/published/errors.ts";
+import { NoSource } from "../pipelines/published/errors.ts";
+import { recordFolder } from "../pipelines/published/record-folder.ts";
 import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
 import { untilStopped } from "./signals.ts";
@@ -14,11 +13,9 @@ export interface MirrorServeOptions {
 
 /** `touchstone mirror serve`: the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run beside. */
 export async function mirrorServe(dir: string, options: MirrorServeOptions): Promise<void> {
-  const folder = join(dir, "public");
-  if (!(await stat(folder).catch(() => null))?.isDirectory()) {
-    throw new MirrorUsage(`${folder} is no folder: run touchstone mirror first`);
-  }
-  const publicStore = await openDirectoryStore(folder);
+  const folder = (await recordFolder(dir))?.publicDir;
+  if (!folder) throw new NoSource(dir);
+  const publicStore = readDirectoryStore(folder);
   try {
     const app = createMirrorApp(publicStore, createLogger("warn"));
     const serving = await serve({ app, proxies: MIRROR_PROXIES, ...options });

@@ -1,7 +1,6 @@
-import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import { openDirectoryStore } from "../infra/store/directory.ts";
+import { openMirrorFolder } from "../pipelines/mirror/folder.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
 import { MirrorUsage, MissingObjects } from "../pipelines/published/errors.ts";
@@ -18,6 +17,8 @@ export interface MirrorCommandOptions {
   follow?: number;
   /** False: cards stand under the log's signature alone. */
   cardSignatures?: boolean;
+  /** Prove everything that is held once more, and fetch what is damaged or gone. */
+  verify?: boolean;
   json?: boolean;
   /** Settings with the credentials of a bucket. */
   settings?: () => Pick<Config, "stores">;
@@ -36,18 +37,24 @@ const NAMED = 10;
  * @throws MissingObjects when the log is whole and objects beside it are missing; what a run throws
  */
 export async function mirror(sourceName: string, dir: string, options: MirrorCommandOptions): Promise<void> {
+  if (options.verify && options.follow !== undefined) {
+    throw new MirrorUsage("--verify is one run: without --follow");
+  }
   if (options.width < 1 || options.width > MAX_WIDTH) throw new MirrorUsage(`--width is 1 to ${MAX_WIDTH}`);
   const source = await openSource(sourceName, systemClock, options.settings);
-  const publicStore = await openDirectoryStore(join(dir, "public"));
-  const stateStore = await openDirectoryStore(join(dir, "state"));
+  const folder = await openMirrorFolder(dir).catch(async (error: unknown) => {
+    await source.close();
+    throw error;
+  });
   const line = progressLine();
   const print = (done: MirrorSummary, tookS?: number) => {
     line.end();
     const { json } = options;
-    process.stdout.write(json ? jsonOf(sourceName, done, tookS) : textOf(done, join(dir, "public"), tookS));
+    process.stdout.write(json ? jsonOf(sourceName, done, tookS) : textOf(done, folder.dir, tookS));
   };
   const how: MirrorOptions = {
-    ...{ source, publicStore, stateStore, clock: systemClock, partsDir: join(dir, "parts") },
+    ...{ source, publicStore: folder.publicStore, stateStore: folder.stateStore },
+    ...{ clock: systemClock, partsDir: folder.partsDir, verify: options.verify === true },
     keys: { log: options.logKey, witness: options.witnessKey },
     maxAgeSeconds: options.maxAge,
     width: options.width,
@@ -61,8 +68,7 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
   } finally {
     line.end();
     await source.close();
-    await publicStore.close();
-    await stateStore.close();
+    await folder.close();
   }
 }
 
@@ -86,6 +92,14 @@ async function follow(how: MirrorOptions, everySeconds: number, print: (done: Mi
   }
 }
 
+/** What a verifying run put right: lines for a person. */
+function mendedOf({ mended }: MirrorSummary): string {
+  if (!mended) return "";
+  const lines = mended.slice(0, NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})\n`);
+  const more = mended.length > NAMED ? `mended: ${mended.length - NAMED} more, see --json\n` : "";
+  return mended.length === 0 ? "everything that is held holds\n" : lines.join("") + more;
+}
+
 const jsonOf = (source: string, done: MirrorSummary, tookS?: number): string =>
   `${JSON.stringify({ source, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
 
@@ -97,7 +111,7 @@ function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
   const more = missing.length > NAMED ? `missing: ${missing.length - NAMED} more, see --json\n` : "";
   return (
     `${result}: ${origin}, ${size} leaves (${size - from} new), root ${root}\n${named.join("")}${more}` +
-    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}\nnext: serve ${folder}\n`
+    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}\n${mendedOf(done)}next: touchstone audit ${folder}\n`
   );
 }
 

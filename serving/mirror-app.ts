@@ -1,7 +1,7 @@
 import { H3, type H3Event } from "h3";
 import { FastResponse } from "srvx";
 import { systemClock } from "../infra/clock.ts";
-import type { Store } from "../infra/store/store.ts";
+import type { ReadableStore } from "../infra/store/directory.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
 import { clientKey, parseProxies } from "./http/limits.ts";
@@ -24,7 +24,7 @@ Copy and prove it: touchstone mirror <this address> DIR
  * A mirror's public folder over HTTP: the objects under the paths of the original service, and nothing else. It holds no
  * key and signs nothing: whoever reads from it proves what it reads.
  */
-export function createMirrorApp(publicStore: Store, logger: Logger): H3 {
+export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
   const streams = new Streams(STREAM_LIMITS, () => systemClock.monotonic());
   const objects = new PublicObjects(publicStore, streams);
   const failed = (event: H3Event, error: unknown): Response => {

@@ -1,4 +1,4 @@
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import { sha256hex } from "../canonical.ts";
 import { hold } from "./bulk.ts";
 import { DirectoryBulk } from "./directory-bulk.ts";
@@ -43,22 +43,21 @@ export async function openDirectoryStore(root: string, options: { fs?: FsSeam } 
   return new DirectoryStore(fs, path, placing, lock);
 }
 
-class DirectoryStore implements Store {
-  readonly #fs: FsSeam;
-  readonly #root: string;
-  readonly #placing: Placing;
-  readonly #lock: FolderLock;
+/** What is read of a store: nothing is written, made or locked by it. */
+export type ReadableStore = Pick<Store, "get" | "getRange" | "head" | "list" | "close">;
 
-  constructor(fs: FsSeam, root: string, placing: Placing, lock: FolderLock) {
-    this.#fs = fs;
-    this.#root = root;
-    this.#placing = placing;
-    this.#lock = lock;
-  }
+/** A folder as an object store that is only read, so that it may be anybody's; one that is not there has no objects. */
+export const readDirectoryStore = (root: string): ReadableStore => new DirectoryReader(nodeFs, resolve(root));
+
+class DirectoryReader implements ReadableStore {
+  constructor(
+    protected readonly fs: FsSeam,
+    protected readonly root: string,
+  ) {}
 
   async get(key: string, options: { maxBytes?: number } = {}): Promise<StoredObject | null> {
     const maxBytes = options.maxBytes ?? DEFAULT_MAX_BYTES;
-    const found = await this.#read(key, (size) => {
+    const found = await this.read(key, (size) => {
       if (size > maxBytes) throw new ObjectTooLarge(key, size, maxBytes);
       return { start: 0, end: size };
     });
@@ -69,34 +68,77 @@ class DirectoryStore implements Store {
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
-    const found = await this.#read(key, (size) => ({ start: Math.min(start, size), end: Math.min(end, size) }));
+    const found = await this.read(key, (size) => ({ start: Math.min(start, size), end: Math.min(end, size) }));
     return found?.bytes ?? null;
   }
 
   async head(key: string): Promise<ObjectInfo | null> {
-    const stat = await this.#stat(this.#path(key));
+    const stat = await this.stat(this.path(key));
     return stat && info(key, stat);
   }
 
+  async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
+    const limit = options.limit ?? DEFAULT_LIMIT;
+    if (!Number.isSafeInteger(limit) || limit < 1) throw new RangeError(`store: a listing of ${limit} keys`);
+    const found: ObjectInfo[] = [];
+    for await (const key of walkKeys(this.fs, this.root, prefix, options.startAfter ?? "")) {
+      const stat = await this.stat(`${this.root}/${key}`);
+      if (stat) found.push(info(key, stat));
+      if (found.length === limit) break;
+    }
+    return found;
+  }
+
+  async close(): Promise<void> {}
+
+  protected path(key: string): string {
+    const segments = checkKey(key).split("/");
+    if (segments.some((segment) => segment.length > MAX_NAME)) throw new BadKey(key);
+    return `${this.root}/${key}`;
+  }
+
+  /** Null also for a folder: it is no object. */
+  protected async stat(path: string): Promise<FileStat | null> {
+    const stat = await this.fs.stat(path).catch(unlessMissing);
+    return stat?.kind === "file" ? stat : null;
+  }
+
+  private async read(key: string, range: (size: number) => { start: number; end: number }) {
+    const path = this.path(key);
+    if (!(await this.stat(path))) return null;
+    return (await this.fs.read(path, (stat) => range(stat.size)).catch(unlessMissing)) ?? null;
+  }
+}
+
+class DirectoryStore extends DirectoryReader implements Store {
+  constructor(
+    fs: FsSeam,
+    root: string,
+    private readonly placing: Placing,
+    private readonly lock: FolderLock,
+  ) {
+    super(fs, root);
+  }
+
   async create(key: string, bytes: Uint8Array): Promise<{ result: "created" | "exists" }> {
-    const path = this.#path(key);
+    const path = this.path(key);
     return naming(key, async () => {
-      const taken = await this.#stat(path);
-      if (!taken && (await this.#placing.place(path, bytes, null))) return { result: "created" };
+      const taken = await this.stat(path);
+      if (!taken && (await this.placing.place(path, bytes, null))) return { result: "created" };
       await this.#refuseFolder(key, path);
-      await this.#placing.adopt(path).catch(unlessMissing);
+      await this.placing.adopt(path).catch(unlessMissing);
       return { result: "exists" };
     });
   }
 
   async swap(key: string, bytes: Uint8Array, expected: string | null): Promise<SwapResult> {
-    const path = this.#path(key);
-    const release = await this.#lock.acquire();
+    const path = this.path(key);
+    const release = await this.lock.acquire();
     try {
       return await naming(key, async () => {
-        const before = await this.#stat(path);
+        const before = await this.stat(path);
         if ((before ? etagOf(before) : null) !== expected) return { result: "lost" };
-        const after = await this.#placing.place(path, bytes, before);
+        const after = await this.placing.place(path, bytes, before);
         if (after) return { result: "swapped", etag: etagOf(after) };
         await this.#refuseFolder(key, path);
         return { result: "lost" };
@@ -106,27 +148,15 @@ class DirectoryStore implements Store {
     }
   }
 
-  async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
-    const limit = options.limit ?? DEFAULT_LIMIT;
-    if (!Number.isSafeInteger(limit) || limit < 1) throw new RangeError(`store: a listing of ${limit} keys`);
-    const found: ObjectInfo[] = [];
-    for await (const key of walkKeys(this.#fs, this.#root, prefix, options.startAfter ?? "")) {
-      const stat = await this.#stat(`${this.#root}/${key}`);
-      if (stat) found.push(info(key, stat));
-      if (found.length === limit) break;
-    }
-    return found;
-  }
-
   async delete(key: string): Promise<void> {
-    const path = this.#path(key);
-    const release = await this.#lock.acquire();
+    const path = this.path(key);
+    const release = await this.lock.acquire();
     try {
-      const stat = await this.#stat(path);
+      const stat = await this.stat(path);
       if (!stat) return;
-      await this.#placing.outlive(stat);
-      await this.#fs.unlink(path).catch(unlessMissing);
-      await this.#fs.sync(dirname(path));
+      await this.placing.outlive(stat);
+      await this.fs.unlink(path).catch(unlessMissing);
+      await this.fs.sync(dirname(path));
     } finally {
       release();
     }
@@ -134,41 +164,23 @@ class DirectoryStore implements Store {
 
   bulk(): Bulk {
     return new DirectoryBulk({
-      fs: this.#fs,
-      root: this.#root,
-      placing: this.#placing,
-      path: (key) => this.#path(key),
+      fs: this.fs,
+      root: this.root,
+      placing: this.placing,
+      path: (key) => this.path(key),
       naming,
       read: async (key) => (await this.get(key))?.bytes ?? null,
       hold: (key, bytes) => hold(this, key, bytes),
     });
   }
 
-  close(): Promise<void> {
-    return this.#lock.close();
-  }
-
-  #path(key: string): string {
-    const segments = checkKey(key).split("/");
-    if (segments.some((segment) => segment.length > MAX_NAME)) throw new BadKey(key);
-    return `${this.#root}/${key}`;
-  }
-
-  /** Null also for a folder: it is no object. */
-  async #stat(path: string): Promise<FileStat | null> {
-    const stat = await this.#fs.stat(path).catch(unlessMissing);
-    return stat?.kind === "file" ? stat : null;
-  }
-
-  async #read(key: string, range: (size: number) => { start: number; end: number }) {
-    const path = this.#path(key);
-    if (!(await this.#stat(path))) return null;
-    return (await this.#fs.read(path, (stat) => range(stat.size)).catch(unlessMissing)) ?? null;
+  override close(): Promise<void> {
+    return this.lock.close();
   }
 
   /** The name is taken, but not by an object: saying `exists` or `lost` would send the caller round in circles. */
   async #refuseFolder(key: string, path: string): Promise<void> {
-    const stat = await this.#fs.stat(path).catch(unlessMissing);
+    const stat = await this.fs.stat(path).catch(unlessMissing);
     if (stat && stat.kind !== "file") throw new KeyConflict(key);
   }
 }

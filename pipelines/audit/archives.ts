@@ -43,6 +43,9 @@ export class ArchiveAudit {
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
   readonly #wanted = new Map<string, Wanted>();
   readonly #held = new Map<string, Multiset>();
+  /** Subjects and days of which a file, here or in the evidence, could not be read. */
+  readonly #unread = new Set<string>();
+  #hasHoles = false;
 
   /** @param fold of the leaves so far, the next one in it already @param jwks keys that vouch at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
@@ -54,6 +57,16 @@ export class ArchiveAudit {
   line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
     if (subject) this.#want(subject, day, index, observedRow(line as SampleLine, subject === "mcp_probes"));
+  }
+
+  /** A file of the evidence of this day could not be read: what the probes of it should say is not known. */
+  unread(day: string): void {
+    for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(nameOf(subject, day));
+  }
+
+  /** Leaves are unread: files may be named there, and rows. */
+  skip(): void {
+    this.#hasHoles = true;
   }
 
   #want(subject: ArchiveSubject, day: string, order: number, thing: Buffer | string): void {
@@ -71,10 +84,10 @@ export class ArchiveAudit {
     for (const { leaf, jwks } of this.#leaves) {
       onProgress(`archive: ${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`);
       await this.files.look(async () => {
-        refuseWrongLeaf(leaf, seen, replaced);
-        refuseUnsigned(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
-        await sameManifest(source, leaf);
+        if (!this.#hasHoles) refuseWrongLeaf(leaf, seen, replaced);
         await this.#readFile(source, leaf, fold.archive);
+        await sameManifest(source, leaf);
+        refuseUnsigned(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
       });
       seen.set(leaf.manifest.id, leaf);
       if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
@@ -90,6 +103,9 @@ export class ArchiveAudit {
     const things = new Multiset();
     let wrong: string | null = null;
     let before = "";
+    const name = nameOf(subject, day);
+    const known = this.#unread.has(name);
+    this.#unread.add(name);
     await readFile(await fetchFile(source, file), file, (line) => {
       const read = lineOf(subject, day, line, fold);
       if (!read || read.order <= before) wrong ??= line.toString("utf8", 0, 120);
@@ -99,8 +115,8 @@ export class ArchiveAudit {
       }
     });
     if (wrong !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrong);
+    if (!known) this.#unread.delete(name);
     if (fold.superseded.has(id)) return;
-    const name = nameOf(subject, day);
     const held = this.#held.get(name) ?? new Multiset();
     held.join(things);
     this.#held.set(name, held);
@@ -116,6 +132,7 @@ export class ArchiveAudit {
     for (let day = evidence.first || newest; day <= newest; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
         if (archive.standing(subject, day).length > 0) this.days.ok();
+        else if (this.#hasHoles) this.days.notRun("leaves are unread that may name it");
         else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
       }
     }
@@ -123,9 +140,14 @@ export class ArchiveAudit {
 
   #everyRow(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
-      for (const [name, held] of this.#held) {
+      for (const name of new Set([...this.#held.keys(), ...this.#unread])) {
+        const held = this.#held.get(name) ?? new Multiset();
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
+        if (this.#hasHoles || this.#unread.has(name)) {
+          this.rows.notRun("what they are held against could not be read whole");
+          continue;
+        }
         const { things, last } = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
         const newest = Math.max(...fold.standing(subject, day).map(({ index }) => index));
         if (`${things}` === `${held}`) this.rows.ok();

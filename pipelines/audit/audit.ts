@@ -1,5 +1,7 @@
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { callsOf, fetchCall, type NamedCall } from "../published/calls.ts";
 import { Rollback } from "../published/errors.ts";
 import { evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
 import { parseJson } from "../published/parse.ts";
@@ -11,7 +13,8 @@ import { type AskLive, auditLive } from "./live.ts";
 import { auditHints } from "./log.ts";
 import { LogReading } from "./log-reading.ts";
 import { Packing, type PackingMode } from "./packing.ts";
-import { recomputeGathered } from "./recompute.ts";
+import { type CardVerdict, recomputeGathered } from "./recompute.ts";
+import { salvage } from "./salvage.ts";
 import { ScheduleAudit } from "./schedules.ts";
 import { auditTree } from "./tree.ts";
 
@@ -90,6 +93,9 @@ const kept: Source = { name: "the checkpoint that was kept", get: async () => nu
 /** Checks that stand on a whole tree. */
 const NEED_THE_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
+/** Calls that are fetched at once. */
+const CALLS_AT_ONCE = 8;
+
 type Found = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
@@ -97,36 +103,69 @@ type Progress = (text: string) => void;
 async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new Packing(options.packing ?? "strict");
-  const log = new LogReading(source, head.size, pool, packing);
-  let read = 0;
-  const tree = await auditTree(source, head, packing, async (entries) => {
-    for (const entry of entries) await log.add(entry);
-    read += entries.length;
-    onProgress(`log: ${read} of ${head.size} leaves`);
-  });
-  found(...tree);
-  if (tree.some(({ result }) => result !== "ok")) {
+  const log = await readLog(options, pool, packing, found, onProgress);
+  if (!log) {
     found(packing.finding);
-    found(...NEED_THE_TREE.map((check) => ({ check, result: "not run" as const, checked: 0, open: 0, problems: [] })));
+    for (const name of NEED_THE_TREE) {
+      const check = new Check(name);
+      check.notRun("the tree cannot be proven");
+      found(check.finding);
+    }
     return;
   }
   await log.end(head, onProgress);
-  found(...log.findings, await auditHints(source, log.rules.fold), packing.finding);
+  const hints = await auditHints(source, log.rules.fold, log.hasHoles);
+  found(...log.findings, hints, packing.finding);
   await auditEvidence(source, log, found, onProgress);
   found(await auditCards(source, log, onProgress));
   if (ask) found(await auditLive(ask, log.rules.fold, log.rules.jwks));
 }
 
+/** The log through its checks; of a broken tree what can be proven of it, and null when that is nothing. */
+async function readLog(
+  { source, head }: AuditOptions,
+  pool: VerifyPool,
+  packing: Packing,
+  found: Found,
+  onProgress: Progress,
+): Promise<LogReading | null> {
+  let read = 0;
+  const into = (log: LogReading) => async (entries: readonly Buffer[]) => {
+    for (const entry of entries) await log.add(entry);
+    read += entries.length;
+    onProgress(`log: ${read} of ${head.size} leaves`);
+  };
+  const log = new LogReading(source, head.size, pool, packing);
+  const tree = await auditTree(source, head, packing, into(log));
+  if (tree.leads) {
+    found(...tree.findings);
+    return log;
+  }
+  read = 0;
+  const salvaged = new LogReading(source, head.size, pool, packing);
+  try {
+    found(...(await salvage(source, head, into(salvaged), (first, count) => salvaged.skip(first, count))));
+    return salvaged;
+  } catch (error) {
+    if (!problemOf(error)) throw error;
+    found(...tree.findings);
+    return null;
+  }
+}
+
 async function auditEvidence(source: Source, log: LogReading, found: Found, onProgress: Progress): Promise<void> {
   const files = new Check("evidence files");
   const schedules = new ScheduleAudit(log.rules.fold);
+  const calls = new Map<string, NamedCall>();
   for (const leaf of log.rules.evidence) {
     onProgress(`evidence: ${leaf.day}`);
-    await files.look(async () => {
+    const holds = await files.look(async () => {
       const file = evidenceFileOf(leaf);
       if (!file) return;
       const samples: SampleLine[] = [];
+      const named: NamedCall[] = [];
       await readFile(await fetchFile(source, file), file, (line) => {
+        if (file.holds === "rows") named.push(...callsOf(line));
         const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
         if (sample) samples.push(sample);
       });
@@ -134,25 +173,41 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
         schedules.add(sample);
         log.rules.archive.line(leaf, sample);
       }
+      for (const call of named) calls.set(call.sha256, call);
     });
+    if (holds) continue;
+    schedules.unread(leaf.holds === "rows" ? leaf.rows : 0);
+    log.rules.archive.unread(leaf.day);
   }
-  found(files.finding, ...schedules.findings);
+  found(files.finding, ...schedules.findings, await auditCalls(source, [...calls.values()], onProgress));
   await log.rules.archive.read(source, log.rules.fold, onProgress);
   found(...log.rules.archive.findings);
+}
+
+/** The bytes of bought calls that their buyers published: each is what a line of the evidence says of it. */
+async function auditCalls(source: Source, calls: readonly NamedCall[], onProgress: Progress): Promise<Finding> {
+  const check = new Check("bought calls, published");
+  await eachAtOnce(calls, CALLS_AT_ONCE, async (call) => {
+    onProgress(`calls: ${call.sha256}`);
+    await check.look(async () => void (await fetchCall(source, call)));
+  });
+  return check.finding;
 }
 
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {
   const check = new Check("cards, recomputed");
   try {
-    await recomputeGathered(source, log.gathered(), ({ capability_id, leaf, verdict, says, difference }) => {
+    const told = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
       onProgress(`cards: ${capability_id}`);
       if (verdict === "ok") check.ok();
+      else if (verdict === "not run") check.notRun(says!);
       else if (verdict === "pending") check.open(says ?? "its evidence is not published yet");
       else {
         const { field, expected, got } = difference!;
         check.bad({ key: `card of leaf ${leaf} (${capability_id}): ${field}`, expected, got });
       }
-    });
+    };
+    await recomputeGathered(source, log.gathered(), told, true);
   } catch (error) {
     const problem = problemOf(error);
     if (!problem) throw error;

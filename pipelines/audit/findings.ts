@@ -1,3 +1,5 @@
+import { KeysUnread } from "../published/errors.ts";
+
 /** One thing that is wrong: which object or leaf, what was expected and what came. */
 export interface Problem {
   key: string;
@@ -14,6 +16,8 @@ export interface Finding {
   checked: number;
   /** Things that nobody can prove yet, and why. */
   open: number;
+  /** Things that were not looked at, since what they stand on is broken, gone or unread. */
+  not_run: number;
   says?: string;
   problems: Problem[];
 }
@@ -26,7 +30,7 @@ export class Check {
   readonly finding: Finding;
 
   constructor(check: string) {
-    this.finding = { check, result: "ok", checked: 0, open: 0, problems: [] };
+    this.finding = { check, result: "ok", checked: 0, open: 0, not_run: 0, problems: [] };
   }
 
   ok(n = 1): void {
@@ -38,21 +42,34 @@ export class Check {
     this.finding.says = says;
   }
 
+  notRun(says: string, n = 1): void {
+    if (n === 0) return;
+    this.finding.not_run += n;
+    this.finding.says = says;
+    if (this.finding.result === "ok") this.finding.result = "not run";
+  }
+
   bad(problem: Problem): void {
     this.finding.checked++;
     this.finding.result = "broken";
     if (this.finding.problems.length < MAX_PROBLEMS) this.finding.problems.push(problem);
   }
 
-  /** What a step throws about an object is a finding; anything else is a fault of ours, or of the way there. */
-  async look(work: () => Promise<void>): Promise<void> {
+  /**
+   * What a step throws about an object is a finding; anything else is a fault of ours, or of the way there.
+   * @returns did it hold?
+   */
+  async look(work: () => Promise<void>): Promise<boolean> {
     try {
       await work();
       this.ok();
+      return true;
     } catch (error) {
       const problem = problemOf(error);
       if (!problem) throw error;
-      this.bad(problem);
+      if (error instanceof KeysUnread) this.notRun(`${problem.key}: ${problem.got}`);
+      else this.bad(problem);
+      return false;
     }
   }
 }
@@ -61,7 +78,8 @@ export class Check {
 export function problemOf(error: unknown): Problem | null {
   const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
   const says = message ?? "";
-  if (name === "Tampered" || name === "Unproven") return { key: key!, expected: expected!, got: got! };
+  if (name === "Tampered" || name === "KeysUnread" || name === "Unproven")
+    return { key: key!, expected: expected!, got: got! };
   if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
   if (name === "Oversized") return { key: says.split(" ")[0]!, expected: "fewer bytes", got: says };
   return null;

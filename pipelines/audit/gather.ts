@@ -30,6 +30,8 @@ export interface Gathered {
   rows: Map<number, EvidenceFile[]>;
   relatedParties: EvidenceFile[];
   size: number;
+  /** First leaf that could not be read, null when all could: of what stands behind it nothing bad can be said. */
+  hole: number | null;
 }
 
 interface Known {
@@ -63,6 +65,8 @@ export class Gathering {
   #chain: KeyChain | null = null;
   /** Leaf of the day close that was read last, until its last part came. */
   #open: EvidenceLeaf | null = null;
+  /** The next leaf of the evidence may be any part of any day's close. */
+  #afterHole = false;
 
   constructor(
     private readonly source: Source,
@@ -78,11 +82,19 @@ export class Gathering {
       rows: new Map(),
       relatedParties: [],
       size,
+      hole: null,
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
     // An endpoint that nobody lists lives where its id says: whoever names the url knows its domain.
     if (this.#url) for (const cap of capsAt(this.#url)) this.#found.urls.set(cap, this.#url);
     this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsAt(wanted.url);
+  }
+
+  /** Leaves from `index` on cannot be read: what they name is not known. */
+  skip(index: number): void {
+    this.#found.hole ??= index;
+    this.#open = null;
+    this.#afterHole = true;
   }
 
   found(): Gathered {
@@ -152,7 +164,9 @@ export class Gathering {
     const follows = before
       ? before.index === index - 1 && before.day === day && before.freeze === freeze && before.parts === parts
       : (evidence.days.get(day)?.closes ?? 0) === freeze && (freeze > 0 || evidence.mayClose(day));
-    if (!follows || part !== (before?.part ?? 0) + 1 || part > parts) {
+    const anywhere = this.#afterHole && part <= parts;
+    this.#afterHole = false;
+    if (!anywhere && (!follows || part !== (before?.part ?? 0) + 1 || part > parts)) {
       throw new Unproven(
         `leaf ${index}`,
         "the next part of a day close of the next day",

@@ -12,7 +12,7 @@ import { parseJson } from "../published/parse.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
-import { Check, type Finding } from "./findings.ts";
+import { Check, type Finding, problemOf } from "./findings.ts";
 import type { Packing } from "./packing.ts";
 
 /** An index leaf and the keys that vouch at its position. */
@@ -114,7 +114,15 @@ export class IndexAudit {
 
   async #same({ leaf, jwks }: NamedIndex): Promise<void> {
     const { bits, lines, shards } = indexOf(this.#fold, this.#printed);
-    const bytes = await fetchNamed(this.source, leaf, "indexList");
+    const readShards = async () => {
+      await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
+      this.#read = new Set(shards.map(({ sha256 }) => sha256));
+    };
+    const bytes = await fetchNamed(this.source, leaf, "indexList").catch(async (error: unknown) => {
+      // A list that is broken hides no shard: which ones it names follows from the log.
+      if (problemOf(error)) await readShards();
+      throw error;
+    });
     const list = parseJson(bytes) as Record<string, unknown> | undefined;
     const read = IndexList.safeParse(list).data;
     if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
@@ -125,9 +133,8 @@ export class IndexAudit {
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
+    await readShards();
     refuseUnsigned(leaf.key, jwks, list, read.computed_at);
-    await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
-    this.#read = new Set(shards.map(({ sha256 }) => sha256));
   }
 
   async #readShards(named: readonly ShardLine[]): Promise<void> {

@@ -1,7 +1,7 @@
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
-import type { Finding } from "./findings.ts";
+import { type Finding, problemOf } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { IndexAudit } from "./indexes.ts";
 import { LogAudit } from "./log.ts";
@@ -14,6 +14,8 @@ export class LogReading {
   readonly #gathering: Gathering;
   /** Set by the first leaf that nothing further can stand on. */
   #unreadable = false;
+  /** Leaves were left out that nothing proves any more. */
+  hasHoles = false;
   #fault: { error: unknown } | null = null;
 
   constructor(
@@ -33,11 +35,20 @@ export class LogReading {
     const leaf = await this.rules.add(entry);
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
-    await this.#indexes.add(leaf, this.rules.jwks, entry);
+    // An index is made of every leaf below it.
+    if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, entry);
+    else if (leaf.kind === "index") this.#indexes.check.notRun("leaves below them are unread");
     if (this.#fault) return;
     await this.#gathering.add(leaf).catch((error: unknown) => {
       this.#fault = { error };
     });
+  }
+
+  /** So many leaves cannot be read. */
+  skip(index: number, count: number): void {
+    this.hasHoles = true;
+    this.rules.skip(count);
+    this.#gathering.skip(index);
   }
 
   /** The root over all entries was the signed one. */
@@ -50,16 +61,22 @@ export class LogReading {
   async #again(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
     const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
-    for await (const { index, leaf, bytes } of provenLeaves(this.source, head)) {
-      while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
-      if (late.length === 0) return;
-      again.hold(leaf, bytes);
-      onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
+    try {
+      for await (const { index, leaf, bytes } of provenLeaves(this.source, head)) {
+        while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
+        if (late.length === 0) return;
+        again.hold(leaf, bytes);
+        onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
+      }
+    } catch (error) {
+      // A tile or segment, and the check of those has told of it.
+      if (!problemOf(error)) throw error;
+      this.#indexes.check.notRun("the leaves below them cannot be read once more", late.length);
     }
   }
 
   get #sound(): boolean {
-    return !this.#unreadable && this.rules.leaves.finding.result === "ok";
+    return !this.#unreadable && !this.hasHoles && this.rules.leaves.finding.result === "ok";
   }
 
   /** Endpoints with their cards and evidence. @throws Unproven for leaves that do not go together */
@@ -70,6 +87,6 @@ export class LogReading {
 
   /** A log with holes has no index to rebuild. */
   get findings(): Finding[] {
-    return [...this.rules.findings, ...(this.#sound ? this.#indexes.findings : [])];
+    return [...this.rules.findings, ...(this.#sound || this.hasHoles ? this.#indexes.findings : [])];
   }
 }

@@ -3,10 +3,10 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { CardSignatures } from "../published/card-signatures.ts";
-import { Unproven } from "../published/errors.ts";
+import { KeysUnread, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
-import { chainOf, type KeyChain } from "../published/keys.ts";
+import { chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import { parseJson } from "../published/parse.ts";
@@ -15,6 +15,9 @@ import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
 import { CommitmentAudit } from "./commitments.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
+
+/** Stands for a chain whose newest documents are in a hole of the log. */
+const UNSEEN: KeyChain = { jwks: UNREAD_KEYS, sha256: "" };
 
 /**
  * Reads the leaves in order and holds each to the rules of the log: dense positions, times that never go back, RFC 8785
@@ -32,6 +35,9 @@ export class LogAudit {
   #signed = 0;
   #chain: KeyChain | null = null;
   #next = 0;
+  #skipped = 0;
+  /** Number of the keys document that is expected next. */
+  #keysRead = 0;
   #at = "";
 
   /** @param pool where signatures are verified; of the caller, who closes it */
@@ -43,7 +49,10 @@ export class LogAudit {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signed--;
-      this.cards.bad(problem);
+      // A hole may have held the document that names its key.
+      const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
+      if (isUnread) this.cards.notRun("the keys document of their position could not be read");
+      else this.cards.bad(problem);
     });
   }
 
@@ -56,8 +65,14 @@ export class LogAudit {
     const leaf = this.#read(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
+      const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN : this.#chain;
+      this.#keysRead = leaf.n + 1;
+      // The hash of a document that cannot be read is in the log all the same: the next one still has to name it.
+      this.#chain = { jwks: UNREAD_KEYS, sha256: leaf.sha256 };
       await this.keys.look(async () => {
-        this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
+        const bytes = await fetchNamed(this.source, leaf, "keys");
+        if (before === UNSEEN) throw new KeysUnread(`the document before ${leaf.key}`);
+        this.#chain = chainOf(leaf, bytes, before);
       });
     }
     if (leaf.kind === "grade") {
@@ -68,6 +83,16 @@ export class LogAudit {
     if (leaf.kind === "commitment") this.commitments.add(leaf);
     this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
+  }
+
+  /** So many leaves cannot be read: the rules go on behind them. */
+  skip(count: number): void {
+    this.#next += count;
+    this.#skipped += count;
+    this.#chain ??= UNSEEN;
+    this.fold.skip(count);
+    this.leaves.notRun("their entry bundle is broken or gone, and no segment has them", count);
+    this.archive.skip();
   }
 
   /** Every leaf was added: wait for the last signatures. */
@@ -128,8 +153,12 @@ async function sizeNow(source: Source): Promise<number> {
  * The unsigned hints have to name what the tree says at their leaf: the newest index and keys below this checkpoint, or
  * something newer when the source has published since.
  */
-export async function auditHints(source: Source, fold: PublishedFold): Promise<Finding> {
+export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");
+  if (hasHoles) {
+    check.notRun("leaves are unread that may be what they name", 2);
+    return check.finding;
+  }
   for (const [key, want] of [
     [HINT_INDEX, fold.index],
     [HINT_KEYS, fold.keys],

@@ -15,11 +15,13 @@ import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { EndpointEvidence } from "./as-of.ts";
+import { problemOf } from "./findings.ts";
 import { type CardGroup, type Gathered, gather, type Wanted } from "./gather.ts";
 
 /**
  * What came of one published card. `ok`: every byte but the signature came out again, and so did the digest of its
- * inputs, its sentence and its raw letter. `pending`: the evidence that it stands on is not published yet.
+ * inputs, its sentence and its raw letter. `pending`: the evidence that it stands on is not published yet. `not run`: it did
+ * not come out, and what it may stand on is broken or gone, so nobody can tell.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -30,8 +32,8 @@ export interface CardVerdict {
   band: string;
   /** null: not said by the card. */
   computed_at: string | null;
-  verdict: "ok" | "pending" | "differs";
-  /** Why it is pending. */
+  verdict: "ok" | "pending" | "differs" | "not run";
+  /** Why it is pending, or was not run. */
   says?: string;
   difference?: Difference;
 }
@@ -44,6 +46,7 @@ export interface Recomputed {
   ok: number;
   pending: number;
   differs: number;
+  not_run: number;
 }
 
 /**
@@ -61,30 +64,72 @@ export async function recompute(
   return recomputeGathered(source, await gather(source, head, wanted), told);
 }
 
-/** The same for what was gathered before. */
+/**
+ * The same for what was gathered before.
+ * @param goesOn past a broken file: a card that comes out all the same is proven by that, one that does not is not run
+ */
 export async function recomputeGathered(
   source: Source,
   gathered: Gathered,
   told: (verdict: CardVerdict) => void,
+  goesOn = false,
 ): Promise<Recomputed> {
-  const tables = await relatedPartyTables(source, gathered.relatedParties);
-  const counts = { ok: 0, pending: 0, differs: 0 };
+  const broken: Broken[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
+  /** What a broken file keeps from being read, or the error itself. */
+  const past = (what: Omit<Broken, "what">) => (error: unknown) => {
+    const problem = goesOn ? problemOf(error) : null;
+    if (!problem) throw error;
+    broken.push({ what: problem.key, ...what });
+  };
+  const tables = await relatedPartyTables(source, gathered.relatedParties, past);
+  const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {
     const bucket = bucketOf(byBucket[at]!);
     let end = at;
     while (end < byBucket.length && bucketOf(byBucket[end]!) === bucket) end++;
     const caps = byBucket.slice(at, end);
-    const evidence = await evidenceOf(source, gathered, bucket, new Set(caps));
+    const evidence = await evidenceOf(source, gathered, bucket, new Set(caps), past);
     for (const cap of caps) {
-      for (const verdict of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
+      for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
+        const verdict = judged(found, bucket, broken);
         counts[verdict.verdict]++;
         told(verdict);
       }
     }
     at = end;
   }
-  return { size: gathered.size, closed_to: gathered.evidence.newest, endpoints: byBucket.length, ...counts };
+  const { "not run": not_run, ...others } = counts;
+  return { size: gathered.size, closed_to: gathered.evidence.newest, endpoints: byBucket.length, ...others, not_run };
+}
+
+/** What cannot be read, and which cards may stand on it. */
+interface Broken {
+  what: string;
+  /** Leaves from here on are unread: every card behind them may follow from them. */
+  hole?: number;
+  /** A file of this day, of this bucket; without a bucket a table of related parties. */
+  day?: string;
+  bucket?: number;
+}
+
+type Past = (what: Omit<Broken, "what">) => (error: unknown) => void;
+const refusing: Past = () => (error) => {
+  throw error;
+};
+
+/** A card that differs is only held against the record when all was there that it may stand on. */
+function judged(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
+  if (card.verdict !== "differs") return card;
+  const day = card.computed_at?.slice(0, 10);
+  const under = broken.find((one) => {
+    if (one.hole !== undefined) return card.leaf > one.hole;
+    if (one.bucket === undefined) return card.difference?.field === "inputs.kin";
+    return one.bucket === bucket && (day === undefined || one.day! <= day);
+  });
+  if (!under) return card;
+  const { difference: _, ...rest } = card;
+  return { ...rest, verdict: "not run", says: `${under.what} is broken or gone` };
 }
 
 /** Lines of these capabilities in all files of their bucket, oldest first. */
@@ -93,19 +138,29 @@ async function evidenceOf(
   { rows }: Gathered,
   bucket: number,
   caps: ReadonlySet<string>,
+  past: Past,
 ): Promise<Map<string, EndpointEvidence>> {
   const found = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
   for (const file of rows.get(bucket) ?? []) {
-    const lines: EvidenceLine[] = [];
-    await readFile(await fetchFile(source, file), file, (bytes) => {
-      const line = lineOf(bytes);
-      if (line && caps.has(line.capability_id)) lines.push(line);
-      else if (!line) lines.push(BAD);
-    });
-    if (lines.includes(BAD)) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
-    for (const line of lines) found.get(line.capability_id)!.add(line);
+    await linesOf(source, file, caps).then(
+      (lines) => {
+        for (const line of lines) found.get(line.capability_id)!.add(line);
+      },
+      past({ day: file.day, bucket }),
+    );
   }
   return found;
+}
+
+async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
+  const lines: EvidenceLine[] = [];
+  await readFile(await fetchFile(source, file), file, (bytes) => {
+    const line = lineOf(bytes);
+    if (line && caps.has(line.capability_id)) lines.push(line);
+    else if (!line) lines.push(BAD);
+  });
+  if (lines.includes(BAD)) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
+  return lines;
 }
 
 const BAD = {} as EvidenceLine;
@@ -273,21 +328,24 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 export async function relatedPartyTables(
   source: Source,
   files: readonly EvidenceFile[],
+  past: Past = refusing,
 ): Promise<Map<string, RelatedParties>> {
   const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES, new RelatedParties([])]]);
-  for (const file of files) {
-    let table = new Map<string, Thief>();
-    const lines: string[] = [];
-    await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
-    for (const line of lines) {
-      const { kin: name, add, remove } = KinLine.parse(JSON.parse(line));
-      table = new Map(table);
-      for (const cap of remove) table.delete(cap);
-      for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
-      const kin = new RelatedParties([...table.values()]);
-      if (kin.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, kin.sha256);
-      tables.set(name, kin);
-    }
-  }
+  for (const file of files) await tablesIn(source, file, tables).catch(past({ day: file.day }));
   return tables;
+}
+
+async function tablesIn(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
+  let table = new Map<string, Thief>();
+  const lines: string[] = [];
+  await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
+  for (const line of lines) {
+    const { kin: name, add, remove } = KinLine.parse(JSON.parse(line));
+    table = new Map(table);
+    for (const cap of remove) table.delete(cap);
+    for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
+    const kin = new RelatedParties([...table.values()]);
+    if (kin.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, kin.sha256);
+    tables.set(name, kin);
+  }
 }

@@ -56,6 +56,11 @@ export class ScheduleAudit {
     } else this.calls.ok();
   }
 
+  /** A file of the evidence with so many lines could not be read. */
+  unread(lines: number): void {
+    this.calls.notRun("lines of evidence files that could not be read", lines);
+  }
+
   get findings(): Finding[] {
     return [this.salts.finding, this.calls.finding];
   }

@@ -24,18 +24,19 @@ export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
  * Every object that the checkpoint needs: the tree is made again from all entries, its root has to be the checkpoint's,
  * and every tile and segment has to be what comes out. Memory is one bundle and the right edge of the tree.
  * @param onEntries told of every bundle, in order
+ * @returns what was found, and whether the entries lead to the root: then every leaf is proven, whatever a tile says
  */
 export async function auditTree(
   source: Source,
   head: { size: number; root: Buffer },
   packing: Packing,
   onEntries: OnEntries,
-): Promise<Finding[]> {
+): Promise<{ findings: Finding[]; leads: boolean }> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const found = () => [bundles.finding, tiles.finding, segments.finding];
+  const found = (leads: boolean) => ({ findings: [bundles.finding, tiles.finding, segments.finding], leads });
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
-    if (sameHash(root, head.root)) return found();
+    if (sameHash(root, head.root)) return found(true);
     // Entries and tiles go together, down to the last one: it is the checkpoint that is another tree's.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
@@ -48,7 +49,7 @@ export async function auditTree(
     if (!problem) throw error;
     bundles.bad(problem);
   }
-  return found();
+  return found(false);
 }
 
 type Checks = Record<"bundles" | "tiles" | "segments", Check>;

@@ -14,16 +14,26 @@ export interface Tally {
   adopted: number;
 }
 
+/** An object that a verifying run put right, and what was wrong with it. */
+export interface Mended {
+  key: string;
+  was: "damaged" | "gone";
+}
+
 /**
  * Where the objects of one run go: found in the store, put by way of its bulk, so that all of them are durable together
  * before the commit. What an earlier run left was durable only if that run committed: it is proven before it is adopted.
  */
 export class Exposed {
-  /** @param empty there was no object when the run began: none is looked for; what comes there meanwhile is compared by `put` */
+  /**
+   * @param empty there was no object when the run began: none is looked for; what comes there meanwhile is compared by `put`
+   * @param mended told of every object that was not there, or had other bytes
+   */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
     private readonly empty = false,
+    private readonly mended?: (mended: Mended) => void,
   ) {}
 
   /** What an earlier run left of an object, or null. */
@@ -32,14 +42,23 @@ export class Exposed {
   }
 
   /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
-  put(key: string, bytes: Uint8Array): Promise<void> {
+  async put(key: string, bytes: Uint8Array): Promise<void> {
+    if (this.mended) {
+      const held = await this.held(key);
+      if (!held || Buffer.compare(held, bytes) !== 0) this.mended({ key, was: held ? "damaged" : "gone" });
+    }
     const { contentType, cacheControl } = headersOf(key);
-    return this.bulk.put(key, bytes, { contentType, cacheControl });
+    await this.bulk.put(key, bytes, { contentType, cacheControl });
   }
 
   /** Rely on an object of an earlier run, whose bytes were proven. */
   adopt(key: string): void {
     this.bulk.adopt(key);
+  }
+
+  /** Take away what nothing proves. */
+  withdraw(key: string): Promise<void> {
+    return this.store.delete(key);
   }
 
   /** Everything put and adopted is durable when this resolves. */

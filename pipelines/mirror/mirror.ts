@@ -19,8 +19,32 @@ import { refuseOlder, refuseOther, refuseStale, trustOf } from "./tree-head.ts";
  * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, MirrorUsage
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
-  const { source, publicStore, clock, say = () => undefined } = options;
   const state = new MirrorState(options.stateStore);
+  const held = await state.trusted();
+  const done = await bringUp(options, state);
+  // What a first copy holds was proven this moment.
+  return options.verify && held ? verifyHeld(options, state, done) : done;
+}
+
+/**
+ * Prove again everything that is held, from the first leaf on, and fetch what is damaged or gone. The state of the mirror
+ * stays: who signed, and the tree that no source may fall behind.
+ */
+async function verifyHeld(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
+  const { source, keys = {}, say = () => undefined } = options;
+  const trusted = (await state.trusted())!;
+  const note = Buffer.from(trusted.head.note);
+  const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
+  const missing = await state.missing();
+  const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
+  const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, false, true);
+  const verified = await run.grown(head, tiles);
+  const fetched = done.fetched + verified.fetched;
+  return { ...verified, from: done.from, fetched, mended: [...(done.mended ?? []), ...(verified.mended ?? [])] };
+}
+
+async function bringUp(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
+  const { source, publicStore, clock, say = () => undefined } = options;
   const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
   // Without a served checkpoint the public folder may have lost anything: all of it is proven again.
   const trusted = known && (await publicStore.head(CHECKPOINT)) ? known : null;

@@ -2,9 +2,11 @@ import { z } from "zod";
 import type { Clock } from "../../infra/clock.ts";
 import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import type { NamedCall } from "../published/calls.ts";
 import { SourceDown, Unproven } from "../published/errors.ts";
 import { archiveFileOf, evidenceFileOf } from "../published/files.ts";
-import { shardKey } from "../published/objects.ts";
+import { callKey, shardKey } from "../published/objects.ts";
 import { ShardLine } from "../published/shards.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
 import type { NamedObjects } from "./objects.ts";
@@ -16,6 +18,7 @@ const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("shard"), line: ShardLine }),
   z.object({ what: z.literal("evidence"), leaf: EvidenceLeaf }),
   z.object({ what: z.literal("archive"), leaf: ArchiveLeaf }),
+  z.object({ what: z.literal("call"), call: z.object({ sha256: Sha256Hex, bytes: z.int().min(0) }) }),
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 
@@ -34,6 +37,8 @@ const keyOf = (wanted: WantedObject): string | null => {
       return evidenceFileOf(wanted.leaf)?.key ?? null;
     case "archive":
       return archiveFileOf(wanted.leaf).key;
+    case "call":
+      return callKey(wanted.call.sha256);
   }
 };
 
@@ -50,6 +55,8 @@ export class Objects {
     private readonly named: NamedObjects,
     before: MissingList,
     private readonly clock: Clock,
+    /** What does not hold is taken away when the source has nothing better. */
+    private readonly withdraws = false,
   ) {
     for (const one of before.items) this.#missing.set(one.key, one);
   }
@@ -69,7 +76,8 @@ export class Objects {
   }
 
   /**
-   * Fetch them, indexes with the shards that they name. What leaves themselves do not say right is thrown.
+   * Fetch them, indexes with the shards and evidence with the calls that they name. What leaves themselves do not say
+   * right is thrown.
    * @throws Unproven for a leaf that names nothing sound; faults of our own
    */
   async collect(
@@ -84,24 +92,36 @@ export class Objects {
         for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
+    const calls: WantedObject[] = [];
     const all = [...shards, ...rest];
     let done = 0;
-    await eachAtOnce(all, width, async (one) => {
-      await this.#one(one, () => this.#fetch(one));
-      onProgress(++done, all.length);
-    });
+    for (const wave of [all, calls]) {
+      await eachAtOnce(wave, width, async (one) => {
+        await this.#one(one, async () => {
+          for (const call of await this.#fetch(one)) calls.push({ what: "call", call });
+        });
+        onProgress(++done, all.length + calls.length);
+      });
+    }
   }
 
-  #fetch(one: WantedObject): Promise<unknown> {
+  /** @returns the calls that it names */
+  async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
-        return this.named.index(one.leaf, one.jwks);
+        await this.named.index(one.leaf, one.jwks);
+        return [];
       case "shard":
-        return this.named.shard(one.line);
+        await this.named.shard(one.line);
+        return [];
       case "evidence":
-        return this.named.file(evidenceFileOf(one.leaf)!);
+        return this.named.evidence(evidenceFileOf(one.leaf)!);
       case "archive":
-        return this.named.archive(one.leaf);
+        await this.named.archive(one.leaf);
+        return [];
+      case "call":
+        await this.named.call(one.call);
+        return [];
     }
   }
 
@@ -116,6 +136,7 @@ export class Objects {
       this.#silent = 0;
     } catch (error) {
       const why = reasonOf(error);
+      if (why && this.withdraws) await this.named.withdraw(key);
       if (!why || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
       this.#silent = error instanceof SourceDown ? this.#silent + 1 : this.#silent;
       const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};

@@ -1,5 +1,6 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import { callsOf, fetchCall, type NamedCall, refuseOtherCall } from "../published/calls.ts";
 import { Unproven } from "../published/errors.ts";
 import {
   archiveFileOf,
@@ -10,7 +11,7 @@ import {
   readFile,
 } from "../published/files.ts";
 import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
-import { kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
+import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import { parseJson } from "../published/parse.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { PartFolder } from "../published/sink.ts";
@@ -49,12 +50,21 @@ export class NamedObjects {
     return list.shards;
   }
 
+  /** A file of the evidence. @returns the bought calls that its lines name: their bytes are objects too */
+  async evidence(file: NamedFile): Promise<NamedCall[]> {
+    const calls = new Map<string, NamedCall>();
+    await this.file(file, (line) => {
+      for (const call of callsOf(line)) calls.set(call.sha256, call);
+    });
+    return [...calls.values()];
+  }
+
   /** A file of lines, evidence or archive, as its leaf names it packed and unpacked. */
-  async file(file: NamedFile): Promise<void> {
+  async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
     const held = await this.exposed.held(file.key);
     const adopted = held !== null && sha256hex(held) === file.sha256;
     const bytes = adopted ? held : await fetchFile(this.source, file, this.parts);
-    await readFile(bytes, file);
+    await readFile(bytes, file, onLine);
     if (adopted) this.exposed.adopt(file.key);
     else await this.exposed.put(file.key, bytes);
     this.tally[adopted ? "adopted" : "fetched"]++;
@@ -69,26 +79,42 @@ export class NamedObjects {
   /** One shard, by the hash, length and lines of its unpacked bytes; handed on as it came, one frame, as segments are. */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
-    const held = await this.exposed.held(key);
-    if (held && (await this.#isShard(held, line))) {
-      this.exposed.adopt(key);
-      this.tally.adopted++;
-      return;
-    }
-    const packed = await fetchShard(this.source, line);
-    await unpackShard(packed, line);
-    await this.exposed.put(key, packed);
-    this.tally.fetched++;
+    await this.#unpacking(
+      key,
+      (held) => unpackShard(held, line),
+      async () => {
+        const packed = await fetchShard(this.source, line);
+        await unpackShard(packed, line);
+        return packed;
+      },
+    );
   }
 
-  async #isShard(held: Uint8Array, line: ShardLine): Promise<boolean> {
-    try {
-      await unpackShard(held, line);
-      return true;
-    } catch (error) {
-      if (error instanceof Unproven) return false;
-      throw error;
-    }
+  /** Request or answer of a published call, by the hash and length of its unpacked bytes. */
+  call(call: NamedCall): Promise<void> {
+    return this.#unpacking(
+      callKey(call.sha256),
+      (held) => refuseOtherCall(held, call),
+      () => fetchCall(this.source, call),
+    );
+  }
+
+  /** Does not stay exposed: what lies here is not what was named, and the source has nothing better. */
+  withdraw(key: string): Promise<void> {
+    return this.exposed.withdraw(key);
+  }
+
+  /** An object that is named by what it unpacks to. @param refuse throws Unproven for other bytes */
+  async #unpacking(
+    key: string,
+    refuse: (held: Uint8Array) => Promise<unknown>,
+    fetch: () => Promise<Uint8Array>,
+  ): Promise<void> {
+    const held = await this.exposed.held(key);
+    const adopted = held !== null && (await holds(() => refuse(held)));
+    if (adopted) this.exposed.adopt(key);
+    else await this.exposed.put(key, await fetch());
+    this.tally[adopted ? "adopted" : "fetched"]++;
   }
 
   /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
@@ -101,5 +127,15 @@ export class NamedObjects {
     const bytes = await fetchNamed(this.source, leaf, kind);
     this.tally.fetched++;
     return bytes;
+  }
+}
+
+async function holds(refuse: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await refuse();
+    return true;
+  } catch (error) {
+    if (error instanceof Unproven) return false;
+    throw error;
   }
 }

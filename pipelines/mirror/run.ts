@@ -11,7 +11,7 @@ import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import type { GivenKeys } from "../published/trust.ts";
-import { Exposed, type Tally } from "./copy.ts";
+import { Exposed, type Mended, type Tally } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import { Objects, type WantedObject } from "./missing.ts";
 import { NamedObjects } from "./objects.ts";
@@ -42,6 +42,8 @@ export interface MirrorOptions {
   width?: number;
   /** Folder where large objects wait for their rest when a run is cut off; without it they are fetched again. */
   partsDir?: string;
+  /** Once it is up to the source: prove everything that is held again, and fetch what is damaged or gone (default: no). */
+  verify?: boolean;
   /** Verify the signature of every card (default). Without it cards stand under the log's signature alone. */
   cardSignatures?: boolean;
   /** What the operator has to know. */
@@ -50,8 +52,11 @@ export interface MirrorOptions {
 }
 
 export interface MirrorSummary {
-  /** `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. */
-  result: "idle" | "refreshed" | "synced";
+  /**
+   * `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. `verified`: everything
+   * that was held was read and proven again.
+   */
+  result: "idle" | "refreshed" | "synced" | "verified";
   origin: string;
   from: number;
   size: number;
@@ -62,11 +67,14 @@ export interface MirrorSummary {
   adopted: number;
   /** Objects beside the tree that are not here, with the reason; asked for again by every run. */
   missing: Omit<Missing, "object">[];
+  /** Of a verifying run: what it put right here. */
+  mended?: Mended[];
 }
 
 /** One run, once its head is believed. */
 export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
+  readonly #mended: Mended[] = [];
   readonly #parts: PartFolder | null;
   readonly #exposed: Exposed;
   readonly #named: NamedObjects;
@@ -83,12 +91,15 @@ export class Run {
     private readonly newestIndex: Newest["index"],
     missing: MissingList,
     empty: boolean,
+    /** Prove from the first leaf what was trusted before, too. */
+    private readonly verifies = false,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty);
+    const told = options.verify ? (one: Mended) => void this.#mended.push(one) : undefined;
+    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty, told);
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins again from nothing finds in the tree all that it lacks.
-    this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock);
+    this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);
   }
 
   /** Nothing new in the tree: what was missing is asked for again, and a fresher cosignature is handed on. */
@@ -122,7 +133,7 @@ export class Run {
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.state.clearPending();
     await this.#parts?.collectGarbage();
-    return this.#summary("synced", head, proven.head);
+    return this.#summary(this.verifies ? "verified" : "synced", head, proven.head);
   }
 
   /** Every object is durable when this returns, or missing. After a fault too all that came before it is kept. */
@@ -144,7 +155,8 @@ export class Run {
     const pool = new VerifyPool();
     try {
       const cards = cardSignatures ? new CardSignatures(pool) : null;
-      const from = this.trusted && { ...this.trusted, newestIndex: this.newestIndex };
+      const known = this.verifies ? null : this.trusted;
+      const from = known && { ...known, newestIndex: this.newestIndex };
       const walk = await Walk.from(exposed, this.#named, cards, from);
       const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
       const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
@@ -164,7 +176,9 @@ export class Run {
   #summary(result: MirrorSummary["result"], { origin }: Checkpoint, held: SavedTreeHead): MirrorSummary {
     const { size, root, cosigned_at } = held;
     const missing = this.#objects.missing.map(({ object: _, ...one }) => one);
-    return { result, origin, from: this.trusted?.head.size ?? 0, size, root, cosigned_at, ...this.#tally, missing };
+    const from = this.trusted?.head.size ?? 0;
+    const mended = this.options.verify ? { mended: this.#mended } : {};
+    return { result, origin, from, size, root, cosigned_at, ...this.#tally, missing, ...mended };
   }
 }
 

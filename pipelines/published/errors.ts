@@ -43,6 +43,14 @@ export class Unproven extends Error {
   }
 }
 
+/** A signature that nobody can judge: the keys document of its position is broken or gone. */
+export class KeysUnread extends Unproven {
+  constructor(what: string) {
+    super(what, "a signature", "its keys document could not be read");
+    this.name = "KeysUnread";
+  }
+}
+
 /** The source sends more than the object can have; nothing past the bound was kept. */
 export class Oversized extends Error {
   constructor(key: string, maxBytes: number) {
@@ -62,8 +70,16 @@ export class SourceDown extends Error {
 /** Another process works in this mirror's folder. */
 export class MirrorBusy extends Error {
   constructor() {
-    super("another process keeps this mirror: its state changed under us");
+    super("another process keeps this mirror: stop it first, or copy into another folder");
     this.name = "MirrorBusy";
+  }
+}
+
+/** What was named as a source is neither an address nor a folder that is there. */
+export class NoSource extends Error {
+  constructor(name: string) {
+    super(`neither an address nor a folder: ${name}`);
+    this.name = "NoSource";
   }
 }
 

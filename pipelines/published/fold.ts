@@ -30,6 +30,9 @@ export class PublishedFold {
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
+  /** Leaves that were left out, and how many had been when a kind was last seen. */
+  #skipped = 0;
+  readonly #skippedAt = new Map<string, number>();
 
   /** Be told of each endpoint that a leaf changes, before it does. @returns what ends it */
   onChange(listener: (cap: string) => void): () => void {
@@ -43,11 +46,13 @@ export class PublishedFold {
    */
   apply(leaf: Leaf, entry?: Buffer): void {
     const seq = this.nextSeq.get(leaf.kind) ?? 0;
-    if (leaf.index !== this.size || leaf.seq !== seq) {
+    const unseen = this.#skipped - (this.#skippedAt.get(leaf.kind) ?? 0);
+    if (leaf.index !== this.size || !(leaf.seq >= seq && leaf.seq <= seq + unseen)) {
       throw new Error(`leaf ${leaf.kind} ${leaf.index}/${leaf.seq} is not the next one (${this.size}/${seq})`);
     }
     this.size++;
-    this.nextSeq.set(leaf.kind, seq + 1);
+    this.nextSeq.set(leaf.kind, leaf.seq + 1);
+    this.#skippedAt.set(leaf.kind, this.#skipped);
     this.newest = leaf.at;
     switch (leaf.kind) {
       case "grade":
@@ -89,6 +94,12 @@ export class PublishedFold {
       case "archive":
         this.archive.archive(leaf);
     }
+  }
+
+  /** Leave out leaves that nobody can read any more. Only an auditor goes on after that: what it has then has a hole. */
+  skip(count: number): void {
+    this.size += count;
+    this.#skipped += count;
   }
 
   /** Apply what the reader has beyond this. A call that ends early leaves a fold of fewer leaves. @throws as the reader does */

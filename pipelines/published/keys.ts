@@ -4,7 +4,7 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { GradeLeaf, KeysLeaf } from "../record/leaf.ts";
-import { Unproven } from "./errors.ts";
+import { KeysUnread, Unproven } from "./errors.ts";
 import { parseJson } from "./parse.ts";
 
 /** A keys document as it is published: all keys there ever were, chained to the document before it. */
@@ -26,6 +26,9 @@ export interface KeyChain {
   jwks: Jwks;
   sha256: string;
 }
+
+/** The keys of a document that could not be read: whoever asks them about a signature is told so ({@link KeysUnread}). */
+export const UNREAD_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
 
@@ -52,7 +55,8 @@ export function chainOf(
     throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
   }
   const own = jwksOf(document);
-  refuseUnsigned(leaf.key, before?.jwks ?? own, document, document.computed_at);
+  const signers = before && before.jwks !== UNREAD_KEYS ? before.jwks : own;
+  refuseUnsigned(leaf.key, signers, document, document.computed_at);
   return { jwks: own, sha256: leaf.sha256 };
 }
 
@@ -63,6 +67,7 @@ export function chainOf(
  */
 export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
   const { card, index } = leaf;
+  if (jwks === UNREAD_KEYS) throw new KeysUnread(`card of leaf ${index}`);
   // Of a leaf that was not parsed yet: there may be no card at all.
   const at = String(card?.computed_at ?? leaf.at);
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
@@ -77,6 +82,7 @@ export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card"
 
 /** @throws Unproven unless a cards key that was valid at `at` signed the object. */
 export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown, at: string): void {
+  if (jwks === UNREAD_KEYS) throw new KeysUnread(what);
   const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at });
   if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
 }

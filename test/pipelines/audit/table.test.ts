@@ -226,7 +226,7 @@ describe(`segments (seed ${SEED})`, () => {
   const lines = (sound: Buffer): string => decompress(sound).toString();
 
   test("a sound one is proven", async () => {
-    expect((await findings((sound) => sound)).map(({ result, checked }) => [result, checked > 0])).toEqual(
+    expect((await findings((sound) => sound)).findings.map(({ result, checked }) => [result, checked > 0])).toEqual(
       Array(3).fill(["ok", true]),
     );
   });
@@ -244,7 +244,7 @@ describe(`segments (seed ${SEED})`, () => {
     ["another history's", (sound) => compress(Buffer.from(lines(sound).replaceAll('"c"', '"d"')))],
     ["missing", () => null],
   ])("%s", async (_, segment) => {
-    const found = await findings(segment);
+    const { findings: found } = await findings(segment);
     const broken = found.filter(({ result }) => result === "broken");
     expect(broken.map(({ check, problems }) => [check, problems.map(({ key }) => key)])).toEqual([["segments", [KEY]]]);
     expect(exitCodeOf(new AuditFailed(broken))).toBe(EXIT.tampered);
