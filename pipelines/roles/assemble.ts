@@ -20,7 +20,7 @@ import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/tree-head.ts";
 import type { Memory } from "../record/memory.ts";
 import { parseMoney } from "../record/money.ts";
-import { folders, type Parts } from "./parts.ts";
+import { folders, foldsOf, type Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
 /** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
@@ -189,6 +189,7 @@ export async function assemble(
     ...{ log, egress: parts.egress, signers: keys, clock, logger, metrics },
     tree: new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys)),
     perDomainMinute: config.limits.notices_per_minute,
+    folds: foldsOf(config, log, logger),
   });
   const close = async () => {
     await notifier.stop();
