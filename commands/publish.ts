@@ -12,7 +12,7 @@ import { PublishedTree } from "../pipelines/published/tree-head.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
 import { chainTimeOf, originOf } from "../pipelines/roles/assemble.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
-import { makeKeys, openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
+import { foldsOf, makeKeys, openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/publishing.ts";
 import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
@@ -112,7 +112,8 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
     const { egress } = parts;
     const tree = new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys));
     const perDomainMinute = config.limits.notices_per_minute;
-    notifier = new Notifier({ log, tree, egress, signers: keys, clock, logger, metrics, perDomainMinute });
+    const folds = foldsOf(config, log, logger);
+    notifier = new Notifier({ log, tree, egress, signers: keys, clock, logger, metrics, perDomainMinute, folds });
     const told = { options, status: { ...status, treeSize: 0 } };
     const all: Publishers = {
       ...common,

@@ -23,6 +23,7 @@ import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
+import { foldsOf } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
@@ -74,7 +75,8 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },
     control: new Control(out, config.control_urls),
   };
-  const orders = new OrderLog(log, clock, randomBytes(9).toString("base64url"));
+  const replica = randomBytes(9).toString("base64url");
+  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger));
   const { reader, sender } = money;
   const onChain = { reader, network, asset, confirmations };
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });

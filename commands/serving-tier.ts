@@ -17,7 +17,7 @@ import { PublishedTree } from "../pipelines/published/tree-head.ts";
 import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
-import type { Parts } from "../pipelines/roles/parts.ts";
+import { foldsOf, type Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
@@ -173,6 +173,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     judge: (url) => egress.validate(url),
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
     receivers: { egress, log, plain: config.allow_loopback },
+    ...(parts.log ? { folds: foldsOf(config, log, logger) } : {}),
     jwks,
     ...(parts.pages ? { pages: parts.pages } : {}),
     clock: {

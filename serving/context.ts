@@ -3,6 +3,7 @@ import type { Clock } from "../infra/clock.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import type { Signer } from "../infra/keys/signer.ts";
+import type { FoldFolder } from "../infra/log/fold-file.ts";
 import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
@@ -106,6 +107,8 @@ export interface ServingDeps {
   ownAddresses?: readonly string[];
   /** Where receivers of watchers are reached, and the log that watchers are kept in; without it none is taken in. */
   receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; plain: boolean };
+  /** Where folds of the log are kept; without it each start reads their topics from the beginning. */
+  folds?: FoldFolder;
   /** What calls are bought with; without it nothing is sold here. */
   sales?: Sales;
   /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
@@ -253,9 +256,9 @@ const NO_RECEIVERS = {
 };
 
 function watchersOf(deps: ServingDeps, limits: Partial<WatcherLimits>): Watchers {
-  const { follower, judge, answers, clock, logger, baseUrl, receivers = NO_RECEIVERS } = deps;
+  const { follower, judge, answers, clock, logger, baseUrl, folds, receivers = NO_RECEIVERS } = deps;
   return new Watchers({
-    ...{ ...receivers, judge, signer: answers, clock, logger, limits },
+    ...{ ...receivers, judge, signer: answers, clock, logger, limits, folds },
     view: () => follower.view,
     ownHost: new URL(baseUrl).host,
   });

@@ -1,4 +1,5 @@
 import { inTurns } from "../concurrency.ts";
+import type { FoldFile, ReadTo } from "./fold-file.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
 /** Longest single wait for a first record, ms: who closes a tail waits no longer than this. */
@@ -7,24 +8,30 @@ const WAIT_MS = 250;
 const APPLIED_A_TURN = 64;
 
 /**
- * One topic of a log followed from its first kept record, for whoever folds it: every record is applied once, those of a
- * partition in order. Records that the log no longer keeps are passed over; a read that fails is the caller's to make
+ * One topic of a log followed for whoever folds it, from its first kept record or from where the fold's file has read to:
+ * every record is applied once, those of a partition in order. Records that the log no longer keeps are passed over; a read that fails is the caller's to make
  * again, and goes on where it stopped.
  */
 export class LogTail {
-  readonly #next = new Map<number, number>();
+  readonly #read = new Map<number, ReadTo>();
   readonly #reading = new Map<number, Promise<unknown>>();
   #closed = false;
+  #begun: Promise<void> | null = null;
+  /** Records since the fold was kept. */
+  #applied = 0;
+  #keeping: Promise<void> | null = null;
 
   constructor(
     private readonly log: Pick<Log, "read" | "bounds" | "partitions">,
     readonly topic: string,
     private readonly apply: (record: LogRecord) => void,
+    /** Where the fold that `apply` feeds is kept now and then, and begun from. */
+    private readonly file: FoldFile | null = null,
   ) {}
 
   /** Was everything up to and with this offset applied? */
   has(partition: number, offset: number): boolean {
-    return (this.#next.get(partition) ?? 0) > offset;
+    return (this.#read.get(partition)?.next ?? 0) > offset;
   }
 
   /** Catching up ends with the read under way. */
@@ -36,6 +43,58 @@ export class LogTail {
   async catchUp(partition?: number): Promise<void> {
     if (partition !== undefined) return this.#inTurn(partition, () => this.#drain(partition));
     for (let one = 0; one < this.log.partitions; one++) await this.#inTurn(one, () => this.#drain(one));
+    if (this.file?.isDue(this.#applied)) void this.keep();
+  }
+
+  /** Keep the fold as it stands. Never rejects: one that cannot be kept is read from the log again. */
+  keep(): Promise<void> {
+    this.#keeping ??= this.#keep().finally(() => {
+      this.#keeping = null;
+    });
+    return this.#keeping;
+  }
+
+  async #keep(): Promise<void> {
+    if (!this.file) return;
+    // Nothing is applied meanwhile: every partition's turn is ours until all was taken.
+    let taken = (): void => {};
+    const isTaken = new Promise<void>((resolve) => {
+      taken = resolve;
+    });
+    const { partitions } = this.log;
+    const held = Array.from({ length: partitions }, (_, one) => {
+      return new Promise<void>((resolve) => {
+        void this.#inTurn(one, () => {
+          resolve();
+          return isTaken;
+        });
+      });
+    });
+    try {
+      await Promise.all(held);
+      await this.#begin();
+      this.#applied = 0;
+      await this.file.save(this.topic, partitions, [...this.#read.values()], taken);
+    } catch (error) {
+      this.file.said(error);
+    } finally {
+      taken();
+    }
+  }
+
+  /** Once, before anything is read. @throws what the log's reads throw */
+  #begin(): Promise<void> {
+    if (!this.file) return Promise.resolve();
+    this.#begun ??= this.file.load(this.log, this.topic).then(
+      (read) => {
+        for (const one of read) this.#read.set(one.partition, one);
+      },
+      (error: unknown) => {
+        this.#begun = null;
+        throw error;
+      },
+    );
+    return this.#begun;
   }
 
   /**
@@ -68,15 +127,19 @@ export class LogTail {
 
   /** @returns how many records were applied */
   async #step(partition: number, waitMs: number): Promise<number> {
-    const from = this.#next.get(partition) ?? (await this.log.bounds(this.topic, partition)).start;
+    await this.#begin();
+    const from = this.#read.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;
     try {
       const records = await this.log.read(this.topic, partition, from, { waitMs });
       await inTurns(records, APPLIED_A_TURN, this.apply);
-      this.#next.set(partition, (records.at(-1)?.offset ?? from - 1) + 1);
+      const last = records.at(-1);
+      if (last) this.#read.set(partition, { partition, next: last.offset + 1, last: last.eventId });
+      else if (!this.#read.has(partition)) this.#read.set(partition, { partition, next: from, last: null });
+      this.#applied += records.length;
       return records.length;
     } catch (error) {
       if (!(error instanceof OffsetGone)) throw error;
-      this.#next.set(partition, error.start);
+      this.#read.set(partition, { partition, next: error.start, last: null });
       return 1;
     }
   }

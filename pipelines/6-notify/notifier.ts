@@ -1,6 +1,8 @@
+import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
+import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -24,6 +26,8 @@ export interface NotifierParts {
   metrics: Metrics;
   /** Attempts of one receiver's registrable domain in a minute. */
   perDomainMinute: number;
+  /** Where the fold of the topic is kept, so that a start reads only what came since. */
+  folds?: FoldFolder;
   /** In [0, 1) (default Math.random). */
   lot?: () => number;
 }
@@ -66,7 +70,9 @@ export class Notifier {
   #scanned = 0;
 
   constructor(private readonly parts: NotifierParts) {
-    this.#tail = new LogTail(parts.log, "watchers", (record) => this.table.apply(record));
+    const { log, folds } = parts;
+    const file = folds ? new FoldFile(join(folds.dir, "watchers-notifier"), this.table, folds) : null;
+    this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
   }
 
   /** Read what is new in log and tree, and begin what is due. Attempts go on behind it. @throws what log and tree throw */

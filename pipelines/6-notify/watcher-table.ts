@@ -1,3 +1,4 @@
+import type { KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import type { BodyOf, Standing } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";
@@ -50,13 +51,16 @@ export interface Watcher {
   late: Attempt[];
 }
 
+type Kept = { watcher: Omit<Watcher, "caps"> & { caps: [string, WatchedCap][] } } | { ended: string[] };
+
 const WHY_STOPPED = { asked: "stopped with its token", gone: "the receiver answered 410 Gone" };
 
 /**
  * All watchers as the topic `watchers` tells them: the same fold for the replicas that answer and for the process that
  * delivers. A record that comes twice changes nothing the second time. Live watchers are bounded where they are made.
  */
-export class WatcherTable {
+export class WatcherTable implements KeptFold {
+  readonly form = "watchers.1";
   readonly #watchers = new Map<string, Watcher>();
   readonly #active = new Map<string, number>();
   readonly #ended = new Set<string>();
@@ -78,6 +82,26 @@ export class WatcherTable {
   /** How many active ones have their receiver under this registrable domain. */
   ofDomain(domain: string): number {
     return this.#active.get(domain) ?? 0;
+  }
+
+  *kept(): Generator<Kept> {
+    for (const watcher of this.#watchers.values()) yield { watcher: { ...watcher, caps: [...watcher.caps] } };
+    yield { ended: [...this.#ended] };
+  }
+
+  restore(value: unknown): void {
+    const kept = value as Kept;
+    if ("ended" in kept) {
+      for (const id of kept.ended) this.#ended.add(id);
+      return;
+    }
+    const watcher: Watcher = { ...kept.watcher, caps: new Map(kept.watcher.caps) };
+    this.#watchers.set(watcher.id, watcher);
+    if (watcher.state === "active") this.#active.set(watcher.domain, this.ofDomain(watcher.domain) + 1);
+  }
+
+  clear(): void {
+    for (const held of [this.#watchers, this.#active, this.#ended]) held.clear();
   }
 
   /** One record of the topic; what is none of the table's is passed over. */

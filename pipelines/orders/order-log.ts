@@ -1,4 +1,6 @@
+import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
+import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Named } from "../1-observe/json.ts";
@@ -48,8 +50,11 @@ export class OrderLog {
     private readonly clock: Pick<Clock, "now">,
     /** Name of this replica: drawn at its start, so a restart is another one. */
     readonly replica: string,
+    /** Where the fold is kept, so that a start reads only what came since. */
+    folder: FoldFolder | null = null,
   ) {
-    this.#tail = new LogTail(log, "orders", (record) => this.#apply(record));
+    const file = folder && new FoldFile(join(folder.dir, "orders"), this.table, folder);
+    this.#tail = new LogTail(log, "orders", (record) => this.#apply(record), file);
   }
 
   #apply(record: LogRecord): void {

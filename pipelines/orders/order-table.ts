@@ -1,3 +1,4 @@
+import type { KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
@@ -27,14 +28,17 @@ export interface Loss {
   micro: bigint;
 }
 
-const lossKey = (order: Order, { leg }: Leg): string => `${order.id} ${leg}`;
+const lossKey = ({ id }: Pick<Order, "id">, { leg }: Pick<Leg, "leg">): string => `${id} ${leg}`;
+
+type Kept = { order: Order; open: boolean } | { closed: string } | { loss: Omit<Loss, "micro"> & { micro: string } };
 
 /**
  * All orders as the topic `orders` tells them: the same fold on every replica. Of two claims to one key the first in the
  * log stands, whoever wrote it; the other replica's buyer joins it. A record that comes twice changes nothing the second
  * time.
  */
-export class OrderTable {
+export class OrderTable implements KeptFold {
+  readonly form = "orders.1";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();
@@ -55,9 +59,11 @@ export class OrderTable {
     return this.#byKey.get(key);
   }
 
-  /** Orders of a wallet, newest first. */
+  /** Orders of a wallet, newest first; alike on every replica, in whatever order it read the partitions. */
   ofPayer(address: string): Order[] {
-    return [...(this.#byPayer.get(address.toLowerCase()) ?? [])].reverse();
+    const orders = [...(this.#byPayer.get(address.toLowerCase()) ?? [])];
+    const later = (a: Order, b: Order) => (a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt);
+    return orders.sort((a, b) => (later(a, b) ? -1 : 1));
   }
 
   /** Orders of which money may still move, in the order of their claims. */
@@ -124,15 +130,42 @@ export class OrderTable {
     return true;
   }
 
+  *kept(): Generator<Kept> {
+    for (const order of this.#byId.values()) {
+      yield { order, open: this.#open.has(order) };
+    }
+    for (const { id } of this.#closed) yield { closed: id };
+    for (const loss of this.#losses.values()) yield { loss: { ...loss, micro: String(loss.micro) } };
+  }
+
+  restore(value: unknown): void {
+    const kept = value as Kept;
+    if ("order" in kept) {
+      this.#add(kept.order);
+      if (kept.open) this.#open.add(kept.order);
+    } else if ("closed" in kept) this.#closed.add(this.#byId.get(kept.closed)!);
+    else {
+      const loss = { ...kept.loss, micro: BigInt(kept.loss.micro) };
+      this.#losses.set(lossKey({ id: loss.order }, loss), loss);
+    }
+  }
+
+  clear(): void {
+    for (const held of [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses]) held.clear();
+  }
+
+  #add(order: Order): Order {
+    this.#byId.set(order.id, order);
+    this.#byKey.set(order.key, order);
+    const ofPayer = this.#byPayer.get(order.payer) ?? new Set();
+    this.#byPayer.set(order.payer, ofPayer.add(order));
+    return order;
+  }
+
   #step(step: OrderStep, at: ReadAt): Order | null {
     if (step.state === "claimed") {
       if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return null;
-      const order = begun(step, at);
-      this.#byId.set(order.id, order);
-      this.#byKey.set(order.key, order);
-      const ofPayer = this.#byPayer.get(order.payer) ?? new Set();
-      this.#byPayer.set(order.payer, ofPayer.add(order));
-      return order;
+      return this.#add(begun(step, at));
     }
     const order = this.#byId.get(step.order);
     return order && order.key === step.key && advance(order, step, at) ? order : null;

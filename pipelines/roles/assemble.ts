@@ -21,7 +21,7 @@ import { PublishedTree } from "../published/tree-head.ts";
 import type { Memory } from "../record/memory.ts";
 import { parseMoney } from "../record/money.ts";
 import { classesOf } from "./classes.ts";
-import { folders, type Parts } from "./parts.ts";
+import { folders, foldsOf, type Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
 /** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
@@ -194,6 +194,7 @@ export async function assemble(
     ...{ log, egress: parts.egress, signers: keys, clock, logger, metrics },
     tree: new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys)),
     perDomainMinute: config.limits.notices_per_minute,
+    folds: foldsOf(config, log, logger),
   });
   const close = async () => {
     await notifier.stop();

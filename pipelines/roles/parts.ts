@@ -17,6 +17,7 @@ import {
   loadSigner,
   publicHalves,
 } from "../../infra/keys/keys.ts";
+import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
@@ -53,6 +54,12 @@ export const folders = (dataDir: string) => ({
   public: join(dataDir, "public"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
+  folds: join(dataDir, "folds"),
+});
+
+/** Where this machine keeps its folds of a log. */
+export const foldsOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
+  ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
 });
 
 /** The one secret of the observer, beside the keys. */

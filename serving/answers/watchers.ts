@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto";
+import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
+import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Appended } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
@@ -50,6 +52,8 @@ export interface WatchersDeps {
   /** Development switch: receivers may be on plain http. */
   plain: boolean;
   limits?: Partial<WatcherLimits>;
+  /** Where the fold of the topic is kept, so that a start reads only what came since. */
+  folds?: FoldFolder | undefined;
 }
 
 /** How long an answer waits for a record to be read back, real ms. */
@@ -75,7 +79,9 @@ export class Watchers {
 
   constructor(private readonly deps: WatchersDeps) {
     this.#limits = { ...WATCHER_LIMITS, ...deps.limits };
-    this.#tail = new LogTail(deps.log, "watchers", (record) => this.table.apply(record));
+    const { log, folds } = deps;
+    const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
+    this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
     const steady = () => deps.clock.monotonic();
     const { perClientHour, challengesPerDomainHour } = this.#limits;
     this.#clients = new Limiter({ name: "watchers", quota: perClientHour, windowS: 3600 }, steady);

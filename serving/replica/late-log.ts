@@ -4,7 +4,7 @@ import type { Appended, Log, LogRecord, NewRecord, ReadOptions } from "../../inf
 import type { Logger } from "../../infra/telemetry.ts";
 
 /** What serving asks of a log. */
-export type ServingLog = Pick<Log, "append" | "read" | "bounds" | "partitions">;
+export type ServingLog = Pick<Log, "id" | "append" | "read" | "bounds" | "partitions">;
 
 /** This replica has no log at all: it answers, and takes nothing in. Asking again changes nothing here. */
 export class TakesNothing extends Error {
@@ -19,7 +19,7 @@ const refuse = async (): Promise<never> => {
 };
 
 /** The log of a replica that was given none. Partitions are asked for before an append, which then is refused. */
-export const NO_LOG: ServingLog = { partitions: 1, append: refuse, read: refuse, bounds: refuse };
+export const NO_LOG: ServingLog = { id: "", partitions: 1, append: refuse, read: refuse, bounds: refuse };
 
 /** Pause before opening is tried again, ms: doubled up to the longest. */
 const PAUSE_MS = 500;
@@ -41,6 +41,11 @@ export class LateLog implements ServingLog {
     private readonly logger: Pick<Logger, "warn">,
   ) {
     this.#opening = this.#begin();
+  }
+
+  /** @throws LogDown while it is not open */
+  get id(): string {
+    return this.#opened().id;
   }
 
   /** @throws LogDown while it is not open */

@@ -139,7 +139,7 @@ describe("POST /v1/watchers", () => {
 
   test("a log that is down, or that keeps what it was given to itself, is a 503; the token is told to nobody", async () => {
     const { log } = bed;
-    const down = { partitions: 4, bounds: log.bounds.bind(log), read: log.read.bind(log) };
+    const down = { id: "", partitions: 4, bounds: log.bounds.bind(log), read: log.read.bind(log) };
     const refusing = async (): Promise<never> => {
       throw new Error("disk full at /secret/path");
     };
@@ -317,7 +317,7 @@ describe("the token", () => {
     const one = await watch(serving, receiver.url, [SUM.url]);
     const { log } = bed;
     const behind = {
-      ...{ append: log.append.bind(log), bounds: log.bounds.bind(log), partitions: 4 },
+      ...{ id: "", append: log.append.bind(log), bounds: log.bounds.bind(log), partitions: 4 },
       read: async () => [],
     };
     const on = await bed.serving({ receivers: { egress: bed.egress, plain: true, log: behind } });
