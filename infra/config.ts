@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
+import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
 import { keepAddress, keepSecret } from "./secrets.ts";
 
 /** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
@@ -102,7 +103,10 @@ const Settings = z.strictObject({
     .url({ protocol: /^https?$/ })
     .nullable()
     .default(null),
-  catalogues: z.array(z.url({ protocol: /^https?$/ })).default([]),
+  /** Where listings are read: addresses, known names, or objects (catalogues.ts). */
+  catalogues: z.array(CatalogueSetting).max(64).default([]),
+  /** Ports of strangers besides 80 and 443. */
+  ports: z.array(z.int().min(1).max(65535)).max(64).default([]),
   chain: z
     .strictObject({
       rpc_url: z
@@ -255,7 +259,9 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 function keepSecretsOf({ kafka, stores, chain, control_url, catalogues }: z.infer<typeof Settings>): void {
   keepSecret(kafka.password, stores.private_key, stores.public_key);
   keepAddress(chain.rpc_url, true);
-  for (const address of [stores.endpoint, control_url, ...catalogues]) keepAddress(address);
+  const listed = catalogues.map(asCatalogue);
+  for (const { headers } of listed) keepSecret(...Object.values(headers));
+  for (const address of [stores.endpoint, control_url, ...listed.map(({ url }) => url)]) keepAddress(address);
 }
 
 /**
