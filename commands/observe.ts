@@ -29,14 +29,14 @@ export async function observe(config: Config, options: RoleOptions): Promise<voi
 /** One observer of every host, which publishes the commitment to its plan itself. */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, async ({ parts, roles }) => {
-    await roles.pipeline.intake(config.catalogues);
-    const from = systemClock.now();
-    const plan = await roles.pipeline.plan(dayOf(from));
     if (!options.once) {
       const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
       await untilStopped();
       return schedule.stop();
     }
+    await roles.pipeline.intake(config.catalogues);
+    const from = systemClock.now();
+    const plan = await roles.pipeline.plan(dayOf(from));
     const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
     report(options, { day: plan.day, ...done }, "touchstone ingest --once");
   });
@@ -75,13 +75,13 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
         await tellShare(status, { parts, roles }, ownership);
       },
     });
-    await pipeline.intake(config.catalogues);
     if (!options.once) {
       const observing = startObserving(all);
       if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
       await untilStopped();
       return observing.stop();
     }
+    await pipeline.intake(config.catalogues);
     const from = systemClock.now();
     const stop = new AbortController();
     const quiet = onStopSignal(() => stop.abort(new Error("stopped")));

@@ -105,8 +105,8 @@ export async function live(config: Config, options: RoleOptions): Promise<void> 
       false,
     );
     try {
-      await roles.pipeline.intake(config.catalogues);
       if (options.once) {
+        await roles.pipeline.intake(config.catalogues);
         const now = systemClock.now();
         const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
         const graded = await roles.pipeline.grade(systemClock.now());

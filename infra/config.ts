@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
+import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
 import { keepAddress, keepSecret } from "./secrets.ts";
 
 /** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
@@ -115,7 +116,10 @@ export const Settings = z.strictObject({
     })
     .nullable()
     .default(null),
-  catalogues: z.array(z.url({ protocol: /^https?$/ })).default([]),
+  /** Where listings are read: addresses, known names, or objects (catalogues.ts). */
+  catalogues: z.array(CatalogueSetting).max(64).default([]),
+  /** Ports of strangers besides 80 and 443. */
+  ports: z.array(z.int().min(1).max(65535)).max(64).default([]),
   chain: z
     .strictObject({
       rpc_url: z
@@ -268,7 +272,9 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 function keepSecretsOf({ kafka, stores, chain, control_urls, catalogues }: z.infer<typeof Settings>): void {
   keepSecret(kafka.password, stores.private_key, stores.public_key);
   keepAddress(chain.rpc_url, true);
-  for (const address of [stores.endpoint, ...control_urls, ...catalogues]) keepAddress(address);
+  const listed = catalogues.map(asCatalogue);
+  for (const { headers } of listed) keepSecret(...Object.values(headers));
+  for (const address of [stores.endpoint, ...control_urls, ...listed.map(({ url }) => url)]) keepAddress(address);
 }
 
 /**

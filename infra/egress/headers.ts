@@ -89,3 +89,12 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
 
 /** Size of header lines as written. The parser's own cap counts names and values, not what is between them. */
 export const headBytes = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);
+
+/** Milliseconds of a Retry-After header (RFC 9110 section 10.2.3): seconds or an HTTP date; null for none and nonsense. */
+export function retryAfterMs(header: string | undefined, now: number): number | null {
+  if (header === undefined) return null;
+  const text = header.trim();
+  if (/^\d{1,9}$/.test(text)) return Number(text) * 1_000;
+  const at = /^[A-Za-z]{3}, \d{2} [A-Za-z]{3} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(at) ? null : Math.max(0, at - now);
+}

@@ -1,4 +1,5 @@
 import { setMaxListeners } from "node:events";
+import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import { type Clock, SimulatedClock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -25,7 +26,7 @@ import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
 import { Control } from "./probe/exchange.ts";
 import { type AskReport, lookAtAsked, lookAtListed, type Said } from "./probe/unplanned.ts";
-import { ASKS, ASKS_AT_ONCE, HostQueue } from "./queue.ts";
+import { ASKS, ASKS_AT_ONCE, HostQueue, INTAKE, INTAKE_AT_ONCE } from "./queue.ts";
 import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
 import type { Tools } from "./tools.ts";
@@ -102,7 +103,9 @@ export interface Observer {
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
   /** Reads a catalogue, then the own listing of every seller in it (once a UTC day for each origin). */
-  intakeCatalogue(url: string): Promise<IntakeReport>;
+  intakeCatalogue(named: NamedCatalogue): Promise<IntakeReport>;
+  /** Of these catalogues those whose reading broke off and may go on now. */
+  cutCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[];
   /** Reads the own listing of every listed seller that was not read today. */
   refreshSellers(): Promise<IntakeReport>;
   /** Ends spans that run: no further call begins, payments under way are watched to their end. */
@@ -171,11 +174,14 @@ export function createObserver(parts: ObserverParts): Observer {
     metrics,
     signal: stop.signal,
   };
-  const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, { [ASKS]: ASKS_AT_ONCE });
+  const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {
+    [ASKS]: ASKS_AT_ONCE,
+    [INTAKE]: INTAKE_AT_ONCE,
+  });
   const reconciler = new Reconciler(tools, memory);
   const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
-  const sellers = new Sellers(intake, memory, slots, config.hostsAtOnce, clock, hosts);
+  const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });
   const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
   return {
     observeSpan: (plan, from, to, clockFrom = ownClock) => spans.run(plan, from, to, clockFrom),
@@ -200,7 +206,8 @@ export function createObserver(parts: ObserverParts): Observer {
     },
     plans: (day, cap) => spans.plans(day, cap),
     intakeSeller: (url) => sellers.read(url),
-    intakeCatalogue: (url) => sellers.readCatalogue(url),
+    intakeCatalogue: (named) => sellers.readCatalogue(named),
+    cutCatalogues: (named) => sellers.cut(named),
     refreshSellers: () => sellers.refresh(),
     stop: () => stop.abort(new ObserverStopped()),
   };

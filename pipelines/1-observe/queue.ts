@@ -5,6 +5,10 @@ export const ASKS_AT_ONCE = 8;
 
 /** The pool of looks at what strangers asked for: also the queue's name for them. */
 export const ASKS = "asks";
+/** Sellers and catalogues whose listings are read at once. There are thousands, and some keep us waiting. */
+export const INTAKE_AT_ONCE = 8;
+/** The pool of reading listings beside the calls: also the queue's name for it. */
+export const INTAKE = "intake";
 /** The pool of looks for somebody who waits for them, of which nothing is kept (serving): a few places, by setting. */
 export const LOOKS = "looks";
 /** The pool of fetches for paid work of our own (serving): buyers name the addresses. */
@@ -23,9 +27,10 @@ const WORK_AT_ONCE = 16;
 /** Calls of sellers at once that are priced or bought for others. */
 const VIA_AT_ONCE = 32;
 
-/** What is asked for never takes more than a few places, and some are there for paid calls alone. */
+/** What is asked for or listed never takes more than a few places, and some are there for paid calls alone. */
 export const POOLS: Readonly<Record<string, Pool>> = {
   [ASKS]: { most: ASKS_AT_ONCE },
+  [INTAKE]: { most: INTAKE_AT_ONCE },
   [PAID]: { kept: KEPT },
   challenge: { most: CHALLENGES_AT_ONCE },
   notice: { most: NOTICES_AT_ONCE },
@@ -37,7 +42,15 @@ export const POOLS: Readonly<Record<string, Pool>> = {
 export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
   Math.max(
     64,
-    hostsAtOnce + ASKS_AT_ONCE + KEPT + CHALLENGES_AT_ONCE + NOTICES_AT_ONCE + WORK_AT_ONCE + VIA_AT_ONCE + looksAtOnce,
+    hostsAtOnce +
+      ASKS_AT_ONCE +
+      INTAKE_AT_ONCE +
+      KEPT +
+      CHALLENGES_AT_ONCE +
+      NOTICES_AT_ONCE +
+      WORK_AT_ONCE +
+      VIA_AT_ONCE +
+      looksAtOnce,
   );
 
 /** The queue holds as much as it may: try later. */

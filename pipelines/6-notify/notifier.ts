@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
+import { retryAfterMs } from "../../infra/egress/headers.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -12,7 +13,7 @@ import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
 import { type Change, type Message, noticeOf } from "./notice.ts";
 import { type WatcherType, watcherRecord } from "./records.ts";
-import { DISABLED_AFTER, nextAttempt, retryAfterMs } from "./retries.ts";
+import { DISABLED_AFTER, nextAttempt } from "./retries.ts";
 import { isBehind, type Line, MAX_WAITING_ALL, scan } from "./scan.ts";
 import { type Watcher, WatcherTable } from "./watcher-table.ts";
 

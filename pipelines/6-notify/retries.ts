@@ -28,12 +28,3 @@ export function nextAttempt(
   const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_ASKED));
   return Math.min(due, times.since + DISABLED_AFTER);
 }
-
-/** Milliseconds of a Retry-After header (RFC 9110 section 10.2.3): seconds or an HTTP date; null for none and nonsense. */
-export function retryAfterMs(header: string | undefined, now: number): number | null {
-  if (header === undefined) return null;
-  const text = header.trim();
-  if (/^\d{1,9}$/.test(text)) return Number(text) * SECOND;
-  const at = /^[A-Za-z]{3}, \d{2} [A-Za-z]{3} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text) ? Date.parse(text) : Number.NaN;
-  return Number.isNaN(at) ? null : Math.max(0, at - now);
-}

@@ -1,8 +1,8 @@
 import type { PublishedFold } from "../published/fold.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { addDays, dayOf } from "../record/time.ts";
-import { type Job, jobsOf, type RunningJobs } from "./jobs.ts";
-import { OBSERVING, type ObserveDay, type ScheduleParts, startSchedule } from "./schedule.ts";
+import { type Job, jobsOf } from "./jobs.ts";
+import { OBSERVING, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
 /** One of several observers: it publishes nothing, and follows what is published. */
 export interface ObservingParts extends ScheduleParts {
@@ -54,7 +54,7 @@ export async function committedPlan(parts: ObservingParts, day: string, signal: 
  * One of several observers, until stopped: the calls of our share of the hosts, day after day. The plan of a day is drawn
  * by whoever comes first, and everybody's from then on.
  */
-export function startObserving(parts: ObservingParts): RunningJobs {
+export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;
   const observe: ObserveDay = (plan, from, end, signal) => {
     const left = end.getTime() - clock.now().getTime();

@@ -148,6 +148,7 @@ export function egressOf(config: Config, sources?: Sources): Egress {
   const looks = config.limits.looks_at_once;
   return createEgress({
     allowLoopback,
+    extraPorts: config.ports,
     userAgent: `touchstone (+${config.base_url})`,
     maxConcurrent: placesFor(config.observe.hosts_at_once, looks),
     pools: { ...POOLS, [LOOKS]: { most: looks } },

@@ -1,4 +1,6 @@
+import { asCatalogue, type NamedCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -55,6 +57,8 @@ export interface GradeReport {
   leftOut: number;
 }
 
+const CATALOGUES_AT_ONCE = 4;
+
 /** Endpoints whose next letter is computed for the kept report: some seconds of work, every ten minutes. */
 const BUDGET_ENDPOINTS = 500;
 
@@ -75,21 +79,36 @@ export class Pipeline {
     this.#publishing = new Publishing(parts);
   }
 
-  /** Read catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known. */
-  async intake(catalogues: readonly string[], everybody = false): Promise<void> {
-    const { observer, logger, metrics } = this.parts;
-    for (const catalogue of catalogues) {
+  /**
+   * Read catalogues, and the own listing of every seller in them; with `everybody`, of every seller that is known. Several
+   * at once, so that one that keeps us waiting holds up no other; in simulated time nobody waits, and their order is kept.
+   */
+  async intake(catalogues: readonly NamedCatalogue[], everybody = false): Promise<void> {
+    const { observer, logger, metrics, clock } = this.parts;
+    await eachAtOnce(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (named) => {
       try {
-        await observer.intakeCatalogue(catalogue);
+        await observer.intakeCatalogue(named);
       } catch (error) {
         // One catalogue ends no other's intake. Where nothing can be written, all have ended.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
-        logger.error({ err: error, catalogue }, "a catalogue could not be taken in");
+        logger.error({ err: error, catalogue: asCatalogue(named).url }, "a catalogue could not be taken in");
       }
-    }
+    });
     if (everybody) await observer.refreshSellers();
     await this.parts.ingest.pass();
+  }
+
+  /** Go on with the catalogues whose reading broke off, once they may be asked again. @returns how many */
+  async resumeIntake(catalogues: readonly NamedCatalogue[]): Promise<number> {
+    const cut = this.parts.observer.cutCatalogues(catalogues);
+    if (cut.length > 0) await this.intake(cut);
+    return cut.length;
+  }
+
+  /** Is anything listed in what was ingested? */
+  async knowsListings(): Promise<boolean> {
+    return (await this.parts.memory.listed()).length > 0;
   }
 
   /** The plan of a day, drawn once and kept; its commitment is published before the day's first call. */

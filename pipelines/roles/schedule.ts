@@ -1,3 +1,4 @@
+import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Observer, SpanReport } from "../1-observe/observer.ts";
@@ -15,7 +16,7 @@ export interface ScheduleParts {
   publisher: Publisher;
   notifier: Notifier;
   /** Catalogues that are read again. */
-  catalogues: readonly string[];
+  catalogues: readonly NamedCatalogue[];
   logger: Logger;
   metrics: Metrics;
 }
@@ -25,6 +26,7 @@ export const OBSERVING = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
   intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
+  resume: ({ pipeline, catalogues }: ScheduleParts) => pipeline.resumeIntake(catalogues),
 };
 
 /** The jobs of one machine. */
@@ -55,8 +57,11 @@ export interface Schedule<Parts> {
   observe: ObserveDay;
 }
 
+/** What was started, until it is stopped. */
+export type Running = Pick<RunningJobs, "stop">;
+
 /** One machine: all jobs, and the calls of every day's plan. */
-export const startMachine = (parts: ScheduleParts): RunningJobs =>
+export const startMachine = (parts: ScheduleParts): Running =>
   startSchedule(parts, {
     jobs: MACHINE_JOBS,
     planOf: (day) => parts.pipeline.plan(day),
@@ -64,10 +69,13 @@ export const startMachine = (parts: ScheduleParts): RunningJobs =>
   });
 
 /** Run jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
-export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): RunningJobs {
+export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
   const stopped = new AbortController();
   const running = runJobs(parts, schedule.jobs);
-  const observing = observeDays(parts, schedule, stopped.signal);
+  const reading = parts.catalogues.length > 0 ? running.now("intake") : Promise.resolve();
+  const observing = firstListings(parts, reading, stopped.signal).then(() =>
+    observeDays(parts, schedule, stopped.signal),
+  );
   return {
     async stop() {
       stopped.abort(new Error("the schedule was stopped"));
@@ -76,6 +84,31 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
       await running.stop();
     },
   };
+}
+
+/** How long the first plan of all waits for the first reading of the catalogues, ms. */
+const FIRST_LISTINGS_MS = 600_000;
+
+/**
+ * A day's plan is drawn once and stays, so where nothing is listed yet the first one waits for the catalogues, a while.
+ * Whoever knows listings waits for nobody: what the catalogues bring today is called from tomorrow on. Never rejects.
+ */
+async function firstListings(
+  { pipeline, catalogues, clock, logger }: ScheduleParts,
+  reading: Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (catalogues.length === 0) return;
+  const over = new AbortController();
+  try {
+    if (await pipeline.knowsListings()) return;
+    logger.warn("nothing is listed yet: the first plan waits for the catalogues");
+    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_MS, AbortSignal.any([signal, over.signal]))]);
+  } catch (error) {
+    if (!signal.aborted) logger.error({ err: error }, "it could not be told whether anything is listed");
+  } finally {
+    over.abort();
+  }
 }
 
 /** Live observation: the plan of today from now on, then day after day. */

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConfigError, loadConfig } from "../../infra/config.ts";
+import { redact } from "../../infra/secrets.ts";
 
 let dir: string;
 beforeEach(() => {
@@ -35,7 +36,22 @@ test("the environment wins over the file, nested settings and lists included", (
   expect(config.catalogues).toEqual(["http://a.example/"]);
 });
 
+test("a catalogue is an address, a known name, or all that is to be said of it; its keys are secrets", () => {
+  const own = { url: "https://b.example/x", headers: { authorization: "Bearer long-secret" }, pause_ms: 1_000 };
+  const { catalogues } = loadConfig(fileWith({ catalogues: ["https://a.example/", "cdp-bazaar", own] }), {});
+  expect(catalogues).toEqual([
+    "https://a.example/",
+    expect.objectContaining({ url: expect.stringContaining("api.cdp.coinbase.com"), kind: "bazaar" }),
+    { ...own, kind: "bazaar", curated: false },
+  ]);
+  expect(redact("it said Bearer long-secret")).toBe("it said [hidden]");
+});
+
 test.each([
+  ["a name of no catalogue", { catalogues: ["bazar"] }, {}, "catalogues.0"],
+  ["a key over plain http", { catalogues: [{ url: "http://a.example", headers: { k: "v" } }] }, {}, "catalogues.0"],
+  ["a kind that is none", { catalogues: [{ url: "https://a.example", kind: "rss" }] }, {}, "catalogues.0"],
+  ["a port of strangers that is none", { ports: [0] }, {}, "ports.0"],
   ["a port that is none", { port: 70000 }, {}, "port"],
   ["a word for a number", {}, { TOUCHSTONE_PORT: "many" }, "TOUCHSTONE_PORT (environment)"],
   ["partitions that are no power of two", { log_partitions: 3 }, {}, "log_partitions"],

@@ -1,18 +1,21 @@
 import { isAddress, isHex, verifyMessage } from "viem";
 import { canonicalText } from "../../../infra/canonical.ts";
+import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import type { Egress } from "../../../infra/egress/egress.ts";
+import { type Egress, saying } from "../../../infra/egress/egress.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { BoundedMap } from "../bounded.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
+import { INTAKE } from "../queue.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
 import { NotRecorded } from "../recorder.ts";
 import { methodOf } from "../terms/declared.ts";
 import type { ReadTerms } from "../terms/terms.ts";
 import { originOf } from "../urls.ts";
+import { Catalogues } from "./catalogues.ts";
 import {
   claimOf402,
   type ListedClaim,
@@ -24,7 +27,7 @@ import {
   type Taken,
 } from "./claims.ts";
 import type { Listed } from "./documents.ts";
-import { readCatalogue, readSellerDocuments } from "./sources.ts";
+import { readDocument, readSellerDocuments } from "./sources.ts";
 import { ListingWriter, type Row, type WriterParts } from "./writer.ts";
 
 export { MAX_PER_DOMAIN } from "./writer.ts";
@@ -95,8 +98,12 @@ export interface IntakeParts extends WriterParts {
 export class Intake {
   readonly #writer: ListingWriter;
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
+  readonly #catalogueEgress: Egress;
+  readonly #catalogues: Catalogues;
 
   constructor(private readonly with_: IntakeParts) {
+    this.#catalogueEgress = saying(with_.egress, { pool: INTAKE });
+    this.#catalogues = new Catalogues(this.#catalogueEgress, with_.reader ?? ownReader);
     this.#writer = new ListingWriter(with_);
   }
 
@@ -152,12 +159,29 @@ export class Intake {
     return this.current(one);
   }
 
-  /** Every row of a Bazaar catalogue, as a third party's claim. */
-  async readCatalogue(catalogue: string, clock: Clock, byHand = false): Promise<IntakeReport> {
-    const read = await readCatalogue(this.with_.egress, catalogue, this.with_.reader);
+  /** Is there a read of this catalogue that broke off and may go on? */
+  isCut(named: NamedCatalogue, clock: Clock): boolean {
+    return this.#catalogues.isDue(named, clock);
+  }
+
+  /** Every row of a catalogue, as a third party's claim; of a seller's own document as its own. */
+  async readCatalogue(
+    named: NamedCatalogue,
+    clock: Clock,
+    byHand = asCatalogue(named).curated,
+    signal?: AbortSignal,
+  ): Promise<IntakeReport> {
+    const catalogue = asCatalogue(named);
+    const name = sourceName(catalogue.url);
+    if (catalogue.kind !== "bazaar") {
+      const read = await readDocument(this.#catalogueEgress, catalogue.url, this.with_.reader, catalogue.headers);
+      if ("fault" in read) return emptyReport(read.says);
+      return this.take(read.listed, { name, byHand, ...read.of }, clock);
+    }
+    const read = await this.#catalogues.read(catalogue, clock, signal);
     // A catalogue that names nothing at all is taken for broken, not for an empty market.
     const whole = read.stable && read.rows.length > 0;
-    const report = await this.take({ items: read.rows, rejected: [], whole }, { name: catalogue, byHand }, clock);
+    const report = await this.take({ items: read.rows, rejected: [], whole }, { name, byHand }, clock);
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 

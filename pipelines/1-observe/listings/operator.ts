@@ -5,10 +5,9 @@ import { NotInRecord } from "../../corrections/errors.ts";
 import type { Reading } from "../../corrections/reading.ts";
 import type { Memory, StandingListing } from "../../record/memory.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
-import { originOf } from "../urls.ts";
 import { type Listed, readText, textOf } from "./documents.ts";
 import type { Intake, IntakeReport } from "./intake.ts";
-import { isSellerPath } from "./sources.ts";
+import { readDocument } from "./sources.ts";
 
 /** Longest file that is read, bytes. */
 export const MAX_FILE = 64 * 1024 * 1024;
@@ -76,30 +75,15 @@ export async function takeUrl(
   clock: Clock,
   reader: Reader = ownReader,
 ): Promise<Handed> {
-  const result = await egress.fetch({
-    url,
-    method: "GET",
-    headers: { accept: "application/json, */*;q=0.5" },
-    profile: "evidence",
-  });
-  if (result.outcome !== "answered") throw new ListingsUnreachable(`${url}: ${result.says}`);
-  if (result.status !== 200) throw new ListingsUnreachable(`${url}: status ${result.status}`);
-  const read = await reader.ask("document", { bytes: result.body, seller: false });
-  if (!read.ok) throw new ListingsUnreadable(`${url}: ${read.says}`);
-  const listed = read.said;
-  if (listed === null) throw new ListingsUnreadable(`${url} is not text in UTF-8`);
+  const read = await readDocument(egress, url, reader);
+  if ("fault" in read) throw new (read.fault === "unreachable" ? ListingsUnreachable : ListingsUnreadable)(read.says);
+  const { listed, of } = read;
   if (isCatalogue(url, listed)) {
     const catalogue = new URL(url);
     catalogue.search = "";
     return { form: "catalogue", source: catalogue.href, ...(await intake.readCatalogue(catalogue.href, clock, true)) };
   }
-  // After a redirect it is no longer the named origin that speaks.
-  const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
-  const source = {
-    name: url,
-    byHand: true,
-    ...(own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) }),
-  };
+  const source = { name: url, byHand: true, ...of };
   return { form: listed.form, source: url, ...(await intake.take(listed, source, clock)) };
 }
 

@@ -1,90 +1,8 @@
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
-import type { Listed, PageRow } from "./documents.ts";
-import { MAX_ROWS } from "./tables.ts";
-
-const PAGE = 100;
-const MAX_PAGES = 400;
-/** Bytes of all pages of one pass. */
-const MAX_BYTES = 256 * 1024 * 1024;
-/** Offset paging loses and repeats rows while the catalogue moves: read again until a whole pass brings nothing new. */
-const MAX_PASSES = 3;
-
-export interface CatalogueRead {
-  /** One row a resource (and tool), in the order first seen; of several the one that was updated last. */
-  rows: unknown[];
-  /** Did a pass bring nothing new before the limits were reached? */
-  stable: boolean;
-  says?: string;
-}
-
-const pageUrl = (catalogue: string, offset: number): string => {
-  const url = new URL(catalogue);
-  if (!url.pathname.endsWith("/discovery/resources")) {
-    url.pathname = `${url.pathname.replace(/\/$/, "")}/discovery/resources`;
-  }
-  url.searchParams.set("limit", String(PAGE));
-  url.searchParams.set("offset", String(offset));
-  return url.href;
-};
-
-/** Keeps the row of a resource that was updated last. */
-function keep(seen: Map<string, PageRow>, row: PageRow): void {
-  const known = seen.get(row.key);
-  if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);
-}
-
-/** One pass over all pages. Ends at an empty or short page, at the stated total, or when a page cannot be read. */
-async function pass(
-  egress: Egress,
-  reader: Reader,
-  catalogue: string,
-  seen: Map<string, PageRow>,
-): Promise<string | null> {
-  let bytes = 0;
-  for (let page = 0, offset = 0; page < MAX_PAGES; page++) {
-    const result = await egress.fetch({
-      url: pageUrl(catalogue, offset),
-      method: "GET",
-      headers: { accept: "application/json" },
-      profile: "evidence",
-    });
-    if (result.outcome !== "answered") return `page at ${offset}: ${result.says}`;
-    if (result.status !== 200) return `page at ${offset}: status ${result.status}`;
-    bytes += result.body.length;
-    if (bytes > MAX_BYTES) return `more than ${MAX_BYTES} bytes`;
-    const read = await reader.ask("page", result.body);
-    if (!read.ok) return `page at ${offset}: ${read.says}`;
-    if (read.said === null) return `page at ${offset}: no list of items`;
-    const { rows, total } = read.said;
-    for (const row of rows) keep(seen, row);
-    if (seen.size > MAX_ROWS) return `more than ${MAX_ROWS} rows`;
-    offset += rows.length;
-    // A catalogue may hand out fewer rows a page than asked, so only an empty page or its own total ends the pass.
-    if (rows.length === 0 || (total !== null && offset >= total)) return null;
-  }
-  return `more than ${MAX_PAGES} pages`;
-}
-
-/**
- * All rows of a Bazaar catalogue (`GET {catalogue}/discovery/resources`), paged until a pass brings nothing new. Never
- * throws for what the catalogue does: what was read so far comes back with the reason.
- */
-export async function readCatalogue(
-  egress: Egress,
-  catalogue: string,
-  reader: Reader = ownReader,
-): Promise<CatalogueRead> {
-  const seen = new Map<string, PageRow>();
-  const rows = () => [...seen.values()].map(({ row }) => row);
-  for (let i = 0; i < MAX_PASSES; i++) {
-    const before = seen.size;
-    const says = await pass(egress, reader, catalogue, seen);
-    if (says !== null) return { rows: rows(), stable: false, says };
-    if (i > 0 && seen.size === before) return { rows: rows(), stable: true };
-  }
-  return { rows: rows(), stable: false, says: `still moving after ${MAX_PASSES} passes` };
-}
+import { originOf } from "../urls.ts";
+import type { Source } from "./claims.ts";
+import type { Listed } from "./documents.ts";
 
 /** Where sellers describe themselves, in the order they are tried; the first that names an endpoint is the listing. */
 const SELLER_PATHS = ["/.well-known/x402", "/openapi.json", "/.well-known/agent-card.json"] as const;
@@ -127,4 +45,36 @@ export async function readSellerDocuments(
     says ??= result.status === 200 ? "no listing in any form that is read" : `status ${result.status}`;
   }
   return documents.length > 0 || says === undefined ? { documents } : { documents, says };
+}
+
+/** A document that somebody named, and whose word it is; or why there is none. */
+export type DocumentRead =
+  | { listed: Listed; of: Pick<Source, "ownOrigin" | "base"> }
+  | { fault: "unreachable" | "unreadable"; says: string };
+
+/**
+ * What stands at an address: a seller's own document, whose own urls are then under its control, or any other, which is
+ * a third party's word. Never throws for what the host does.
+ */
+export async function readDocument(
+  egress: Egress,
+  url: string,
+  reader: Reader = ownReader,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<DocumentRead> {
+  const result = await egress.fetch({
+    url,
+    method: "GET",
+    headers: { accept: "application/json, */*;q=0.5", ...headers },
+    profile: "evidence",
+  });
+  if (result.outcome !== "answered") return { fault: "unreachable", says: `${url}: ${result.says}` };
+  if (result.status !== 200) return { fault: "unreachable", says: `${url}: status ${result.status}` };
+  const read = await reader.ask("document", { bytes: result.body, seller: false });
+  if (!read.ok) return { fault: "unreadable", says: `${url}: ${read.says}` };
+  const listed = read.said;
+  if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
+  // After a redirect it is no longer the named origin that speaks.
+  const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
+  return { listed, of: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
 }

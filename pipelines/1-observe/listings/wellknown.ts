@@ -31,16 +31,20 @@ interface Items {
   listed: boolean;
 }
 
-/** A group of endpoints under one base: `{"baseUrl": .., "endpoints": [{"path": ..}]}`. */
+/**
+ * A group of endpoints under one base: `{"baseUrl": .., "endpoints": [{"path": ..}]}`, or a service of a directory, whose
+ * `url` is what it stands in front of and `serviceUrl` where it is called. An endpoint with `payment: null` is free.
+ */
 function ungrouped(item: JsonObject): JsonObject[] {
   const inner = item.endpoints;
+  const service = text(item.serviceUrl, 2048);
   const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
-  if (!Array.isArray(inner) || own !== undefined) return [item];
-  const said = text(item.baseUrl ?? item.base_url, 2048);
+  if (!Array.isArray(inner) || (own !== undefined && service === undefined)) return [item];
+  const said = service ?? text(item.baseUrl ?? item.base_url, 2048);
   const base = said && withoutSlashes(said);
   return inner.flatMap((one) => {
     const endpoint = typeof one === "string" ? fromText(one) : isObject(one) ? one : null;
-    if (endpoint === null) return [];
+    if (endpoint === null || endpoint.payment === null) return [];
     const place = text(endpoint.url ?? endpoint.path, 4096);
     const joined = base && place?.startsWith("/") ? { url: `${base}${place}` } : {};
     return [{ ...endpoint, ...joined }];

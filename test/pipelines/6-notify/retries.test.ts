@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { DISABLED_AFTER, nextAttempt, retryAfterMs } from "../../../pipelines/6-notify/retries.ts";
+import { retryAfterMs } from "../../../infra/egress/headers.ts";
+import { DISABLED_AFTER, nextAttempt } from "../../../pipelines/6-notify/retries.ts";
 
 const T0 = Date.parse("2026-11-21T12:00:00.000Z");
 const MINUTE = 60_000;

@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
+import { Catalogues } from "../../../../pipelines/1-observe/listings/catalogues.ts";
 import { type ListedClaim, REASONS } from "../../../../pipelines/1-observe/listings/claims.ts";
 import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, MAX_PER_DOMAIN } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { readCatalogue } from "../../../../pipelines/1-observe/listings/sources.ts";
 import { itemsOf } from "../../../../pipelines/1-observe/listings/wellknown.ts";
+import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
@@ -210,7 +211,8 @@ describe("a catalogue", () => {
   const read = (handler: Parameters<FakeEgress["sellers"]["set"]>[1]) => {
     const egress = new FakeEgress();
     egress.sellers.set("https://c.example", handler);
-    return { egress, result: readCatalogue(egress, "https://c.example/x402/") };
+    const result = new Catalogues(egress, ownReader).read("https://c.example/x402/", new FixedClock(DAY));
+    return { egress, result };
   };
 
   test("every page, twice, and rows once", async () => {
@@ -237,7 +239,7 @@ describe("a catalogue", () => {
     ["no JSON", () => answer(200, "<html>"), /no list of items/],
     ["status 500", () => answer(500, {}), /status 500/],
     ["silence", timeout, /no answer/],
-    ["the same page for ever", () => answer(200, { items: rows.slice(0, 100) }), /more than 400 pages/],
+    ["the same page for ever", () => answer(200, { items: rows.slice(0, 100) }), /more than 1000 pages/],
   ])("%s: what was read stays, with the reason", async (_name, handler, says) => {
     const read_ = await read(handler).result;
     expect(read_.stable).toBe(false);

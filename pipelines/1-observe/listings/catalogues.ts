@@ -1,0 +1,228 @@
+import { asCatalogue, type Catalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
+import type { Clock } from "../../../infra/clock.ts";
+import type { Egress, EgressResult } from "../../../infra/egress/egress.ts";
+import { retryAfterMs } from "../../../infra/egress/headers.ts";
+import { BoundedMap } from "../bounded.ts";
+import type { Reader } from "../reading/reader.ts";
+import type { PageRow } from "./documents.ts";
+import { MAX_ROWS } from "./tables.ts";
+
+const PAGE = 100;
+const MAX_PAGES = 1_000;
+/** Bytes of all pages of one pass. */
+const MAX_BYTES = 256 * 1024 * 1024;
+/** Offset paging loses and repeats rows while the catalogue moves: read again until a whole pass brings nothing new. */
+const MAX_PASSES = 3;
+
+/** Pauses before a page is asked for again, ms; a catalogue that asks for more gets more. */
+const PAUSES_MS = [1_000, 5_000, 20_000];
+/** Longest wait within one read, ms; whoever asks for more is come back to. */
+const MAX_WAIT_MS = 60_000;
+/** Longest time that a catalogue may ask to be left alone, ms. */
+const MAX_ASKED_MS = 86_400_000;
+/** When a read that broke off goes on without having been asked to wait, ms. */
+const AGAIN_MS = 300_000;
+/** How long one read goes on, ms: after that others have their turn, and it goes on from there. */
+const TURN_MS = 900_000;
+/** A read that stood for so long begins anew: what it has seen is old. */
+const STALE_MS = 86_400_000;
+/** Reads that are remembered, and bytes of pages of one of them. */
+const MAX_KEPT = 32;
+const MAX_KEPT_BYTES = 64 * 1024 * 1024;
+
+export interface CatalogueRead {
+  /** One row a resource (and tool), in the order first seen; of several the one that was updated last. */
+  rows: unknown[];
+  /** Did a pass bring nothing new before the limits were reached? */
+  stable: boolean;
+  says?: string;
+}
+
+/** How far a read has come. Times in ms of the clock's `monotonic`. */
+class Course {
+  readonly seen = new Map<string, PageRow>();
+  pass = 0;
+  page = 0;
+  offset = 0;
+  /** Of this pass, and of all: what is kept has a bound. */
+  bytes = 0;
+  allBytes = 0;
+  /** Rows that were known when the pass began. */
+  before = 0;
+  failures = 0;
+  /** Not before this, where the catalogue said so. */
+  asked: number | null = null;
+  due = 0;
+
+  constructor(readonly began: number) {}
+
+  nextPass(): void {
+    this.pass++;
+    this.page = 0;
+    this.offset = 0;
+    this.bytes = 0;
+    this.before = this.seen.size;
+  }
+}
+
+/** Why a read ended early. A `cut` is nobody's last word: what is missing may still come. */
+type End = { cut: boolean; says: string; askedMs?: number };
+
+const pageUrl = (catalogue: string, offset: number): string => {
+  const url = new URL(catalogue);
+  if (!url.pathname.endsWith("/discovery/resources")) {
+    url.pathname = `${url.pathname.replace(/\/$/, "")}/discovery/resources`;
+  }
+  url.searchParams.set("limit", String(PAGE));
+  url.searchParams.set("offset", String(offset));
+  return url.href;
+};
+
+/** Keeps the row of a resource that was updated last. */
+function keep(seen: Map<string, PageRow>, row: PageRow): void {
+  const known = seen.get(row.key);
+  if (known === undefined || (row.updatedAt ?? 0) >= (known.updatedAt ?? 0)) seen.set(row.key, row);
+}
+
+const says = (result: EgressResult): string =>
+  result.outcome === "answered" ? `status ${result.status}` : `${result.outcome}: ${result.says}`;
+
+/** May the same question get another answer? */
+const isPassing = (result: EgressResult): boolean =>
+  result.outcome === "answered"
+    ? result.status === 429 || result.status >= 500
+    : result.outcome !== "refused" && result.outcome !== "too_large";
+
+/**
+ * Reads Bazaar catalogues (`GET {catalogue}/discovery/resources?limit&offset`): slowly, since their hosts serve others; as
+ * they ask by Retry-After; and on from where the last read broke off. What is remembered is gone with the process: then
+ * a read begins anew, and what it repeats is not written twice.
+ */
+export class Catalogues {
+  readonly #courses = new BoundedMap<string, Course>(MAX_KEPT);
+
+  constructor(
+    private readonly egress: Egress,
+    private readonly reader: Reader,
+  ) {}
+
+  /** Is there a read of this catalogue that broke off and may go on? */
+  isDue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
+    const course = this.#courses.get(asCatalogue(named).url);
+    return course !== undefined && clock.monotonic() >= course.due;
+  }
+
+  /**
+   * All rows, paged until a pass brings nothing new. Never throws for what the catalogue does: what was read so far comes
+   * back with the reason, and the next call goes on from there. Nothing is asked before the time that it asked us to wait.
+   */
+  async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
+    const catalogue = asCatalogue(named);
+    const course = this.#course(catalogue.url, clock);
+    if (course.asked !== null && clock.monotonic() < course.asked) {
+      return { rows: [], stable: false, says: "it asked us to come back later" };
+    }
+    const end = await this.#passes(catalogue, course, clock, signal);
+    const rows = [...course.seen.values()].map(({ row }) => row);
+    if (end?.cut) this.#keep(catalogue.url, course, end, clock);
+    else this.#courses.delete(catalogue.url);
+    return end === null ? { rows, stable: true } : { rows, stable: false, says: end.says };
+  }
+
+  #course(url: string, clock: Clock): Course {
+    const now = clock.monotonic();
+    const known = this.#courses.get(url);
+    return known && now - known.began < STALE_MS ? known : new Course(now);
+  }
+
+  #keep(url: string, course: Course, end: End, clock: Clock): void {
+    const now = clock.monotonic();
+    const { askedMs } = end;
+    // A catalogue that stays away is asked less and less often; the regular read comes in any case.
+    const pause = AGAIN_MS * 2 ** Math.min(course.failures++, 6);
+    course.asked = askedMs === undefined ? null : now + Math.min(askedMs, MAX_ASKED_MS);
+    course.due = Math.max(course.asked ?? 0, now + pause);
+    const remembered = course.allBytes <= MAX_KEPT_BYTES ? course : new Course(now);
+    remembered.asked = course.asked;
+    remembered.due = course.due;
+    remembered.failures = course.failures;
+    this.#courses.set(url, remembered);
+  }
+
+  async #passes(catalogue: Catalogue, course: Course, clock: Clock, signal?: AbortSignal): Promise<End | null> {
+    const until = clock.monotonic() + TURN_MS;
+    for (let asked = 0; course.pass < MAX_PASSES; ) {
+      for (;;) {
+        if (clock.monotonic() > until) return { cut: true, says: "it goes on in its next turn" };
+        if (asked++ > 0 && !(await waited(clock, catalogue.pause_ms, signal))) return STOPPED;
+        const read = await this.#page(catalogue, course, clock, signal);
+        if (typeof read === "object") return read;
+        course.failures = 0;
+        if (read === "last") break;
+      }
+      if (course.pass > 0 && course.seen.size === course.before) return null;
+      course.nextPass();
+    }
+    return { cut: false, says: `still moving after ${MAX_PASSES} passes` };
+  }
+
+  /** One page into the course; `last` at an empty one or at the stated total. */
+  async #page(
+    catalogue: Catalogue,
+    course: Course,
+    clock: Clock,
+    signal?: AbortSignal,
+  ): Promise<End | "more" | "last"> {
+    const at = `page at ${course.offset}`;
+    const result = await this.#fetch(catalogue, course.offset, clock, signal);
+    if ("cut" in result) return { ...result, says: `${at}: ${result.says}` };
+    if (result.outcome !== "answered" || result.status !== 200) return { cut: false, says: `${at}: ${says(result)}` };
+    course.bytes += result.body.length;
+    course.allBytes += result.body.length;
+    if (course.bytes > MAX_BYTES) return { cut: false, says: `more than ${MAX_BYTES} bytes` };
+    const read = await this.reader.ask("page", result.body);
+    if (!read.ok) return { cut: false, says: `${at}: ${read.says}` };
+    if (read.said === null) return { cut: false, says: `${at}: no list of items` };
+    const { rows, total } = read.said;
+    for (const row of rows) keep(course.seen, row);
+    if (course.seen.size > MAX_ROWS) return { cut: false, says: `more than ${MAX_ROWS} rows` };
+    course.offset += rows.length;
+    // A catalogue may hand out fewer rows a page than asked, so only an empty page or its own total ends the pass.
+    if (rows.length === 0 || (total !== null && course.offset >= total)) return "last";
+    return ++course.page >= MAX_PAGES ? { cut: false, says: `more than ${MAX_PAGES} pages` } : "more";
+  }
+
+  /** A page's answer, asked for again while that may help. */
+  async #fetch(
+    { url, headers }: Catalogue,
+    offset: number,
+    clock: Clock,
+    signal?: AbortSignal,
+  ): Promise<EgressResult | End> {
+    for (let tries = 0; ; tries++) {
+      const result = await this.egress.fetch({
+        url: pageUrl(url, offset),
+        method: "GET",
+        headers: { accept: "application/json", ...headers },
+        profile: "evidence",
+        ...(signal ? { signal } : {}),
+      });
+      if (signal?.aborted) return STOPPED;
+      if (!isPassing(result)) return result;
+      const asked = retryAfterMs(result.headers?.["retry-after"], clock.now().getTime());
+      const wait = Math.max(asked ?? 0, PAUSES_MS[tries] ?? 0);
+      if (tries >= PAUSES_MS.length || wait > MAX_WAIT_MS) {
+        return { cut: true, says: says(result), ...(asked === null ? {} : { askedMs: asked }) };
+      }
+      if (!(await waited(clock, wait, signal))) return STOPPED;
+    }
+  }
+}
+
+const STOPPED: End = { cut: true, says: "we were stopped" };
+
+/** Waits on the record's clock; false when it was stopped. */
+async function waited(clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {
+  if (ms > 0) await clock.sleep(ms, signal).catch(() => undefined);
+  return !signal?.aborted;
+}

@@ -1,0 +1,69 @@
+import { afterEach, expect, test } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { type Running, type ScheduleParts, startMachine } from "../../../pipelines/roles/schedule.ts";
+
+/** The real schedule of a machine, over a pipeline that says what it was asked; its intake ends when it is told to. */
+let running: Running | null = null;
+afterEach(async () => {
+  await running?.stop();
+  running = null;
+});
+
+function machine({ listed, catalogues = ["https://c.example"] }: { listed: boolean; catalogues?: string[] }) {
+  const called: string[] = [];
+  let done = (): void => undefined;
+  const intake = new Promise<void>((resolve) => {
+    done = resolve;
+  });
+  const says = (name: string) => async () => void called.push(name);
+  const pipeline = {
+    intake: async () => {
+      called.push("intake");
+      await intake;
+    },
+    knowsListings: async () => listed,
+    plan: async (day: string) => {
+      called.push("plan");
+      return { day };
+    },
+    ...Object.fromEntries(["grade", "volatile", "asks", "resumeIntake"].map((name) => [name, says(name)])),
+  };
+  const observer = {
+    observeSpan: async () => {
+      called.push("observe");
+      return { stopped: true };
+    },
+    stop: () => done(),
+    awaitSettlements: says("settlements"),
+  };
+  const parts = {
+    ...{ pipeline, observer, catalogues, clock: systemClock },
+    publisher: { refreshCheckpoint: says("checkpoint") },
+    notifier: { turn: says("notify") },
+    logger: createLogger("silent"),
+    metrics: createMetrics(),
+  } as unknown as ScheduleParts;
+  running = startMachine(parts);
+  return { called, done };
+}
+
+test("a catalogue that hangs holds up neither the plan and its calls nor a grade, where something is listed", async () => {
+  const { called } = machine({ listed: true });
+  await expect.poll(() => called, { timeout: 15_000 }).toEqual(expect.arrayContaining(["intake", "observe", "grade"]));
+  expect(called.indexOf("plan")).toBeLessThan(called.indexOf("observe"));
+});
+
+test("where nothing is listed the plan waits for the catalogues, and nothing else does", async () => {
+  const { called, done } = machine({ listed: false });
+  await expect.poll(() => called, { timeout: 15_000 }).toEqual(expect.arrayContaining(["intake", "grade", "notify"]));
+  expect(called).not.toContain("plan");
+  done();
+  await expect.poll(() => called).toEqual(expect.arrayContaining(["plan", "observe"]));
+});
+
+test("without catalogues nothing is waited for", async () => {
+  const { called } = machine({ listed: false, catalogues: [] });
+  await expect.poll(() => called).toEqual(expect.arrayContaining(["plan", "observe"]));
+  expect(called).not.toContain("intake");
+});
