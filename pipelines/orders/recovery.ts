@@ -238,12 +238,13 @@ export class Recovery {
     for (const loss of [...table.losses()]) {
       const order = table.get(loss.order);
       const leg = order?.legs[loss.leg];
-      if (!order || leg?.fate !== "paid" || buying.isActing(order) || !(await this.#isOurs(order))) continue;
+      if (!order || leg?.fate !== "paid" || buying.isActing(order)) continue;
       const back = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock: leg.sinceBlock });
       const taken = table.recoveries();
       const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
       const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= loss.micro);
-      if (!found) continue;
+      // Only who has something to say takes an order over: replicas that look again and again would write for ever.
+      if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) continue;
       const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
       await buying.orders.step(order, step);
     }

@@ -122,6 +122,20 @@ test("a charge that stands in another block after all is only confirmed", async 
   expect(world.chain.balance(TILL)).toBe(12_000n);
 });
 
+test("a loss that nobody made good is looked at by every replica, and written of by none", async () => {
+  const { world } = await released("thief");
+  await world.end();
+  const before = world.log.all().length;
+  const other = world.replica();
+  other.staleMs = 0;
+  await other.buying.orders.catchUp();
+  await other.recovery.recoverLosses();
+  expect(world.log.all()).toHaveLength(before);
+  world.chain.transfer("0xthief", FLOAT, 10_000n);
+  await other.recovery.recoverLosses();
+  expect([...other.buying.orders.table.losses()]).toEqual([]);
+});
+
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {
   const caps = { ...ORDER_CAPS, lossPerPayeeDay: 95_000n };
   const world = new OrderWorld(4, caps);
