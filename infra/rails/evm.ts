@@ -56,6 +56,12 @@ export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRail
       const block = await reading("its head", () => reader.getBlock());
       return { number: Number(block.number), time: Number(block.timestamp) };
     },
+    async finalHead() {
+      const head = await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }));
+      const deep = head - BigInt(confirmations - 1);
+      const block = await reading("a block", () => reader.getBlock({ blockNumber: deep > 0n ? deep : 0n }));
+      return { number: Number(block.number), time: Number(block.timestamp) };
+    },
     balance: (address) =>
       reading("a balance", () =>
         reader.readContract({

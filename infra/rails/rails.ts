@@ -27,6 +27,8 @@ export interface Rail {
   transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Settlement[]>;
   /** Newest block: number and time (unix seconds). */
   head(): Promise<{ number: number; time: number }>;
+  /** The newest block that we no longer expect to vanish. */
+  finalHead(): Promise<{ number: number; time: number }>;
   /** Balance of the asset. */
   balance(address: string): Promise<bigint>;
   close(): Promise<void>;

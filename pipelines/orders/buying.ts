@@ -8,7 +8,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
-import { type Holding, letGo, saidOf } from "./holding.ts";
+import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
@@ -339,6 +339,7 @@ export class Buying {
         return null;
       });
       if (seen?.state === "used") {
+        if (!seen.settlement.final) return false;
         const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
         await orders.step(order, { state: "leg_paid", leg, tx: seen.settlement.tx, amount });
         return false;
@@ -380,7 +381,7 @@ export class Buying {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    if (seen?.amount === order.quote.total) await orders.step(order, { state: "settled", ...seen });
+    if (seen?.amount === order.quote.total) await orders.step(order, settledAs(seen));
     else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
     this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
   }
@@ -391,14 +392,14 @@ export class Buying {
    * @param expected it was said to be there: it is looked for again
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged(order: Order, expected = false): Promise<{ tx: string; amount: string } | null> {
+  async charged(order: Order, expected = false): Promise<Charged | null> {
     const { payer, nonce, sinceBlock } = order;
     for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
       const seen = await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
       if (!seen) continue;
       const micro = seen.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
-      return micro === 0n ? null : { tx: seen.tx, amount: formatMoney(micro) };
+      return micro === 0n ? null : { tx: seen.tx, amount: formatMoney(micro), final: seen.final };
     }
     return null;
   }

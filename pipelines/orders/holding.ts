@@ -33,11 +33,30 @@ const HOLDING: ReadonlySet<Order["state"]> = new Set([
 ]);
 
 /** Is the next thing that this order waits for the escrow's? */
-export const isHolding = ({ scheme, state }: Order): boolean => scheme === "auth-capture" && HOLDING.has(state);
+export const isHolding = ({ scheme, state, final }: Order): boolean =>
+  scheme === "auth-capture" && (HOLDING.has(state) || !final);
 
 /** What follows where the buyer owes nothing: money that is held must be given back first. */
 export const letGo = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
+
+/** What a buyer paid us, as the chain has it. */
+export interface Charged {
+  tx: string;
+  amount: string;
+  /** Deep enough that it no longer vanishes. */
+  final: boolean;
+}
+
+/**
+ * The step of a charge. Its buyer waits for the answer, so the charge counts as soon as it is in a block; until it is final
+ * the order is looked at again.
+ */
+export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
+  state: "settled",
+  ...seen,
+  ...(final ? {} : { final }),
+});
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
@@ -62,9 +81,9 @@ export function placedAs(seen: HoldState, hold: Hold): NewStep | null {
     case "none":
       return tooLate(seen, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
     case "captured":
-      return { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+      return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     default:
-      return { state: "hold_failed", says: "It was held, and is back with its buyer." };
+      return seen.final ? { state: "hold_failed", says: "It was held, and is back with its buyer." } : null;
   }
 }
 
@@ -72,11 +91,11 @@ export function placedAs(seen: HoldState, hold: Hold): NewStep | null {
 export function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep | null {
   switch (seen.state) {
     case "captured":
-      return { state: "settled", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+      return settledAs({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
     case "reclaimed":
       return { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." };
     case "voided":
-      return { state: "written_off", says: "The hold was given back." };
+      return seen.final ? { state: "written_off", says: "The hold was given back." } : null;
     case "held":
       return over ? { state: "reclaimable", says: "It was not captured in time." } : null;
     default:
@@ -88,11 +107,11 @@ export function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep 
 export function voidedAs(seen: HoldState, hold: Hold, over: boolean, why: string): NewStep | null {
   switch (seen.state) {
     case "voided":
-      return { state: "voided", tx: seen.tx, says: why };
+      return { state: "voided", tx: seen.tx, says: why, ...(seen.final ? {} : { final: false }) };
     case "reclaimed":
       return { state: "reclaimable", says: `${why} Its buyer took the money back.` };
     case "captured":
-      return { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) };
+      return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     case "held":
       return over ? { state: "reclaimable", says: `${why} It could not be given back in time.` } : null;
     default:
@@ -168,13 +187,15 @@ export class Holding {
   /**
    * Bring an order on that waits for the escrow, whoever left it: the chain is asked first. A hold is never placed here,
    * since nobody would call the seller after it.
-   * @param chainTime unix seconds of a block that was seen before @throws ChainDown, OrderLost, StepNotSeen
+   * @param chainTime unix seconds of a block that was seen before
+   * @param finalTime of one that no longer vanishes: what its time is past, nothing can undo
+   * @throws ChainDown, OrderLost, StepNotSeen
    */
-  async bring(order: Order, chainTime: number): Promise<void> {
+  async bring(order: Order, chainTime: number, finalTime = chainTime): Promise<void> {
     const { orders, escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const seen = await escrow.state(hold, order.sinceBlock);
-    const over = chainTime > hold.captureDeadline + SEEN_AFTER_S;
+    const over = finalTime > hold.captureDeadline + SEEN_AFTER_S;
     switch (order.state) {
       case "hold_intent":
       case "hold_unknown": {
@@ -186,12 +207,13 @@ export class Holding {
       case "held":
         return this.#abandon(order);
       case "settle_intent":
-      case "settle_unknown": {
+      case "settle_unknown":
+      case "settled": {
         const next = capturedAs(seen, hold, over);
-        if (next) return orders.step(order, next);
+        if (next) return this.#once(order, next);
         // A capture that was sent may still be taken in; another would come too late.
         if (seen.state !== "held" || chainTime >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
-        if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
+        if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
@@ -199,12 +221,18 @@ export class Holding {
         if (seen.state === "held" && over) await escrow.void(hold, order.sinceBlock);
         const now = seen.state === "held" && over ? await escrow.state(hold, order.sinceBlock) : seen;
         const next = voidedAs(now, hold, over, whyOf(order));
-        if (next) return orders.step(order, next);
+        if (next) return this.#once(order, next);
         if (now.state !== "held") return;
-        if (order.state === "void_unknown") await orders.step(order, { state: "void_intent", says: whyOf(order) });
+        if (order.state !== "void_intent") await orders.step(order, { state: "void_intent", says: whyOf(order) });
         return this.giveBack(order);
       }
     }
+  }
+
+  /** What an order is already, in a block that may still vanish, is not said twice. */
+  async #once(order: Order, next: NewStep): Promise<void> {
+    const isSaid = next.state === order.state && "final" in next && next.final === false;
+    if (!isSaid) await this.deps.orders.step(order, next);
   }
 
   async #abandon(order: Order): Promise<void> {

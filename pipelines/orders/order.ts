@@ -85,6 +85,8 @@ export interface Order {
   /** Our transfer back to the buyer, and where its intent stands in the log. */
   refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
   refunded: { tx: string; amount: string } | null;
+  /** False while the block may still vanish in which the buyer was charged, or its money given back. */
+  final: boolean;
   /** The buyer's authorization cannot be used any more. */
   lapsed: boolean;
   /** Its call stands in the record, published or as commitments. */
@@ -120,34 +122,38 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   hold_intent: { from: ["verified"], when: escrow },
   held: { from: ["hold_intent", "hold_unknown"] },
   // What was held may vanish with its block, and then be held no more.
-  hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown"] },
+  hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown", "voided"] },
   hold_unknown: { from: ["hold_intent"] },
   seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
   worked: { from: ["verified"], when: ({ own }) => own !== null },
   seller_result: { from: ["seller_intent"] },
   seller_unknown: { from: ["seller_intent"] },
   checked: { from: ["seller_result", "seller_unknown"] },
-  settle_intent: { from: ["checked", "worked", "settle_unknown"], when: passed },
+  // A settlement whose block vanished is made again, or given up.
+  settle_intent: { from: ["checked", "worked", "settle_unknown", "settled"], when: passed },
   // A settlement that was given up may still be found on the chain: then the buyer has paid for what passed.
-  settled: { from: ["settle_intent", "settle_unknown", "written_off"], when: passed },
+  settled: { from: ["settle_intent", "settle_unknown", "written_off", "settled"], when: passed },
   settle_unknown: { from: ["settle_intent"] },
-  written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown"], when: passed },
+  written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown", "settled"], when: passed },
   // Where nothing was asked of the escrow there is nothing to give back.
   released: {
     from: ["verified", "checked"],
     when: (order) => failed(order) && (exact(order) || order.state === "verified"),
   },
-  void_intent: { from: ["held", "checked", "void_unknown"], when: (order) => escrow(order) && failed(order) },
-  voided: { from: ["void_intent", "void_unknown"] },
+  void_intent: { from: ["held", "checked", "void_unknown", "voided"], when: (order) => escrow(order) && failed(order) },
+  voided: { from: ["void_intent", "void_unknown", "voided"] },
   void_unknown: { from: ["void_intent"] },
   reclaimable: {
-    from: ["held", "checked", "settle_intent", "settle_unknown", "void_intent", "void_unknown"],
+    from: ["held", "checked", "settle_intent", "settle_unknown", "settled", "void_intent", "void_unknown", "voided"],
     when: escrow,
   },
   // Somebody else submitted the authorization of a buyer who owes nothing, or captured what was to be given back; or, after
   // one that was given up, the buyer used its nonce to pay us another amount than it owed.
   refund_due: {
-    from: ["rejected", "released", "written_off", "hold_intent", "hold_unknown", "void_intent", "void_unknown"],
+    from: [
+      ...(["rejected", "released", "written_off", "hold_intent", "hold_unknown"] as const),
+      ...(["void_intent", "void_unknown", "voided"] as const),
+    ],
   },
   refund_intent: { from: ["refund_due", "refund_unknown"] },
   refunded: { from: ["refund_intent", "refund_unknown"] },
@@ -200,6 +206,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     hold: null,
     refund: null,
     refunded: null,
+    final: true,
     lapsed: false,
     recorded: false,
   };
@@ -303,8 +310,18 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
       return true;
     case "settled":
+      // A second look only ever says that it is there for good.
+      if (order.state === "settled" && step.final === false) return false;
+      order.charged = { tx: step.tx, amount: step.amount };
+      order.final = step.final !== false;
+      return true;
+    case "voided":
+      if (order.state === "voided" && step.final === false) return false;
+      order.final = step.final !== false;
+      return true;
     case "refund_due":
       order.charged = { tx: step.tx, amount: step.amount };
+      order.final = true;
       return true;
     case "refund_intent":
       order.refund = {
@@ -316,6 +333,8 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.refunded = { tx: step.tx, amount: step.amount };
       return true;
     default:
+      // It was charged, or given back, in a block that is gone.
+      if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
   }
 }
@@ -337,6 +356,7 @@ function changes(order: Order, step: OrderStep, at: At): boolean {
   if (BESIDE.has(step.state)) return noted(order, step, at);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];
+  if (order.final && (order.state === "settled" || order.state === "voided")) return false;
   if (!from.includes(order.state) || (when && !when(order)) || !taken(order, step, at)) return false;
   order.state = state;
   order.changedAt = step.at;
@@ -359,7 +379,14 @@ export const isEnded = ({ state }: Order): boolean => ENDED.has(state);
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
-  if (order.recorded || !isEnded(order) || leg?.fate !== "paid" || leg.result === null || leg.checked === null) {
+  if (
+    order.recorded ||
+    !isEnded(order) ||
+    !order.final ||
+    leg?.fate !== "paid" ||
+    leg.result === null ||
+    leg.checked === null
+  ) {
     return null;
   }
   if (leg.checked.fault === "ours" || (leg.checked.pass && order.state !== "settled")) return null;
@@ -368,7 +395,8 @@ export function callToRecord(order: Order): Leg | null {
 
 /** Can nothing of this order move money any more, ours or the buyer's, and is its call on record? Only then is it left alone. */
 export function isClosed(order: Order): boolean {
-  if (!isEnded(order) || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order)) return false;
+  if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
+    return false;
   const charged = order.state === "settled" || order.state === "refunded";
   return charged || order.scheme === "auth-capture" || order.lapsed;
 }

@@ -4,7 +4,7 @@ import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
-import { type Holding, isHolding, letGo } from "./holding.ts";
+import { type Holding, isHolding, letGo, settledAs } from "./holding.ts";
 import { callToRecord, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
@@ -12,7 +12,7 @@ import type { PublishingCalls } from "./publishing-calls.ts";
 export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
-  rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
+  rail: Pick<Rail, "head" | "finalHead" | "settlementOf" | "transfers">;
   /** Transfers back to buyers, out of the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
@@ -53,11 +53,11 @@ export class Recovery {
     await buying.orders.catchUp();
     const open = buying.orders.table.open().filter((order) => !buying.isActing(order));
     if (open.length === 0) return;
-    const { time } = await rail.head();
+    const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
     for (const order of open) {
       if (buying.isActing(order)) continue;
       try {
-        await this.#bring(order, time);
+        await this.#bring(order, head.time, final.time);
       } catch (error) {
         if (error instanceof OrderLost) continue;
         logger.warn({ err: error, order: order.id }, "an order could not be brought on; it is looked at again");
@@ -66,11 +66,11 @@ export class Recovery {
     }
   }
 
-  async #bring(order: Order, chainTime: number): Promise<void> {
+  async #bring(order: Order, chainTime: number, finalTime: number): Promise<void> {
     if (!(await this.#isOurs(order))) return;
-    await this.#fates(order, chainTime);
-    if (isHolding(order)) await this.deps.holding.bring(order, chainTime);
-    else await this.#onward(order, chainTime);
+    await this.#fates(order, finalTime);
+    if (isHolding(order)) await this.deps.holding.bring(order, chainTime, finalTime);
+    else await this.#onward(order, finalTime);
     if (callToRecord(order)) await this.deps.publishing.record(order);
   }
 
@@ -83,9 +83,10 @@ export class Recovery {
     return buying.orders.adopt(order);
   }
 
-  async #onward(order: Order, chainTime: number): Promise<void> {
+  /** @param finalTime of a block that no longer vanishes: what could not be used up to it never can be */
+  async #onward(order: Order, finalTime: number): Promise<void> {
     const { orders } = this.deps.buying;
-    const gone = chainTime > order.validBefore + MARGIN_S;
+    const gone = finalTime > order.validBefore + MARGIN_S;
     switch (order.state) {
       case "claimed":
         return orders.step(order, { state: "rejected", says: "We stopped before anything was bought." });
@@ -103,10 +104,12 @@ export class Recovery {
       case "settle_intent":
       case "settle_unknown":
         return this.#collect(order, gone);
+      case "settled":
+        return order.final ? undefined : this.#confirmed(order, gone);
       case "refund_due":
       case "refund_intent":
       case "refund_unknown":
-        return this.#refund(order, chainTime);
+        return this.#refund(order, finalTime);
       default:
         return this.#watched(order, gone);
     }
@@ -138,10 +141,25 @@ export class Recovery {
   async #collect(order: Order, gone: boolean): Promise<void> {
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
-    if (seen?.amount === order.quote.total) return orders.step(order, { state: "settled", ...seen });
+    if (seen?.amount === order.quote.total) return orders.step(order, settledAs(seen));
     if (gone) return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await this.deps.buying.settle(order);
+  }
+
+  /** A charge whose block could vanish: it did not, or it is made again, or it can be made no more and is our loss. */
+  async #confirmed(order: Order, gone: boolean): Promise<void> {
+    const { buying } = this.deps;
+    const seen = await buying.charged(order);
+    if (seen?.amount === order.quote.total) {
+      if (seen.final) await buying.orders.step(order, settledAs(seen));
+      return;
+    }
+    const vanished = "The block that the payment was settled in vanished.";
+    if (gone) return buying.orders.step(order, { state: "written_off", says: vanished });
+    this.deps.metrics.count("orders_settlements_vanished_total");
+    await buying.orders.step(order, { state: "settle_intent" });
+    await buying.settle(order);
   }
 
   /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
@@ -151,8 +169,9 @@ export class Recovery {
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
-    if (seen && owed) return orders.step(order, { state: "settled", ...seen });
-    if (seen) return orders.step(order, { state: "refund_due", ...seen });
+    if (seen && !seen.final) return;
+    if (seen && owed) return orders.step(order, settledAs(seen));
+    if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
     await orders.step(order, { state: "lapsed" });
   }
 
@@ -160,16 +179,17 @@ export class Recovery {
    * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only once
    * it can arrive no more.
    */
-  async #refund(order: Order, chainTime: number): Promise<void> {
+  async #refund(order: Order, finalTime: number): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
     const { orders } = buying;
     const { refund: held } = order;
     if (held && order.state !== "refund_due") {
       const arrived = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
+      if (arrived && !arrived.final) return;
       if (arrived) return orders.step(order, { state: "refunded", tx: arrived.tx, amount: moneyOf(arrived) });
     }
     if (held && order.state === "refund_intent") {
-      if (chainTime > held.validBefore + MARGIN_S) {
+      if (finalTime > held.validBefore + MARGIN_S) {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
       const intent = await orders.read("refund_intent", { partition: order.partition, offset: held.at });
@@ -193,15 +213,16 @@ export class Recovery {
   }
 
   /** What became of the money that sellers were signed. */
-  async #fates(order: Order, chainTime: number): Promise<void> {
+  async #fates(order: Order, finalTime: number): Promise<void> {
     const { rail, buying } = this.deps;
     for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
       // A call under way: its seller may take the money at any moment, and nothing follows from that yet.
-      if (order.state === "seller_intent" && chainTime <= leg.validBefore) continue;
+      if (order.state === "seller_intent" && finalTime <= leg.validBefore) continue;
       const seen = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
+      if (seen && !seen.final) continue;
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
-      else if (chainTime > leg.validBefore + MARGIN_S) {
+      else if (finalTime > leg.validBefore + MARGIN_S) {
         await buying.orders.step(order, { state: "leg_unpaid", leg: leg.leg });
       }
     }
@@ -217,11 +238,13 @@ export class Recovery {
     for (const loss of [...table.losses()]) {
       const order = table.get(loss.order);
       const leg = order?.legs[loss.leg];
-      if (!order || leg?.fate !== "paid" || buying.isActing(order) || !(await this.#isOurs(order))) continue;
+      if (!order || leg?.fate !== "paid" || buying.isActing(order)) continue;
       const back = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock: leg.sinceBlock });
       const taken = table.recoveries();
-      const found = back.find((one) => !taken.has(one.tx) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= loss.micro);
-      if (!found) continue;
+      const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
+      const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= loss.micro);
+      // Only who has something to say takes an order over: replicas that look again and again would write for ever.
+      if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) continue;
       const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
       await buying.orders.step(order, step);
     }

@@ -152,12 +152,13 @@ export const OrderStep = z.discriminatedUnion("state", [
   /** Money of a failed leg that its seller sent back. */
   step("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
   step("settle_intent", {}),
-  step("settled", { tx: Tx, amount: Money }),
+  /** `final: false`: its block may still vanish, and the charge with it; absent where it was deep enough when it was seen. */
+  step("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
   step("settle_unknown", { says: Says }),
   step("written_off", { says: Says }),
   step("released", { says: Says }),
   step("void_intent", { says: Says }),
-  step("voided", { tx: Tx, says: Says }),
+  step("voided", { tx: Tx, says: Says, final: z.boolean().optional() }),
   step("void_unknown", { says: Says }),
   step("reclaimable", { says: Says }),
   step("refund_due", { tx: Tx, amount: Money }),

@@ -13,17 +13,32 @@ export interface FakeAuthorization {
 export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 
+/** A transaction in a block, as a chain can lose it and take it in again. */
+interface Mined {
+  block: number;
+  undo(): void;
+  again(): void;
+}
+
+const SECONDS_A_BLOCK = 2;
+
 /**
  * A chain with one token, in memory: balances, nonces of EIP-3009 that move money once or are cancelled, validity by
- * the block's time, and events in their order. A block a transaction.
+ * the block's time, and events in their order. A block a transaction, and one every two seconds.
  */
 export class FakeChain {
   time = 1_000_000;
   block = 1_000;
   readonly moved: Settlement[] = [];
+  readonly #mined: Mined[] = [];
+  /** Since which block it is how late. */
+  readonly #times = [{ number: 0, time: this.time }];
   readonly #balances = new Map<string, bigint>();
   /** By `from nonce`: the transfer that used it, or null for one that was cancelled. */
   readonly #nonces = new Map<string, Settlement | null>();
+
+  /** @param confirmations as the rail's: a block under so many, itself counted, no longer vanishes */
+  constructor(readonly confirmations = 1) {}
 
   balance = (address: string): bigint => this.#balances.get(address) ?? 0n;
 
@@ -34,13 +49,48 @@ export class FakeChain {
   /** @returns why it reverts, or null once it is in a block */
   transfer(from: string, to: string, amount: bigint): string | null {
     if (this.balance(from) < amount) return "insufficient_funds";
-    this.mint(from, -amount);
-    this.mint(to, amount);
+    const move = (micro: bigint) => {
+      this.mint(from, -micro);
+      this.mint(to, micro);
+    };
+    move(amount);
     this.block++;
-    const at = { blockNumber: this.block, blockTime: this.time, final: true };
-    this.moved.push({ tx: `0x${this.block}`, from, to, amountAtomic: amount, asset: ASSET, network: NETWORK, ...at });
+    const at = { blockNumber: this.block, blockTime: this.time, final: false };
+    const moved = { tx: `0x${this.block}`, from, to, amountAtomic: amount, asset: ASSET, network: NETWORK, ...at };
+    this.moved.push(moved);
+    this.#mined.push({
+      block: this.block,
+      undo: () => {
+        move(-amount);
+        this.moved.splice(this.moved.indexOf(moved), 1);
+      },
+      again: () => void this.transfer(from, to, amount),
+    });
     return null;
   }
+
+  /** Time passes, with its blocks. */
+  pass(seconds: number): void {
+    this.time += seconds;
+    this.block += Math.max(1, Math.floor(seconds / SECONDS_A_BLOCK));
+    this.#times.push({ number: this.block, time: this.time });
+  }
+
+  /**
+   * The newest blocks vanish, as far as they can, and others take their place. @param again whether what stood in them is
+   * taken in once more, where it still holds
+   */
+  reorg(depth: number, again: boolean): void {
+    const from = this.block - Math.min(depth, this.confirmations - 1);
+    const gone = this.#mined.splice(this.#mined.findLastIndex(({ block }) => block <= from) + 1);
+    for (const one of [...gone].reverse()) one.undo();
+    this.block++;
+    if (again) for (const one of gone) one.again();
+  }
+
+  #isFinal = ({ blockNumber }: Settlement): boolean => this.block - blockNumber + 1 >= this.confirmations;
+
+  #asSeen = (one: Settlement): Settlement => ({ ...one, final: this.#isFinal(one) });
 
   isUsed = ({ from, nonce }: Pick<FakeAuthorization, "from" | "nonce">): boolean =>
     this.#nonces.has(`${from} ${nonce}`);
@@ -50,19 +100,32 @@ export class FakeChain {
     if (this.isUsed(auth)) return "authorization_used";
     if (this.time <= auth.validAfter || this.time >= auth.validBefore) return "authorization_time";
     const reverts = this.transfer(auth.from, auth.to, auth.value);
-    if (reverts === null) this.#nonces.set(`${auth.from} ${auth.nonce}`, this.moved.at(-1)!);
+    if (reverts === null) this.#use(auth, this.moved.at(-1)!, () => void this.submit(auth));
     return reverts;
   }
 
   /** `cancelAuthorization`. */
   cancel(auth: Pick<FakeAuthorization, "from" | "nonce">): void {
     this.block++;
-    if (!this.isUsed(auth)) this.#nonces.set(`${auth.from} ${auth.nonce}`, null);
+    if (this.isUsed(auth)) return;
+    this.#mined.push({ block: this.block, undo() {}, again() {} });
+    this.#use(auth, null, () => this.cancel(auth));
+  }
+
+  /** What the newest transaction did to a nonce goes and comes with it. */
+  #use({ from, nonce }: Pick<FakeAuthorization, "from" | "nonce">, by: Settlement | null, again: () => void): void {
+    this.#nonces.set(`${from} ${nonce}`, by);
+    const mined = this.#mined.pop()!;
+    const undo = () => {
+      this.#nonces.delete(`${from} ${nonce}`);
+      mined.undo();
+    };
+    this.#mined.push({ block: mined.block, undo, again });
   }
 
   settlementOf({ from, nonce, sinceBlock }: { from: string; nonce: string; sinceBlock: number }): Settlement | null {
     const found = this.#nonces.get(`${from} ${nonce}`) ?? null;
-    return found && found.blockNumber >= sinceBlock ? found : null;
+    return found && found.blockNumber >= sinceBlock ? this.#asSeen(found) : null;
   }
 
   /** What a rail reads of it, and how it signs: the header is the authorization itself. */
@@ -80,8 +143,15 @@ export class FakeChain {
       },
       settlementOf: async (query) => this.settlementOf(query),
       transfers: async ({ from, to, sinceBlock }) =>
-        this.moved.filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock),
+        this.moved
+          .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
+          .map((one) => this.#asSeen(one)),
       head: async () => ({ number: this.block, time: this.time }),
+      finalHead: async () => {
+        const number = this.block - this.confirmations + 1;
+        const time = this.confirmations === 1 ? this.time : this.#times.findLast((one) => one.number <= number)!.time;
+        return { number, time };
+      },
       balance: async (address) => this.balance(address),
       close: async () => {},
     };

@@ -147,7 +147,7 @@ function transferOf(
 
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
 export class OrderWorld {
-  readonly chain = new FakeChain();
+  readonly chain: FakeChain;
   readonly log = new FakeLog();
   /** Effects that no durable step had named, in words. */
   readonly unannounced: string[] = [];
@@ -162,7 +162,9 @@ export class OrderWorld {
   constructor(
     replicas = 2,
     readonly caps: OrderCaps = RICH,
+    confirmations = 1,
   ) {
+    this.chain = new FakeChain(confirmations);
     this.chain.mint(FLOAT, FLOAT_HAS);
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
@@ -273,7 +275,7 @@ export class OrderWorld {
     for (let look = 0; look < 40; look++) {
       await last.recovery.look();
       if (last.buying.orders.table.open().length === 0) break;
-      this.chain.time += 130;
+      this.chain.pass(130);
     }
     return last.buying.orders.table;
   }

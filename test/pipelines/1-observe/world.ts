@@ -295,6 +295,9 @@ export class FakeRail implements Rail {
     this.#ask();
     return { number: this.block, time: this.time };
   }
+  async finalHead() {
+    return this.head();
+  }
   async balance() {
     return 0n;
   }

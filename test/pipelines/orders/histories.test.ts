@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
 import { ORDER_CAPS, refusedBy } from "../../../pipelines/orders/caps.ts";
+import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import { isClosed } from "../../../pipelines/orders/order.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
 import { history, holds, lived } from "./histories.ts";
@@ -76,6 +78,62 @@ test("a buyer that empties its wallet is not held against the seller, and pays w
   const again = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", micro: 10_000n };
   expect(refusedBy(table, [], caps, { ...again, payer: "0xbuyer" }, day)).toMatch(/one buyer/);
   expect(refusedBy(table, [], caps, { ...again, payer: "0xinnocent" }, day)).toBe(null);
+});
+
+/** An order that passed, whose charge's block vanished. @param again whether the next block has the charge once more */
+async function vanished(again: boolean, meanwhile: (world: OrderWorld) => void = () => {}) {
+  const world = new OrderWorld(1, undefined, 6);
+  world.chain.mint("0xbuyer", 1_000_000n);
+  const [replica] = world.replicas;
+  const order = (await world.post(replica!, world.pay("0xbuyer", "honest")))!;
+  expect([order.state, order.final, isClosed(order)]).toEqual(["settled", false, false]);
+  world.chain.reorg(1, again);
+  expect(world.chain.balance(TILL)).toBe(again ? 12_000n : 0n);
+  meanwhile(world);
+  await replica!.recovery.look();
+  return { world, order, replica: replica! };
+}
+
+test("a charge whose block vanished is made again, once", async () => {
+  const { world, order } = await vanished(false);
+  expect([order.state, order.final]).toEqual(["settled", false]);
+  expect(world.chain.balance(TILL)).toBe(12_000n);
+  const ended = (await world.end()).get(order.id)!;
+  expect([ended.state, ended.final]).toEqual(["settled", true]);
+  expect(world.chain.balance(TILL)).toBe(12_000n);
+});
+
+test("a charge whose block vanished and that cannot be made again is a loss, in the books and not in the till", async () => {
+  const { world, order } = await vanished(false, ({ chain }) => void chain.transfer("0xbuyer", "0xother", 1_000_000n));
+  expect(order.state).toBe("settle_unknown");
+  const table = await world.end();
+  expect(table.get(order.id)).toMatchObject({ state: "written_off", charged: null });
+  const [books] = booksOf(table.all());
+  expect(books!.owed).toMatchObject([{ what: "loss", fault: "buyer", who: "0xbuyer" }]);
+  expect(await differences(books!.movements, world.chain.rail())).toEqual([]);
+});
+
+test("a charge that stands in another block after all is only confirmed", async () => {
+  const { world, order, replica } = await vanished(true);
+  expect([order.state, order.final]).toEqual(["settled", false]);
+  world.chain.pass(60);
+  await replica.recovery.look();
+  expect([order.state, order.final]).toEqual(["settled", true]);
+  expect(world.chain.balance(TILL)).toBe(12_000n);
+});
+
+test("a loss that nobody made good is looked at by every replica, and written of by none", async () => {
+  const { world } = await released("thief");
+  await world.end();
+  const before = world.log.all().length;
+  const other = world.replica();
+  other.staleMs = 0;
+  await other.buying.orders.catchUp();
+  await other.recovery.recoverLosses();
+  expect(world.log.all()).toHaveLength(before);
+  world.chain.transfer("0xthief", FLOAT, 10_000n);
+  await other.recovery.recoverLosses();
+  expect([...other.buying.orders.table.losses()]).toEqual([]);
 });
 
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {

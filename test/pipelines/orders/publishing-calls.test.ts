@@ -173,7 +173,7 @@ test("a crash between the record and the last step makes a copy, never a second 
 const leg = (more: object): Leg =>
   ({ fate: "paid", result: { pass: false }, checked: { pass: false, fault: "seller" }, ...more }) as unknown as Leg;
 const orderWith = (more: object, ofLeg: object = {}): Order =>
-  ({ state: "released", recorded: false, legs: [leg(ofLeg)], ...more }) as unknown as Order;
+  ({ state: "released", final: true, recorded: false, legs: [leg(ofLeg)], ...more }) as unknown as Order;
 const passed = { result: { pass: true }, checked: { pass: true, fault: null } };
 
 test.each<[string, Order, boolean]>([
