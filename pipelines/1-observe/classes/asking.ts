@@ -81,9 +81,9 @@ export class Asking {
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
     this.#trials.set(one.cap, { id: mapping.id, controls, passed });
-    this.with_.metrics.count("observe_class_controls_total", { class: mapping.class, passed: String(passed) });
+    this.with_.metrics.count("touchstone_observe_class_controls_total", { class: mapping.class, passed: String(passed) });
     if (!passed && controls >= MAX_CONTROLS) {
-      this.with_.metrics.count("observe_class_mappings_dropped_total", { class: mapping.class });
+      this.with_.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
       this.with_.logger.warn(
         { cap: one.cap, class: mapping.class, variant: mapping.variant, by: mapping.by },
         "no control input of a mapping passed: the mapping is taken for wrong, and the endpoint for no member of the class",
@@ -112,7 +112,7 @@ export class Asking {
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
       // A source of ours that is down: the call is made with the seller's own example.
-      metrics.count("observe_class_sources_down_total", { class: checker.name });
+      metrics.count("touchstone_observe_class_sources_down_total", { class: checker.name });
       logger.warn({ err: error, class: checker.name }, "a question could not be made: its source does not answer");
       return null;
     }

@@ -57,7 +57,7 @@ export class Excuses {
     const failed = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), LEAST_PAYEES);
     for (const { name } of CHECKERS) {
       const failing = failed.find((one) => one.class === name && one.day === today);
-      metrics.gauge("observe_class_failing", failing?.payees ?? 0, { class: name });
+      metrics.gauge("touchstone_observe_class_failing", failing?.payees ?? 0, { class: name });
     }
     let written = 0;
     for (const one of failed) if (one.day !== today) written += await this.#withdraw(one, now);
@@ -77,7 +77,7 @@ export class Excuses {
       await recorder.append(batch.map((call) => draftOf("correction", call.cap, correctionOf(call, failed, now), now)));
       for (const { intent } of batch) this.#done.set(intent, true);
     }
-    metrics.count("observe_class_excused_total", { class: failed.class }, calls.length);
+    metrics.count("touchstone_observe_class_excused_total", { class: failed.class }, calls.length);
     return calls.length;
   }
 }
