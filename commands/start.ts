@@ -49,6 +49,7 @@ const forMarket = (config: Config, world: World): Config => ({
   control_url: world.control,
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
   spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY) },
+  networks: [],
   chain: { ...config.chain, rpc_url: world.rpcUrl, network: `eip155:${world.chainId}`, asset: world.asset },
 });
 
@@ -122,13 +123,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);
     closing.push(() => serving.close());
-    const money = {
-      rpcUrl,
-      asset,
-      wallets,
-      controlUrl: world.control,
-      settlePollMs: [30, 100],
-    };
+    const money = { wallets, controlUrl: world.control, settlePollMs: [30, 100] };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));
     ours = true;
     closing.push(() => roles.close());

@@ -50,6 +50,7 @@ export const folders = (dataDir: string) => ({
   public: join(dataDir, "public"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
+  wallets: join(dataDir, "wallets"),
 });
 
 /** The one secret of the observer, beside the keys. */
