@@ -181,6 +181,29 @@ program
   .addOption(json)
   .action(async (options) => (await import("./commands/ledger.ts")).ledgerCommand(settings(), options));
 
+const wallets = program
+  .command("wallets")
+  .description("wallets that calls are paid from; docs/networks-and-wallets.md");
+wallets
+  .command("new")
+  .description("make the known wallet and further blind ones, and print the addresses to fund")
+  .option("--blind <n>", "how many blind ones", wholeNumber, 20)
+  .addOption(json)
+  .action(async (options) => (await import("./commands/wallets.ts")).newWallets(settings(), options));
+wallets
+  .command("list")
+  .description("every wallet, what it holds on each network, on which day it paid, and what is low")
+  .addOption(json)
+  .action(async (options) => (await import("./commands/wallets.ts")).listWallets(settings(), options));
+wallets
+  .command("sweep")
+  .description("what blind wallets of past days have left goes to one address, by signed authorizations")
+  .requiredOption("--to <address>", "where it goes")
+  .option("--network <id>", "only there, as eip155:8453")
+  .option("--dry-run", "say what would be moved, and move nothing")
+  .addOption(json)
+  .action(async (options) => (await import("./commands/wallets.ts")).sweepWallets(settings(), options));
+
 program
   .command("plan")
   .description("what a day's plan was")

@@ -4,6 +4,7 @@ import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { type Finding, looked, type Standing } from "./findings/finding.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
+import { networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
 import { settingsFindings } from "./findings/settings.ts";
 import { logFindings, storeFindings } from "./findings/storage.ts";
@@ -31,6 +32,8 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       ...(["private", "public"] as const).map((name) =>
         looked(`store.${name}`, "bring the store up, or mend its settings", () => storeFindings(config, role, name)),
       ),
+      ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
+      ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),
       ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
       ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
     ]);

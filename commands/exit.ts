@@ -41,8 +41,12 @@ export const EXIT = {
   nothing: 19,
   /** A mirror whose log is whole, and objects named by it are not there or do not hold: the next run asks again. */
   missing: 20,
+  /** A chain is not what the settings say: its id, or a token's decimals or signing domain. */
+  network: 21,
+  /** There is no wallet with the money for it. */
+  wallet: 22,
   /** `doctor` found something that keeps a role from its work. */
-  unfit: 21,
+  unfit: 23,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -100,6 +104,8 @@ const BY_ERROR: Record<string, ExitName> = {
   CardDiffers: "differs",
   NothingToRecompute: "nothing",
   MissingObjects: "missing",
+  NetworkMismatch: "network",
+  NoWallet: "wallet",
   Unfit: "unfit",
 };
 

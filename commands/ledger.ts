@@ -4,6 +4,7 @@ import type { Config } from "../infra/config.ts";
 import { openLog } from "../infra/log/open.ts";
 import { LogTail } from "../infra/log/tail.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
+import { networksIn } from "../infra/rails/networks.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
@@ -55,9 +56,10 @@ export async function ledgerCommand(config: Config, options: LedgerOptions): Pro
 }
 
 /** The node of the settings, or of the demo beside the log; null without one. */
-function rpcOf({ chain, data_dir }: Config): string | null {
-  const world = join(folders(data_dir).market, "world.json");
-  if (chain.rpc_url !== null || !existsSync(world)) return chain.rpc_url;
+function rpcOf(config: Config): string | null {
+  const world = join(folders(config.data_dir).market, "world.json");
+  const [named] = networksIn(config)[0]!.rpcUrls;
+  if (named !== undefined || !existsSync(world)) return named ?? null;
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
 }
 
@@ -80,7 +82,7 @@ export async function ledgerOf(config: Config, rpcUrl: string | null): Promise<L
 
 async function shownOf(books: Books, config: Config, rpcUrl: string | null): Promise<LedgerShown["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
-  const { confirmations } = config.chain;
+  const confirmations = networksIn(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   try {
     const wallets: LedgerShown["assets"][number]["wallets"] = {};

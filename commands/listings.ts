@@ -6,7 +6,7 @@ import { pipeline } from "node:stream/promises";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
-import { createEvmRail } from "../infra/rails/evm.ts";
+import { networksIn, payerOn } from "../infra/rails/networks.ts";
 import { countReasons, type Rejected } from "../pipelines/1-observe/listings/claims.ts";
 import { Intake } from "../pipelines/1-observe/listings/intake.ts";
 import {
@@ -30,9 +30,6 @@ export interface ListingsOptions {
   json?: boolean;
 }
 
-/** Nobody signs or settles here: the rail is only asked which offers it would pay, and that needs no chain. */
-const NO_CHAIN = "http://127.0.0.1:9";
-
 /** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
 async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise<T>): Promise<T> {
   makeKeys(config.data_dir, systemClock.now());
@@ -41,8 +38,8 @@ async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise
     const { egress, log, metrics, privateStore } = parts;
     const reading = await Reading.open({ log, privateStore, lake: config.lake });
     try {
-      const { network, asset, confirmations, rpc_url: rpcUrl } = config.chain;
-      const rail = createEvmRail({ rpcUrl: rpcUrl ?? NO_CHAIN, network, asset, confirmations });
+      // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
+      const rail = payerOn(networksIn(config));
       const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });

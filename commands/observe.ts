@@ -28,18 +28,20 @@ export async function observe(config: Config, options: RoleOptions): Promise<voi
 
 /** One observer of every host, which publishes the commitment to its plan itself. */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, async ({ parts, roles }) => {
-    if (!options.once) {
-      const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
-      await untilStopped();
-      return schedule.stop();
-    }
-    await roles.pipeline.intake(config.catalogues);
-    const from = systemClock.now();
-    const plan = await roles.pipeline.plan(dayOf(from));
-    const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
-    report(options, { day: plan.day, ...done }, "touchstone ingest --once");
-  });
+  withRoles(config, (all) => observed(config, options, all), undefined, { watched: !options.once });
+
+async function observed(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
+  if (!options.once) {
+    const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
+    await untilStopped();
+    return schedule.stop();
+  }
+  await roles.pipeline.intake(config.catalogues);
+  const from = systemClock.now();
+  const plan = await roles.pipeline.plan(dayOf(from));
+  const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
+  report(options, { day: plan.day, ...done }, "touchstone ingest --once");
+}
 
 /** What an observer says of itself beside its works: its share, and how far behind the log its memory is. */
 async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
@@ -106,7 +108,7 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
     }
   };
   try {
-    await withRoles(config, work, share);
+    await withRoles(config, work, share, { watched: !options.once });
   } finally {
     for (const { status } of opened) await status.close();
   }

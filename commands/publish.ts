@@ -4,7 +4,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
-import { createEvmRail } from "../infra/rails/evm.ts";
+import { networksIn, railOn } from "../infra/rails/networks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
@@ -94,8 +94,8 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   const parts = await openPublisherParts(config, systemClock);
   const writer = randomBytes(8).toString("hex");
   const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
-  const { rpc_url: rpcUrl, network, asset, confirmations } = config.chain;
-  const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
+  const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
+  const rail = networks.length === 0 ? null : railOn(networks);
   let status: Status | null = null;
   let notifier: Notifier | null = null;
   try {

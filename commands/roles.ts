@@ -1,11 +1,24 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
-import { createLocalWallets } from "../infra/rails/wallets.ts";
+import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
+import { requireNetworks } from "../infra/rails/network-checks.ts";
+import { type Network, paidNetworks, railOn } from "../infra/rails/networks.ts";
+import type { Rail, Wallets } from "../infra/rails/rails.ts";
+import { WalletFolder } from "../infra/rails/wallet-folder.ts";
+import { watchWallets } from "../infra/rails/wallet-report.ts";
+import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble, openIngest } from "../pipelines/roles/assemble.ts";
-import { makeKeys, openObserverParts, openParts, openServingParts, type Parts } from "../pipelines/roles/parts.ts";
+import {
+  folders,
+  makeKeys,
+  openObserverParts,
+  openParts,
+  openServingParts,
+  type Parts,
+} from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
@@ -23,28 +36,70 @@ export interface Roles {
   roles: Assembled;
 }
 
-/** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
+/** Where the wallets of these settings lie. */
+export const walletFolderOf = ({ wallets, data_dir }: Config): WalletFolder =>
+  new WalletFolder(wallets.dir ?? folders(data_dir).wallets);
+
+/** Wallets that an operator funds; or, where the settings say so and the chain is a local one, wallets that mint. */
+async function openWallets(
+  parts: Parts,
+  networks: readonly Network[],
+): Promise<{ wallets: Wallets; folder: WalletFolder | null }> {
+  const { config, secret, logger, metrics } = parts;
+  if (!config.wallets.mint) {
+    const folder = walletFolderOf(config);
+    if (!folder.read().known)
+      logger.warn({ dir: folder.dir }, "there are no wallets, so nothing is paid: touchstone wallets new");
+    return { wallets: createFundedWallets({ folder, rail: railOn(networks), secret, logger, metrics }), folder };
+  }
+  const [only, ...others] = networks;
+  if (others.length > 0) throw new ConfigError(["wallets.mint: with one network only"]);
+  const rpcUrl = only!.rpcUrls[0]!;
+  await requireLocalChain(rpcUrl);
+  return { wallets: createLocalWallets({ rpcUrl, seed: secret, asset: only!.assets[0]!.address }), folder: null };
+}
+
+const watchOver = (
+  { config, logger, metrics }: Parts,
+  folder: WalletFolder,
+  networks: readonly Network[],
+  rail: Rail,
+) =>
+  watchWallets({
+    ...{ folder, rail, networks, clock: systemClock, logger, metrics },
+    low: { money: config.wallets.low_water, blind: config.wallets.low_blind },
+  });
+
+/**
+ * Open everything for one command and close it again, whatever happens. The lake has one owner at a time.
+ * @param watched the balances of the wallets are looked at every few minutes meanwhile
+ * @throws NetworkMismatch when a chain is not what the settings say
+ */
 export async function withRoles<T>(
   config: Config,
   work: (opened: Roles) => Promise<T>,
   ownershipOf?: (parts: Parts) => Promise<Ownership>,
+  { watched = false }: { watched?: boolean } = {},
 ): Promise<T> {
-  const { rpc_url: rpcUrl, asset } = config.chain;
-  if (!rpcUrl) throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL)"]);
+  const networks = paidNetworks(config);
+  const unasked = await requireNetworks(networks);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
   if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
   const parts = await (ownershipOf ? openObserverParts : openParts)(config, systemClock);
   try {
-    const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset });
-    const money = { rpcUrl, asset, wallets, controlUrls: config.control_urls };
+    for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
+    const opened = await openWallets(parts, networks);
+    const money = { wallets: opened.wallets, controlUrls: config.control_urls };
     const ownership = await ownershipOf?.(parts);
     const roles = await assemble(parts, systemClock, money, undefined, ownership).catch(async (error: unknown) => {
       await ownership?.close();
       throw error;
     });
+    const watching = watched && opened.folder && watchOver(parts, opened.folder, networks, roles.rail);
     try {
       return await work({ parts, roles });
     } finally {
+      if (watching) await watching.stop();
       await roles.close();
     }
   } finally {
@@ -98,31 +153,33 @@ export async function repeat(options: RoleOptions, seconds: number, work: () => 
 /** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
 export async function live(config: Config, options: RoleOptions): Promise<void> {
   await atStart(config, "start", options);
-  await withRoles(config, async ({ parts, roles }) => {
-    const serving = await openServing(
-      { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
-      systemClock,
-      false,
-    );
-    try {
-      if (options.once) {
-        await roles.pipeline.intake(config.catalogues);
-        const now = systemClock.now();
-        const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
-        const graded = await roles.pipeline.grade(systemClock.now());
-        await roles.pipeline.index();
-        await roles.pipeline.volatile();
-        return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
-      }
-      const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
-      process.stdout.write(`Serving at ${serving.url}\n`);
-      sayStatus(serving.status, options.json);
-      await untilStopped();
-      await schedule.stop();
-    } finally {
-      await serving.close();
+  await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
+}
+
+async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
+  const serving = await openServing(
+    { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
+    systemClock,
+    false,
+  );
+  try {
+    if (options.once) {
+      await roles.pipeline.intake(config.catalogues);
+      const now = systemClock.now();
+      const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
+      const graded = await roles.pipeline.grade(systemClock.now());
+      await roles.pipeline.index();
+      await roles.pipeline.volatile();
+      return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
     }
-  });
+    const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
+    process.stdout.write(`Serving at ${serving.url}\n`);
+    sayStatus(serving.status, options.json);
+    await untilStopped();
+    await schedule.stop();
+  } finally {
+    await serving.close();
+  }
 }
 
 /** `touchstone ingest`: log to segments to lake. */

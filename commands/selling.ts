@@ -5,8 +5,8 @@ import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { createEscrow } from "../infra/rails/escrow.ts";
-import { createEvmRail } from "../infra/rails/evm.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
+import { networksIn, railOn } from "../infra/rails/networks.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
@@ -67,9 +67,11 @@ export interface OpenSales extends Sales {
 /** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, secret, logger, metrics } = parts;
-  const { network, confirmations } = config.chain;
+  const sold = networksIn(config)[0]!;
+  const { id: network, confirmations } = sold;
   const asset = money.asset.toLowerCase() as `0x${string}`;
-  const rail = createEvmRail({ rpcUrl: money.rpcUrl, network, asset, confirmations });
+  const assets = sold.assets.filter(({ address }) => address === asset);
+  const rail = railOn([{ ...sold, assets, rpcUrls: [money.rpcUrl], agree: 1 }]);
   const out = saying(egress, { pool: VIA });
   const seller = {
     ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },

@@ -6,7 +6,7 @@ import { fromBase64url, type Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keyring.ts";
 import type { Signer } from "../infra/keys/signer.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
-import { payableOn } from "../infra/rails/evm.ts";
+import { networksIn, payerOn } from "../infra/rails/networks.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
@@ -90,10 +90,10 @@ export const boundsOf = (limits: Config["limits"]) => ({
 });
 
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
-function looksWith({ chain, control_urls }: Config, egress: Egress): ProbeTools {
+function looksWith(config: Config, egress: Egress): ProbeTools {
   const out = saying(egress, { pool: LOOKS });
-  const rail = payableOn(chain.network, chain.asset);
-  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, control_urls) };
+  const rail = payerOn(networksIn(config));
+  return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
 
 /** Errors of a source that is only not there now: a replica waits for it. */

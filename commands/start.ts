@@ -49,6 +49,7 @@ const forMarket = (config: Config, world: World): Config => ({
   control_urls: [world.control],
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
   spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY) },
+  networks: [],
   chain: { ...config.chain, rpc_url: world.rpcUrl, network: `eip155:${world.chainId}`, asset: world.asset },
 });
 
@@ -123,14 +124,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);
     closing.push(() => serving.close());
     if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill as the days go by`);
-    const money = {
-      rpcUrl,
-      asset,
-      wallets,
-      controlUrls: [world.control],
-      pagesAt: serving.url,
-      settlePollMs: [30, 100],
-    };
+    const money = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };
     const roles = await assemble(parts, clock, money, acknowledger(options.acks));
     ours = true;
     closing.push(() => roles.close());

@@ -42,6 +42,14 @@ const named = z
     return z.NEVER;
   });
 
+const caip2 = z
+  .string()
+  .regex(/^eip155:[1-9]\d{0,15}$/, "expected an EVM network such as eip155:8453; others are priced and not paid");
+const confirmations = z.union(
+  [z.int().min(1).max(10_000), z.enum(["safe", "finalized"])],
+  'expected a number of blocks, "safe" or "finalized"',
+);
+
 /** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
 export const Settings = z.strictObject({
   /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
@@ -126,9 +134,54 @@ export const Settings = z.strictObject({
         .url({ protocol: /^https?$/ })
         .nullable()
         .default(null),
-      network: z.string().default("eip155:84532"),
-      asset: z.string().default("0x036CbD53842c5426634e7929541eC2318f3dCF7e"),
-      confirmations: z.int().min(1).max(64).default(1),
+      network: caip2.default("eip155:84532"),
+      /** null: the network's USDC. */
+      asset: z.string().nullable().default(null),
+      confirmations: confirmations.nullable().default(null),
+    })
+    .prefault({}),
+  /** Several networks at once, in the place of `chain`, which is short for one. */
+  networks: z
+    .array(
+      z.strictObject({
+        id: caip2,
+        /** In the order in which they are asked: the next one when one does not answer. */
+        rpc_urls: z
+          .array(z.url({ protocol: /^https?$/ }))
+          .min(1)
+          .max(8),
+        /** So many of them have to say the same of a settlement before it is believed. */
+        agree: z.int().min(1).max(8).default(1),
+        /** Blocks, or the chain's own word; null: `finalized`, on test networks 1. */
+        confirmations: confirmations.nullable().default(null),
+        /** Tokens with EIP-3009 whose unit is a dollar; empty: the network's USDC. */
+        assets: z
+          .array(
+            z.strictObject({
+              address: z.string().regex(/^0x[0-9a-fA-F]{40}$/, "expected the address of a contract"),
+              symbol: z.string().min(1).max(20).default("USDC"),
+              decimals: z.int().min(0).max(36).default(6),
+              /** EIP-712 domain. */
+              name: z.string().min(1).max(100),
+              version: z.string().min(1).max(20),
+            }),
+          )
+          .max(8)
+          .default([]),
+      }),
+    )
+    .max(16)
+    .default([]),
+  wallets: z
+    .strictObject({
+      /** Folder of the wallets' files; null: `wallets` in the data folder. */
+      dir: z.string().min(1).nullable().default(null),
+      /** Wallets that mint their own money: on a local chain only, and refused on any other. */
+      mint: z.boolean().default(false),
+      /** An alarm is raised when the known wallet, or all fresh blind ones together, hold less on a network. */
+      low_water: money.default("1.00"),
+      /** And when fewer blind wallets than this are left that have money and were never used. */
+      low_blind: z.int().min(0).max(10_000).default(4),
     })
     .prefault({}),
   spend: z
@@ -246,7 +299,7 @@ function settingFrom(text: string): unknown {
 
 /** Settings whose value is text even when it looks like a number, as money and passwords do. */
 const isText = (path: string[]): boolean =>
-  path[0] === "spend" || /^(?:username|password|(?:private|public)_key(?:_id)?)$/.test(path[1] ?? "");
+  path[0] === "spend" || /^(?:low_water|username|password|(?:private|public)_key(?:_id)?)$/.test(path[1] ?? "");
 
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
   const touched: string[][] = [];
@@ -269,9 +322,9 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
 /** From here on no log line and no last word of this process shows what these settings keep from others. */
-function keepSecretsOf({ kafka, stores, chain, control_urls, catalogues }: z.infer<typeof Settings>): void {
+function keepSecretsOf({ kafka, stores, chain, networks, control_urls, catalogues }: z.infer<typeof Settings>): void {
   keepSecret(kafka.password, stores.private_key, stores.public_key);
-  keepAddress(chain.rpc_url, true);
+  for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)]) keepAddress(address, true);
   const listed = catalogues.map(asCatalogue);
   for (const { headers } of listed) keepSecret(...Object.values(headers));
   for (const address of [stores.endpoint, ...control_urls, ...listed.map(({ url }) => url)]) keepAddress(address);

@@ -4,7 +4,7 @@ import { openLog } from "../../infra/log/open.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, off, ok, warn } from "./finding.ts";
 import type { Role } from "./machine.ts";
@@ -14,7 +14,7 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = folders(config.data_dir).log;
   if (config.log === null && !existsSync(dir)) return [off("log", `none in ${dir} yet: the first start makes it`)];
   const kafka = { ...config.kafka, create: false };
-  const log = await openLog({ ...config, kafka }, TOPICS, dir, createLogger("silent"));
+  const log = await openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent"));
   try {
     const ends = await Promise.all(
       Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),

@@ -7,7 +7,7 @@ import { signingDomain } from "./charge.ts";
 import type { Settlement, Wallet } from "./rails.ts";
 import { ChainDown, reading } from "./rpc.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { findSettlement, logsSince, type Money } from "./settlement.ts";
+import { findSettlement, logsSince, type Money, newestFinal } from "./settlement.ts";
 
 const TOKEN = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
@@ -130,7 +130,7 @@ export interface Authorizations {
 /** @param sender pays the gas; who it is plays no part in what is transferred */
 export function createAuthorizations(money: Money, sender: Sender): Authorizations {
   const { reader, network, asset } = money;
-  const known = signingDomain(network, asset);
+  const known = money.domain ?? signingDomain(network, asset);
   if (!known) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   const chainId = Number(network.slice("eip155:".length));
   const domain = { ...known, chainId, verifyingContract: getAddress(asset) };
@@ -186,7 +186,7 @@ async function stateOf(
   money: Money,
   query: { from: string; nonce: string; sinceBlock: number },
 ): Promise<AuthorizationState> {
-  const { reader, asset, confirmations } = money;
+  const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   const head = await reading("its head", () => reader.getBlock());
   const used = await reading("a nonce", () =>
@@ -204,6 +204,6 @@ async function stateOf(
   const event = canceled.logs[0];
   // A node's logs may lag behind its state; and a caller may ask from a block that is too late.
   if (!event) throw new ChainDown(`nonce ${query.nonce} was used, and no log since ${query.sinceBlock} says how`);
-  const final = canceled.head - event.blockNumber + 1n >= BigInt(confirmations);
+  const final = event.blockNumber <= (await newestFinal(money, canceled.head));
   return { state: "cancelled", tx: event.transactionHash, final };
 }

@@ -1,3 +1,4 @@
+import { DEFAULT_ASSETS } from "@x402/evm";
 import { assets, Types } from "mppx/evm";
 import { type Address, getAddress, type Hex, isAddress, isHex, parseAbi, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
@@ -14,17 +15,41 @@ const MAX_SIGNED = 10_000;
 
 const STATE = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 
+/** A token's EIP-712 name and version (EIP-3009 signatures are over them). */
+export type SigningDomain = Types.AuthorizationConfig;
+
+/** USDC with EIP-3009 on one chain, 6 decimals. */
+export interface KnownToken extends SigningDomain {
+  network: string;
+  address: string;
+}
+
 /**
- * EIP-712 name and version of the tokens that mpp's own package knows. An mpp challenge does not carry them as x402
- * terms do, and a signature under a guessed name would be worth nothing.
+ * USDC by chain, from the tables of mpp's and x402's own packages. An mpp challenge does not carry the signing domain as
+ * x402 terms do, and a signature under a guessed name would be worth nothing.
  */
-const KNOWN = [assets.base.USDC, assets.baseSepolia.USDC, assets.celo.USDC, assets.celoSepolia.USDC];
+const KNOWN: readonly KnownToken[] = [
+  ...[assets.base.USDC, assets.baseSepolia.USDC, assets.celo.USDC, assets.celoSepolia.USDC].flatMap((one) =>
+    one.transfer?.type === "eip3009"
+      ? [{ network: one.network, address: one.address, name: one.transfer.name, version: one.transfer.version }]
+      : [],
+  ),
+  ...Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
+    listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
+      symbol === "USDC" && decimals === 6 && assetTransferMethod === undefined
+        ? [{ network, address: asset, name, version }]
+        : [],
+    ),
+  ),
+];
+
+/** USDC of a chain (CAIP-2), or null where it is not known. */
+export const knownUsdc = (network: string): KnownToken | null => KNOWN.find((one) => one.network === network) ?? null;
 
 /** Signing domain of a token on a chain (CAIP-2), or null when it is not known. */
-export function signingDomain(network: string, asset: string): Types.AuthorizationConfig | null {
+export function signingDomain(network: string, asset: string): SigningDomain | null {
   const known = KNOWN.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
-  if (known?.transfer?.type !== "eip3009") return null;
-  return { name: known.transfer.name, version: known.transfer.version };
+  return known ? { name: known.name, version: known.version } : null;
 }
 
 /** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
@@ -54,7 +79,12 @@ const headerOf = (challenge: PaymentChallenge) =>
  * Why this mpp challenge cannot be paid with a signed EIP-3009 authorization, or null when it can. Pure; never throws.
  * Only method `evm`, intent `charge` (the stock client's rules): the type `authorization` must be offered, no splits.
  */
-export function whyNotChargeable(entry: PayableEntry, network: string, asset: string): string | null {
+export function whyNotChargeable(
+  entry: PayableEntry,
+  network: string,
+  asset: string,
+  domain: SigningDomain | null = signingDomain(network, asset),
+): string | null {
   const { challenge } = entry;
   if (challenge?.method !== Types.paymentMethod || challenge.intent !== Types.chargeIntent) return "no evm/charge";
   if (!challenge.id || !challenge.realm) return "id and realm are missing";
@@ -63,7 +93,7 @@ export function whyNotChargeable(entry: PayableEntry, network: string, asset: st
   if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
   if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
   if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT256_END) return "amount is not a positive uint256";
-  if (!signingDomain(network, asset)) return "the token's signing domain is not known";
+  if (!domain) return "the token's signing domain is not known";
   if (!headerOf(challenge)) return `header ${challenge.header}`;
   if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
   const { credentialTypes, splits } = methodDetails(challenge);
@@ -81,7 +111,7 @@ export function whyNotChargeable(entry: PayableEntry, network: string, asset: st
  * The stock client signs until the challenge expires; ours ends after the entry's `maxTimeoutSeconds` when that is
  * sooner. `expires` is chain time: real, whatever the record's clock says.
  */
-export function createChargeSigner({ reader, network, asset }: Money) {
+export function createChargeSigner({ reader, network, asset, domain: own }: Money) {
   const signed = new Set<string>();
 
   async function refuseUsed(from: Address, nonce: Hex): Promise<void> {
@@ -111,7 +141,7 @@ export function createChargeSigner({ reader, network, asset }: Money) {
       validBefore: BigInt(validBefore),
       nonce,
     };
-    const domain = { authorization: signingDomain(network, asset)!, chainId, currency: getAddress(asset) };
+    const domain = { authorization: (own ?? signingDomain(network, asset))!, chainId, currency: getAddress(asset) };
     const signature = await account.signTypedData({
       domain: Types.authorizationDomain(domain),
       message: authorization,

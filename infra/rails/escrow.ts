@@ -14,7 +14,7 @@ import {
 } from "./escrow-terms.ts";
 import { ChainDown, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
-import { logsSince, type Money } from "./settlement.ts";
+import { logsSince, type Money, newestFinal } from "./settlement.ts";
 
 const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 /** An authorization through collector and token, with room for a contract wallet's signature. */
@@ -208,7 +208,7 @@ async function eventOf(money: Money, hold: Hold, since: number, state: keyof typ
   );
   const log = logs[0];
   if (!log) return null;
-  const final = head - log.blockNumber + 1n >= BigInt(money.confirmations);
+  const final = log.blockNumber <= (await newestFinal(money, head));
   return { tx: log.transactionHash, final, amountAtomic: log.args.amount };
 }
 

@@ -3,10 +3,14 @@
  * Amounts are atomic units of the asset (BigInt). Times here are chain time in unix seconds: never the record's clock.
  */
 export interface Rail {
-  /** CAIP-2 id of the chain, e.g. `eip155:84532`. */
+  /** CAIP-2 id of the chain, e.g. `eip155:84532`; of a rail over several, the first. */
   readonly network: string;
-  /** Asset contract this rail pays in, lower-case 0x address (USDC), 6 decimals. */
+  /** Of a rail over several chains: all of them. What is asked of such a rail names one. */
+  readonly networks?: readonly string[];
+  /** Asset contract this rail pays in, lower-case 0x address: a unit of it is a dollar. */
   readonly asset: string;
+  /** Decimals of the asset that an entry is paid in; absent: 6, as USDC has nearly everywhere. */
+  decimalsOf?(entry: Pick<PayableEntry, "network" | "asset">): number;
   /**
    * Can this rail sign this entry (network, asset, payTo an address, amount a positive integer; x402 `exact`, or an mpp
    * `evm/charge` challenge)? Whether a challenge has expired is only asked at the signature.
@@ -24,15 +28,30 @@ export interface Rail {
    */
   settlementOf(query: SettlementQuery): Promise<Settlement | null>;
   /** Transfers of the asset from `from` to `to` since a block: how a refund is seen. */
-  transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Settlement[]>;
+  transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<Settlement[]>;
   /** Newest block: number and time (unix seconds). */
-  head(): Promise<{ number: number; time: number }>;
+  head(place?: Place): Promise<{ number: number; time: number }>;
   /** The newest block that we no longer expect to vanish. */
-  finalHead(): Promise<{ number: number; time: number }>;
+  finalHead(place?: Place): Promise<{ number: number; time: number }>;
   /** Balance of the asset. */
-  balance(address: string): Promise<bigint>;
+  balance(address: string, place?: Place): Promise<bigint>;
   close(): Promise<void>;
 }
+
+/** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
+export interface Place {
+  network?: string;
+  asset?: string;
+}
+
+/** What a rail is asked while terms are read. */
+export type Payer = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
+
+export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
+  networks ?? [network];
+
+export const decimalsOf = (rail: Pick<Rail, "decimalsOf">, entry: Pick<PayableEntry, "network" | "asset">): number =>
+  rail.decimalsOf?.(entry) ?? 6;
 
 /** One payable entry of a 402, already read: of x402 terms, version 1 or 2, or one mpp challenge. */
 export interface PayableEntry {
@@ -87,7 +106,7 @@ export interface SignedPayment {
   amountAtomic: bigint;
 }
 
-export interface SettlementQuery {
+export interface SettlementQuery extends Place {
   from: string;
   nonce: string;
   /** First block to look in. */
@@ -102,6 +121,8 @@ export interface Settlement {
   to: string;
   amountAtomic: bigint;
   asset: string;
+  /** Of the asset; absent: 6. */
+  decimals?: number;
   network: string;
   /** Deep enough that we no longer expect it to vanish (confirmations are the rail's setting). */
   final: boolean;
@@ -119,9 +140,27 @@ export class CannotSign extends Error {
   override readonly name = "CannotSign";
 }
 
+/** What a wallet is wanted for: how much of which asset, on which chain. */
+export interface Need extends Required<Place> {
+  amountAtomic: bigint;
+}
+
+/**
+ * There is no wallet that could pay this now: none has the money, or none is left. Never the seller's fault, and the call
+ * that was planned is written down as not made.
+ */
+export class NoWallet extends Error {
+  override readonly name = "NoWallet";
+}
+
 /** Hands out wallets with money on them. Same arguments, same wallet: a restart pays from the same one. */
 export interface Wallets {
-  known(): Promise<Wallet>;
-  /** A fresh wallet for one endpoint on one UTC day, funded with at least `atLeastAtomic`. */
-  blind(cap: string, day: string, atLeastAtomic: bigint): Promise<Wallet>;
+  /** @throws NoWallet, ChainDown */
+  known(need?: Need): Promise<Wallet>;
+  /**
+   * A wallet for one endpoint on one UTC day that holds at least `atLeastAtomic`.
+   * @param need what the local chain's wallets need not know: they are on one chain, and minted
+   * @throws NoWallet, ChainDown
+   */
+  blind(cap: string, day: string, atLeastAtomic: bigint, need?: Need): Promise<Wallet>;
 }

@@ -39,11 +39,60 @@ function quiet(transport: HttpTransport): HttpTransport {
   };
 }
 
-/** A client that reads a chain. Each question is tried at most four times, ten seconds each. */
-export function createReader(rpcUrl: string) {
+const quietHttp = (rpcUrl: string) => {
   keepAddress(rpcUrl, true);
-  const transport = http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS });
-  return createPublicClient({ transport: quiet(transport) });
+  return quiet(http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS }));
+};
+
+/**
+ * A client that reads a chain. Each question is tried at most four times, ten seconds each.
+ * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer
+ */
+export function createReader(rpcUrl: string | readonly string[]) {
+  const transports = [rpcUrl].flat().map(quietHttp);
+  const [first] = transports;
+  if (!first) throw new TypeError("no node to ask");
+  return createPublicClient({ transport: transports.length === 1 ? first : inTurn(transports) });
+}
+
+/** How long a node that did not answer is asked after the others. */
+const REST_MS = 60_000;
+
+/** Which of several nodes are passed over for a while: each question to one that is down costs seconds. */
+export class Resting<K extends object> {
+  readonly #until = new WeakMap<K, number>();
+
+  fell(one: K): void {
+    this.#until.set(one, performance.now() + REST_MS);
+  }
+
+  /** In their order, those that rest last: a rest is a guess, and somebody has to be asked. */
+  order(all: readonly K[]): K[] {
+    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > performance.now();
+    return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
+  }
+}
+
+/** Asks one node after the other, until one answers: also with a refusal, which says something of the question. */
+function inTurn(transports: readonly HttpTransport[]): HttpTransport {
+  return (options) => {
+    const made = transports.map((transport) => transport(options));
+    const resting = new Resting<(typeof made)[number]>();
+    const request: (typeof made)[number]["request"] = async (...asked) => {
+      let failed: unknown;
+      for (const node of resting.order(made)) {
+        try {
+          return (await node.request(...asked)) as never;
+        } catch (error) {
+          if (!isPassing(error)) throw error;
+          resting.fell(node);
+          failed = error;
+        }
+      }
+      throw failed;
+    };
+    return { ...made[0]!, request };
+  };
 }
 
 export type Reader = ReturnType<typeof createReader>;

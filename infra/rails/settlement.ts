@@ -9,12 +9,28 @@ const TRANSFER = parseAbiItem("event Transfer(address indexed from, address inde
 /** Public nodes refuse log questions over more than 10,000 blocks. */
 const BLOCKS_PER_QUESTION = 9_000n;
 
-/** Which money on which chain, and how deep a block lies before we call it final (1 = it is in a block). */
+/**
+ * When a block no longer vanishes: so many blocks deep (1 = it is in a block), or what the chain's own node calls so
+ * (the block tags of the execution API: `safe`, `finalized`).
+ */
+export type Confirmations = number | "safe" | "finalized";
+
+/** Which money on which chain, and when what moved is final. */
 export interface Money {
   reader: Reader;
   network: string;
   asset: Address;
-  confirmations: number;
+  confirmations: Confirmations;
+  /** EIP-712 name and version of a token that is not among those we know. */
+  domain?: { name: string; version: string };
+  /** Absent: 6. */
+  decimals?: number;
+}
+
+/** Newest block that is final, when the newest of all is `head`. @throws ChainDown */
+export async function newestFinal({ reader, confirmations }: Money, head: bigint): Promise<bigint> {
+  if (typeof confirmations === "number") return head - BigInt(confirmations) + 1n;
+  return (await reading("its final block", () => reader.getBlock({ blockTag: confirmations }))).number;
 }
 
 /** See `Rail.settlementOf`. Believes only logs: first the nonce's own event, then the transfer that follows it. */
@@ -40,7 +56,7 @@ export async function findSettlement(money: Money, query: SettlementQuery): Prom
   const transfer = moved.find(
     (log) => log.transactionHash === event.transactionHash && log.logIndex > event.logIndex && !log.removed,
   );
-  return transfer ? toSettlement(money, transfer, used.head) : null;
+  return transfer ? toSettlement(money, transfer, await newestFinal(money, used.head)) : null;
 }
 
 /** See `Rail.transfers`: oldest first. */
@@ -53,7 +69,9 @@ export async function findTransfers(
   const { logs, head } = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
     reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, fromBlock, toBlock }),
   );
-  return Promise.all(logs.map((log) => toSettlement(money, log, head)));
+  if (logs.length === 0) return [];
+  const final = await newestFinal(money, head);
+  return Promise.all(logs.map((log) => toSettlement(money, log, final)));
 }
 
 /** Ask for logs from a block to the head, in steps a public node accepts. Logs of blocks that vanished are left out. */
@@ -78,7 +96,7 @@ interface TransferLog {
   args: { from: Address; to: Address; value: bigint };
 }
 
-async function toSettlement(money: Money, log: TransferLog, head: bigint): Promise<Settlement> {
+async function toSettlement(money: Money, log: TransferLog, newest: bigint): Promise<Settlement> {
   const { blockNumber } = log;
   const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
   return {
@@ -90,6 +108,7 @@ async function toSettlement(money: Money, log: TransferLog, head: bigint): Promi
     amountAtomic: log.args.value,
     asset: money.asset,
     network: money.network,
-    final: head - blockNumber + 1n >= BigInt(money.confirmations),
+    final: blockNumber <= newest,
+    ...(money.decimals === undefined || money.decimals === 6 ? {} : { decimals: money.decimals }),
   };
 }

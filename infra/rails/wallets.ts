@@ -1,6 +1,7 @@
 import { createHmac } from "node:crypto";
 import { type Address, encodeFunctionData, type Hex, parseAbi, toHex } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
+import { ConfigError } from "../config.ts";
 import type { Wallet, Wallets } from "./rails.ts";
 import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
 
@@ -68,7 +69,8 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   };
 }
 
-function walletOf(seed: Uint8Array, label: string): Wallet {
+/** The wallet of a seed under a label: HMAC-SHA256(seed, label), so that nothing but the seed is kept. */
+export function walletOf(seed: Uint8Array, label: string): Wallet {
   // A secp256k1 key lies below the group order: all but one in 2^127 digests do.
   for (let round = 0; ; round++) {
     const privateKey: Hex = `0x${createHmac("sha256", seed).update(`${label}|${round}`).digest("hex")}`;
@@ -134,6 +136,17 @@ async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<
       await new Promise((resolve) => setTimeout(resolve, 5 * attempt));
     }
   }
+}
+
+/**
+ * Money is minted where nobody believes in it: on a node that was started for this.
+ * @throws ConfigError on any other chain; ChainDown when it cannot be asked
+ */
+export async function requireLocalChain(rpcUrl: string): Promise<void> {
+  const reader = createReader(rpcUrl);
+  const version = await reading("its version", () => reader.request({ method: "web3_clientVersion" }));
+  if (!/^anvil\b/i.test(version))
+    throw new ConfigError([`wallets.mint: money is minted on a local chain alone, and this node is ${version}`]);
 }
 
 /**

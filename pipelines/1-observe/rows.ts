@@ -67,7 +67,7 @@ export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
     from: seen.from,
     to: seen.to,
     amount_atomic: seen.amountAtomic.toString(),
-    price: formatMoney(atomicToMicro(seen.amountAtomic, 6) ?? 0n),
+    price: formatMoney(atomicToMicro(seen.amountAtomic, seen.decimals ?? 6) ?? 0n),
     asset: seen.asset,
     network: seen.network,
     nonce: intent.nonce,

@@ -4,6 +4,7 @@ import type { Escrow, HoldState } from "../../infra/rails/escrow.ts";
 import { type Hold, holdOf } from "../../infra/rails/escrow-terms.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
+import type { Confirmations } from "../../infra/rails/settlement.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import type { Order } from "./order.ts";
@@ -13,8 +14,8 @@ export interface HoldingDeps {
   orders: OrderLog;
   escrow: Pick<Escrow, "authorize" | "capture" | "void" | "state">;
   rail: Pick<Rail, "head">;
-  /** Blocks until nothing of the chain is expected to vanish; 1: as soon as it is in a block. */
-  confirmations: number;
+  /** When nothing of the chain is expected to vanish any more; 1: as soon as it is in a block. */
+  confirmations: Confirmations;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
   /** Pauses (real ms) between looks at the chain for what was said to be there. */

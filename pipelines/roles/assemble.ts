@@ -3,7 +3,8 @@ import { keysDocument } from "../../infra/keys/keyring.ts";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
-import { createEvmRail } from "../../infra/rails/evm.ts";
+import { confirmedNetworks } from "../../infra/rails/network-checks.ts";
+import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import { AskLine } from "../1-observe/ask-line.ts";
 import { shareHosts } from "../1-observe/hosts.ts";
@@ -26,8 +27,6 @@ import { Pipeline } from "./pipeline.ts";
 
 /** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
 export interface Money {
-  rpcUrl: string;
-  asset: string;
   wallets: Wallets;
   controlUrls: readonly string[];
   /** Address under which planted pages are reached; default: that of the service. */
@@ -67,9 +66,9 @@ export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/
 
 /** What the chain's newest block says of the time; null when it cannot be asked. */
 export const chainTimeOf =
-  (rail: Pick<Rail, "head">, logger: Parts["logger"]) => async (): Promise<ChainTime | null> => {
+  (rail: Pick<Rail, "head" | "network">, logger: Parts["logger"]) => async (): Promise<ChainTime | null> => {
     try {
-      const head = await rail.head();
+      const head = await rail.head({ network: rail.network });
       return { newest: new Date(head.time * 1000), fixedBlockTime: true };
     } catch (error) {
       // The chain only cross-checks our clock here; what was graded is published without it.
@@ -114,18 +113,14 @@ export async function assemble(
       catchUp: () => ingest.pass(),
       release: async () => askLine?.idle(RELEASE_MS),
     }));
-  const rail = createEvmRail({
-    rpcUrl: money.rpcUrl,
-    network: config.chain.network,
-    asset: money.asset,
-    confirmations: config.chain.confirmations,
-  });
+  const networks = paidNetworks(config);
+  const rail = railOn(networks, confirmedNetworks(networks));
   const memory = createMemory(lake);
   const ownOrigins = [new URL(config.base_url).origin];
   await ingest.pass();
   const caps = capsOf(config.spend);
   const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
-  const classes = classesOf(parts, clock, money);
+  const classes = classesOf(parts, clock, { ...money, network: networks[0]! });
   const observer = createObserver({
     log,
     egress: parts.egress,

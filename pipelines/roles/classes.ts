@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import { ConfigError } from "../../infra/config.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import type { Network } from "../../infra/rails/networks.ts";
 import { NO_MAPS, readMaps } from "../1-observe/classes/mapping-file.ts";
 import { blockSource, pageSource, priceSource } from "../1-observe/classes/sources.ts";
 import type { ObserverParts } from "../1-observe/observer.ts";
@@ -18,7 +19,7 @@ import type { Parts } from "./parts.ts";
 export function classesOf(
   parts: Pick<Parts, "config" | "egress" | "pages">,
   clock: Clock,
-  { rpcUrl, pagesAt }: { rpcUrl: string; pagesAt?: string },
+  { network, pagesAt }: { network: Network; pagesAt?: string },
 ): { of: NonNullable<ObserverParts["classes"]>; close(): void } {
   const { config, egress, pages } = parts;
   const base = (pagesAt ?? config.base_url).replace(/\/+$/, "");
@@ -29,7 +30,7 @@ export function classesOf(
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
   const sources: Sources = {
     ...(pages && egress.validate(base).ok ? { page: pageSource(base, pages, clock) } : {}),
-    block: blockSource(rpcUrl, config.chain.network),
+    block: blockSource(network.rpcUrls, network.id),
     ...(reference ? { price: priceSource(egress, reference) } : {}),
     company: companySource(register),
   };

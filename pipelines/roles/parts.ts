@@ -55,6 +55,7 @@ export const folders = (dataDir: string) => ({
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
   folds: join(dataDir, "folds"),
+  wallets: join(dataDir, "wallets"),
 });
 
 /** Where this machine keeps its folds of a log. */

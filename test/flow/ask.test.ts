@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { openServing, type ServingTier } from "../../commands/serving-tier.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
+import { knownUsdc } from "../../infra/rails/charge.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
 import { makeKeys, openParts, type Parts } from "../../pipelines/roles/parts.ts";
@@ -44,9 +45,9 @@ const config = () =>
 
 async function up(): Promise<void> {
   parts = await openParts(config(), systemClock);
-  const { rpc_url, asset } = parts.config.chain;
-  const wallets = createLocalWallets({ rpcUrl: rpc_url!, seed: parts.secret, asset });
-  roles = await assemble(parts, systemClock, { rpcUrl: rpc_url!, asset, wallets, controlUrls: [] });
+  const rpcUrl = parts.config.chain.rpc_url!;
+  const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset: knownUsdc("eip155:84532")!.address });
+  roles = await assemble(parts, systemClock, { wallets, controlUrls: [] });
   serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, systemClock, false);
   // Until the first look every answer of the record is a 503.
   await serving.refresh();

@@ -13,7 +13,7 @@ export interface Artefact {
 
 /** Contracts of this folder. Each has a source in `contracts/` and a committed artefact in `artefacts/`. */
 export const CONTRACTS = [
-  ...(["LocalUsdc", "Multicall"] as const),
+  ...(["LocalUsdc", "UsdCoin", "Multicall"] as const),
   ...(["AuthCaptureEscrow", "Eip3009Collector", "OperatorRefundCollector"] as const),
 ] as const;
 export type ContractName = (typeof CONTRACTS)[number];

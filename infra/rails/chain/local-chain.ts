@@ -31,11 +31,15 @@ export interface LocalChainOptions {
   stateFile?: string;
   /** Seconds between two writes of the state: at most this much is lost when anvil is killed. Default 10. */
   stateIntervalSeconds?: number;
+  /** Default: that of Base Sepolia. */
+  chainId?: number;
+  /** Token in the place of the one that mints, as a main network has it. */
+  token?: { address: string; contract: ContractName };
   /** Fixed port; without one, any free port. A taken one is an error that names it. */
   port?: number;
 }
 
-/** A private chain with the ids and the token of Base Sepolia, on this machine only. Its money is worth nothing. */
+/** A private chain with the id and the token of a real one, on this machine only. Its money is worth nothing. */
 export interface LocalChain {
   readonly rpcUrl: string;
   readonly port: number;
@@ -66,8 +70,9 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     const place = (address: string, creation: string) => placeCode(client, address as Address, creation as Hex);
     const giveGas = (address: string) => giveLocalGas(anvil.rpcUrl, address);
     const ofEscrow = encodeAbiParameters([{ type: "address" }], [ESCROW]);
+    const { chainId = LOCAL_CHAIN_ID, token = { address: LOCAL_USDC, contract: "LocalUsdc" as const } } = options;
     const artefacts: [string, ContractName, Hex?][] = [
-      [LOCAL_USDC, "LocalUsdc"],
+      [token.address, token.contract],
       [MULTICALL3, "Multicall"],
       [ESCROW, "AuthCaptureEscrow"],
       [COLLECTOR, "Eip3009Collector", ofEscrow],
@@ -77,7 +82,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
       artefacts.map(([address, name, args = "0x"]) => place(address, concat([readArtefact(name).bytecode, args]))),
     );
     const { rpcUrl, pid, ended, stop } = anvil;
-    const ids = { chainId: LOCAL_CHAIN_ID, network: LOCAL_NETWORK, asset: LOCAL_USDC };
+    const ids = { chainId, network: `eip155:${chainId}`, asset: token.address.toLowerCase() };
     return { rpcUrl, port, pid, ended, stop, ...ids, giveGas, place };
   } catch (error) {
     await anvil.stop();
@@ -85,8 +90,10 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
   }
 }
 
-function anvilArguments({ stateFile, stateIntervalSeconds = 10 }: LocalChainOptions): string[] {
-  const mining = ["--chain-id", String(LOCAL_CHAIN_ID), "--block-time", "1", "--mixed-mining"];
+function anvilArguments({ stateFile, stateIntervalSeconds = 10, chainId }: LocalChainOptions): string[] {
+  const id = String(chainId ?? LOCAL_CHAIN_ID);
+  // Two epochs are final: with epochs of one block a test of the chain's own word need not wait for 64 of them.
+  const mining = ["--chain-id", id, "--block-time", "1", "--mixed-mining", "--slots-in-an-epoch", "1"];
   const state = stateFile ? ["--state", stateFile, "--state-interval", String(stateIntervalSeconds)] : [];
   return [...mining, ...state];
 }

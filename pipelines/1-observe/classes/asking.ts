@@ -81,7 +81,10 @@ export class Asking {
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
     this.#trials.set(one.cap, { id: mapping.id, controls, passed });
-    this.with_.metrics.count("touchstone_observe_class_controls_total", { class: mapping.class, passed: String(passed) });
+    this.with_.metrics.count("touchstone_observe_class_controls_total", {
+      class: mapping.class,
+      passed: String(passed),
+    });
     if (!passed && controls >= MAX_CONTROLS) {
       this.with_.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
       this.with_.logger.warn(

@@ -21,9 +21,9 @@ export const pageSource =
 /** Heights that are asked for lie at most so far below the last final one: nodes forget what is older. */
 const DEEPEST = 10_000;
 
-/** Blocks of the chain at this RPC address, at heights that it calls final. */
-export function blockSource(rpcUrl: string, network: string): NonNullable<Sources["block"]> {
-  const reader = createReader(rpcUrl);
+/** Blocks of the chain of these nodes, at heights that they call final. */
+export function blockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
+  const reader = createReader(rpcUrls);
   return async (seed) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
     if (final < 1) return null;

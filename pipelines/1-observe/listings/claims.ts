@@ -1,10 +1,10 @@
-import type { Rail } from "../../../infra/rails/rails.ts";
+import type { Payer } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
 import { capId } from "../../record/ids.ts";
 import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "../terms/declared.ts";
-import { choose, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
+import { choose, type Networks, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
 import { normalOrNull } from "../urls.ts";
 import { flatEntries, movesItsPrice, pricesSaid } from "./prices.ts";
 
@@ -131,11 +131,11 @@ function badVerb(item: JsonObject, verb: unknown): string | null {
 }
 
 /** What an item says of its endpoint: entries of its own, or those of a flat row. */
-function read(item: JsonObject, verb: unknown, ownNetwork: string) {
+function read(item: JsonObject, verb: unknown, own: Networks) {
   const flat = item.accepts === undefined ? flatEntries(item) : [];
   // A flat row is nobody's terms, whatever version its document names: it has no room for what an entry has.
   const priced = flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item;
-  const listed = readOffered(priced, ownNetwork);
+  const listed = readOffered(priced, own);
   const said = mergeDeclared(
     fromItem(verb === undefined ? item : { ...item, method: verb }),
     fromBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
@@ -153,9 +153,9 @@ export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"]; own
 /**
  * A catalogue row, or an item of a seller's own file, as a claim; or the row with the reason why it is none (relative
  * without a base, `monopoly://..`, a verb that is never sent). Never throws.
- * @param ownNetwork CAIP-2 id of the chain that our rail pays on
+ * @param networks those that our rail pays on
  */
-export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNetwork: string): ReadClaim {
+export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
   if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
   const { written, verb } = placeAndVerb(item);
   if (written === undefined) return { rejected: rejected("no_address", item) };
@@ -163,7 +163,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNe
   if (typeof address === "string") return { rejected: rejected(address, item, written) };
   const wrong = badVerb(item, verb);
   if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
-  const { listed, said } = read(item, verb, ownNetwork);
+  const { listed, said } = read(item, verb, networks);
   const prices = pricesSaid(item);
   const claims: Claims = {
     ...claimsSaid(said, address.absolute.slice(0, 4096)),
@@ -188,7 +188,12 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNe
 }
 
 /** What was read of `item`, with the offers marked that our rail would pay; rejected where it leads to no public place. */
-export function settleClaim(read: ReadClaim, item: unknown, source: Source, rail: Pick<Rail, "canPay">): Taken {
+export function settleClaim(
+  read: ReadClaim,
+  item: unknown,
+  source: Source,
+  rail: Pick<Payer, "canPay" | "decimalsOf">,
+): Taken {
   if ("rejected" in read) return read;
   const { cap, body } = read.claim;
   const unfetched = notPublic(body.normalised_url, source);

@@ -3,7 +3,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { type Egress, saying } from "../../../infra/egress/egress.ts";
-import type { Rail } from "../../../infra/rails/rails.ts";
+import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -85,7 +85,7 @@ const MAX_STUCK = 8;
 
 export interface IntakeParts extends WriterParts {
   egress: Egress;
-  rail: Pick<Rail, "canPay" | "network">;
+  rail: Payer;
   /** Lower-case addresses that 402s of an endpoint named to us, for rows that their payee signed. */
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
   /** Default: this process's own. */
@@ -235,7 +235,7 @@ export class Intake {
   async *#read(items: readonly unknown[], from: Source): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
     const { validate: _, ...source } = from;
     const { rail, reader = ownReader } = this.with_;
-    const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: rail.network });
+    const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
     let stuck = 0;
     for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
       const rows = items.slice(i, i + ROWS_AT_ONCE);

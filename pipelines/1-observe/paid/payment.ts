@@ -120,7 +120,7 @@ export interface ChainSaid {
   down: string | null;
 }
 
-type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block">;
+type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
 /** A Transfer as the record has it. */
 export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
@@ -138,7 +138,8 @@ export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
 /** Asks the chain once for the Transfer of one authorization. */
 export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainSaid> {
   try {
-    const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block };
+    const { network, asset } = intent.quote;
+    const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block, network, asset };
     return { seen: await rail.settlementOf(query), down: null };
   } catch (error) {
     return { seen: null, down: (error as Error).message ?? String(error) };

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../infra/clock.ts";
-import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
+import { networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { BoundedMap } from "../bounded.ts";
 import type { Draft } from "../recorder.ts";
@@ -8,7 +8,7 @@ import type { Tools } from "../tools.ts";
 import { hostOf } from "../urls.ts";
 import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
-import { Refunds } from "./refunds.ts";
+import { Heads, Refunds } from "./refunds.ts";
 
 /** A payment that the chain may still have something to say about. */
 interface Waiting {
@@ -33,7 +33,7 @@ export interface ReconcileReport {
   refunded: number;
   /** Still open after this look. */
   waiting: number;
-  /** Why the chain could not be asked; the look ends there and nothing is lost. */
+  /** Why a chain could not be asked; its payments wait for the next look and nothing is lost. */
   down: string | null;
 }
 
@@ -96,13 +96,9 @@ export class Reconciler {
 
   async #look(clock: Clock): Promise<ReconcileReport> {
     const { rail } = this.tools;
-    let head: Awaited<ReturnType<Rail["head"]>>;
-    try {
-      head = await rail.head();
-    } catch (error) {
-      const down = (error as Error).message ?? String(error);
-      return { settled: 0, refunded: 0, waiting: this.#waiting.size, down };
-    }
+    const heads = new Heads(rail);
+    await Promise.all(networksOf(rail).map((network) => heads.of(network)));
+    if (heads.allDown) return { settled: 0, refunded: 0, waiting: this.#waiting.size, down: heads.down };
     // Whoever dies leaves its calls open: who has its hosts now books them.
     if (this.tools.firsts) await this.recover(clock);
     for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
@@ -114,15 +110,20 @@ export class Reconciler {
     let settled = 0;
     for (const one of this.#waiting.values()) if (!this.#isOurs(one.of)) this.#waiting.delete(one.of.eventId);
     for (const one of this.#waiting.values().slice(0, PER_LOOK)) {
-      const { seen, down } = await lookUp(rail, one.of.intent);
-      if (down !== null) return { settled, refunded: 0, waiting: this.#waiting.size, down };
-      if (seen) settled += await this.#book(one, seen, clock);
-      else if (head.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
+      const { network } = one.of.intent.quote;
+      const head = await heads.of(network);
+      const { seen, down } = head ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };
+      if (down !== null) {
+        heads.fails(network, down);
+        // Another chain may answer: those of this one wait behind.
+        this.#waiting.set(one.of.eventId, one);
+      } else if (seen) settled += await this.#book(one, seen, clock);
+      else if (head!.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
       // To the end of the line: those past this look's share come first in the next.
       else this.#waiting.set(one.of.eventId, one);
     }
-    const refunded = await this.#refunds.look(clock, head);
-    return { settled, refunded, waiting: this.#waiting.size, down: null };
+    const refunded = await this.#refunds.look(clock, heads);
+    return { settled, refunded, waiting: this.#waiting.size, down: heads.down };
   }
 
   /** Of a host that another observer has now, it looks after the payments too: the record tells it of them. */

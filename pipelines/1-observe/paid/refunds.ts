@@ -1,6 +1,6 @@
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import type { Settlement } from "../../../infra/rails/rails.ts";
+import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { BoundedMap } from "../bounded.ts";
 import { factTime, followupRow } from "../rows.ts";
@@ -23,6 +23,36 @@ interface Undelivered {
 interface Claim {
   tx: string;
   pair: string;
+}
+
+/** Newest blocks of one look: each chain is asked once, and one that fails is left alone until the next look. */
+export class Heads {
+  /** Why a chain could not be asked, the first of them; null while all answer. */
+  down: string | null = null;
+  readonly #heads = new Map<string, { number: number; time: number } | null>();
+
+  constructor(private readonly rail: Pick<Rail, "head">) {}
+
+  /** Does no chain that was asked answer? */
+  get allDown(): boolean {
+    return [...this.#heads.values()].every((head) => head === null);
+  }
+
+  async of(network: string): Promise<{ number: number; time: number } | null> {
+    if (!this.#heads.has(network)) {
+      try {
+        this.#heads.set(network, await this.rail.head({ network }));
+      } catch (error) {
+        this.fails(network, (error as Error).message ?? String(error));
+      }
+    }
+    return this.#heads.get(network) ?? null;
+  }
+
+  fails(network: string, says: string): void {
+    this.#heads.set(network, null);
+    this.down ??= says;
+  }
 }
 
 const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
@@ -65,7 +95,7 @@ export class Refunds {
    * again by the next look.
    * @throws NotRecorded when the log does not take a refund; it is found again
    */
-  async look(clock: Clock, head: { number: number; time: number }): Promise<number> {
+  async look(clock: Clock, heads: Heads): Promise<number> {
     const { owed, refunds } = await this.memory.debts();
     for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
     const recorded = refunds.map(
@@ -74,14 +104,17 @@ export class Refunds {
     const booked = new Map<string, Claim>([...recorded, ...this.#paidBack.entries()]);
     let found = 0;
     this.#look++;
-    await eachAtOnce(this.#pairs(head.time), AT_ONCE, async (payments) => {
+    const pairs = await this.#pairs(heads);
+    await eachAtOnce(pairs, AT_ONCE, async (payments) => {
       const { seen } = payments[0]!;
+      const { network, asset } = seen;
+      const head = (await heads.of(network))!;
       const pair = pairOf(seen.to, seen.from);
       const claims = [...booked.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
       const since = Math.min(...payments.map((payment) => payment.since));
       let back: Settlement[];
       try {
-        back = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since });
+        back = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since, network, asset });
       } catch (error) {
         this.tools.logger.warn({ err: error }, "refunds could not be looked for");
         return;
@@ -103,16 +136,19 @@ export class Refunds {
   }
 
   /** The payments of this look by payee and wallet, oldest first; each pair goes to the end of the line. */
-  #pairs(now: number): Undelivered[][] {
+  async #pairs(heads: Heads): Promise<Undelivered[][]> {
     const pairs = new Map<string, Undelivered[]>();
     for (const payment of this.#undelivered.values()) {
       const { eventId } = payment.of;
-      if (payment.seen.blockTime + REFUND_WITHIN_S < now) {
+      const { network, asset } = payment.seen;
+      const head = await heads.of(network);
+      if (!head) continue;
+      if (payment.seen.blockTime + REFUND_WITHIN_S < head.time) {
         this.#undelivered.delete(eventId);
         continue;
       }
       if (payment.due > this.#look || !this.tools.hosts.owns(hostOf(payment.of.intent.url))) continue;
-      const pair = pairOf(payment.seen.to, payment.seen.from);
+      const pair = `${network} ${asset} ${pairOf(payment.seen.to, payment.seen.from)}`;
       if (!pairs.has(pair) && pairs.size >= PAIRS_PER_LOOK) continue;
       pairs.set(pair, [...(pairs.get(pair) ?? []), payment]);
       this.#undelivered.set(eventId, payment);

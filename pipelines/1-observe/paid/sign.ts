@@ -1,5 +1,11 @@
 import type { Clock } from "../../../infra/clock.ts";
-import { CannotSign, type PayableEntry, type SignedPayment, type Wallet } from "../../../infra/rails/rails.ts";
+import {
+  CannotSign,
+  decimalsOf,
+  type PayableEntry,
+  type SignedPayment,
+  type Wallet,
+} from "../../../infra/rails/rails.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../../record/money.ts";
@@ -39,11 +45,13 @@ export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, M
 
 async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
+  const { network, asset, amountAtomic } = entry;
+  const need = { network, asset, amountAtomic };
   const wallet: Wallet = call.blind
-    ? await tools.wallets.blind(one.cap, day, entry.amountAtomic)
-    : await tools.wallets.known();
+    ? await tools.wallets.blind(one.cap, day, amountAtomic, need)
+    : await tools.wallets.known(need);
   // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
-  const head = await tools.rail.head();
+  const head = await tools.rail.head({ network });
   const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
   const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);
   return { head, signed };
@@ -69,7 +77,7 @@ export async function sign(
 ): Promise<Signed> {
   const read = prepared.probe.read!;
   const entry = read.payable!;
-  const amount = atomicToMicro(entry.amountAtomic, 6);
+  const amount = atomicToMicro(entry.amountAtomic, decimalsOf(tools.rail, entry));
   if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
   const day = dayOf(call.plannedAt);
   // To whom this very 402 wants the money, whatever a listing said.

@@ -1,5 +1,6 @@
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
+import { networksOf } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import { type ListedClaim, type Source, settleClaim } from "../listings/claims.ts";
@@ -46,7 +47,7 @@ async function ownListing(tools: ProbeTools, asked: Asked): Promise<{ document: 
     const items = listed.items.flatMap(expand).slice(0, MAX_ROWS);
     for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
       const rows = items.slice(i, i + ROWS_AT_ONCE);
-      const read = await tools.reader.ask("rows", { rows, source, ownNetwork: tools.rail.network });
+      const read = await tools.reader.ask("rows", { rows, source, ownNetwork: networksOf(tools.rail) });
       if (!read.ok) continue;
       for (const [n, one] of read.said.entries()) {
         const from = { ...source, validate: (address: string) => tools.egress.validate(address) };

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../infra/clock.ts";
-import type { Rail } from "../../../infra/rails/rails.ts";
+import { decimalsOf, networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, hashOf, type Named } from "../json.ts";
@@ -34,7 +34,7 @@ export interface Probe {
 }
 
 export interface ProbeTools extends Means {
-  rail: Pick<Rail, "canPay" | "network">;
+  rail: Payer;
   control: Control;
   signal?: AbortSignal | undefined;
   /** Of a blind call: in whose name it leaves (stock.ts). */
@@ -76,11 +76,14 @@ async function termsOf(
   const answer = { headers: Object.fromEntries(kept), body };
   const { rail } = tools;
   // A tool's resource is named `mcp://tool/..` in its terms.
-  const asked = await tools.reader.ask("terms", { answer, ownNetwork: rail.network, url: tool ? undefined : url });
+  const asked = await tools.reader.ask("terms", { answer, ownNetwork: networksOf(rail), url: tool ? undefined : url });
   if (!asked.ok) return { read: toPay(unreadable(answer), rail), says: `the terms could not be read: ${asked.says}` };
   if (!mcp) return { read: toPay(asked.said, rail) };
   // mpp's challenges of a tool are data, not paid.
-  const read = toPay(asked.said, { canPay: (entry) => mcp.payable && !entry.challenge && rail.canPay(entry) });
+  const read = toPay(asked.said, {
+    canPay: (entry) => mcp.payable && !entry.challenge && rail.canPay(entry),
+    decimalsOf: (entry) => decimalsOf(rail, entry),
+  });
   const { inputSchema, outputSchema } = mcp.listed ?? {};
   const listed = { ...NOTHING, inputSchema, inputIn: "body" as const, outputSchema };
   return { read: { ...read, declared: mergeDeclared(read.declared, listed) } };

@@ -2,7 +2,7 @@ import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { type ReadClaim, readClaim, rejected, type Source } from "../listings/claims.ts";
 import { readBytes, readPage, readYaml } from "../listings/documents.ts";
 import { readListPage, readReply, readWelcome } from "../mcp/answers.ts";
-import { readAsked } from "../terms/terms.ts";
+import { type Networks, readAsked } from "../terms/terms.ts";
 import type { Answer402 } from "../terms/x402.ts";
 import { type Expectation, evaluate } from "./checks.ts";
 import { Schemas } from "./schema.ts";
@@ -10,7 +10,11 @@ import { Schemas } from "./schema.ts";
 const schemas = new Schemas();
 
 /** Rows as claims, in their order. One that our own code stumbles over stops only itself. */
-function readRows(of: { rows: readonly unknown[]; source: Omit<Source, "validate">; ownNetwork: string }): ReadClaim[] {
+function readRows(of: {
+  rows: readonly unknown[];
+  source: Omit<Source, "validate">;
+  ownNetwork: Networks;
+}): ReadClaim[] {
   return of.rows.map((row) => {
     try {
       return readClaim(row, of.source, of.ownNetwork);
@@ -26,7 +30,7 @@ function readRows(of: { rows: readonly unknown[]; source: Omit<Source, "validate
  */
 export const QUESTIONS = {
   /** The payment terms of a 402. */
-  terms: (of: { answer: Answer402; ownNetwork: string; url: string | undefined }) =>
+  terms: (of: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
     readAsked(of.answer, of.ownNetwork, of.url),
   /** What came back on a paid connection, held against what was promised. */
   evaluate: (of: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>

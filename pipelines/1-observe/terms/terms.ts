@@ -1,5 +1,5 @@
 import { sha256hex } from "../../../infra/canonical.ts";
-import type { PayableEntry, Rail, SignContext } from "../../../infra/rails/rails.ts";
+import { decimalsOf, type PayableEntry, type Payer, type SignContext } from "../../../infra/rails/rails.ts";
 import { type Offer, Terms } from "../../record/bodies.ts";
 import { DEFECTS, type DefectCode, type Protocol } from "../../record/vocabulary.ts";
 import { clean, get, hashOf, text } from "../json.ts";
@@ -95,10 +95,13 @@ function resourceDiffers(x402: X402, url: string | undefined): boolean {
   return claims.some((claim) => claim !== undefined && !sameResource(claim, url));
 }
 
+/** CAIP-2 ids of the chains that our rail pays on, or the only one. */
+export type Networks = string | readonly string[];
+
 /** Play money only. Where our own rail pays on a test network, that network is this world's real one. */
-function onlyTestnets(entries: ReadEntry[], ownNetwork: string): boolean {
+function onlyTestnets(entries: ReadEntry[], own: Networks): boolean {
   const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
-  return networks.length > 0 && networks.every(isTestnet) && !networks.includes(ownNetwork);
+  return networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [own].flat().includes(one));
 }
 
 const offered = (entries: ReadEntry[]): Offered => ({
@@ -112,14 +115,15 @@ const offered = (entries: ReadEntry[]): Offered => ({
  */
 export function choose(
   { offers, payables }: Offered,
-  rail: Pick<Rail, "canPay">,
+  rail: Pick<Payer, "canPay" | "decimalsOf">,
 ): { offers: Offer[]; chosen: { offer: Offer; payable: PayableEntry } | null } {
   let chosen: { offer: Offer; payable: PayableEntry } | null = null;
   const marked = [...offers];
   for (const [i, payable] of payables.entries()) {
     if (!payable || !rail.canPay(payable)) continue;
-    // The rail's asset is USDC with 6 decimals (rails.ts), whether or not our own table knows the contract.
-    const offer = { ...offers[i]!, payable: true, decimals: 6, price: priceOf(payable.amountAtomic, 6) };
+    // A unit of the rail's asset is a dollar (rails.ts), whether or not our own table knows the contract.
+    const decimals = decimalsOf(rail, payable);
+    const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
     marked[i] = offer;
     if (!chosen || goesBefore(payable, chosen.payable)) chosen = { offer, payable };
   }
@@ -129,11 +133,11 @@ export function choose(
 /**
  * Reads the payment terms of a 402: x402 version 1 and 2 in header or body, bare entries, mpp challenges. Never converts
  * an amount; what is wrong comes back as defects.
- * @param ownNetwork CAIP-2 id of the chain that our rail pays on
+ * @param own the chains that our rail pays on
  * @param url the url that was asked, to compare the `resource` the terms name; left out for listings
  * @throws ZodError when what was read is nothing that the record takes: our own mistake
  */
-export function readAsked(answer: Answer402, ownNetwork: string, url?: string): Asked {
+export function readAsked(answer: Answer402, own: Networks, url?: string): Asked {
   const x402 = readX402(answer);
   const challenge = answer.headers["www-authenticate"] ?? "";
   const mpp = paymentChallenges(challenge).map(readChallenge);
@@ -141,7 +145,7 @@ export function readAsked(answer: Answer402, ownNetwork: string, url?: string): 
   const { whole, asides } = offerDefects(entries);
   const codes: DefectCode[] = [...x402.defects, ...unpayable(entries), ...whole];
   if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
-  if (onlyTestnets(entries, ownNetwork)) codes.push("testnet_only");
+  if (onlyTestnets(entries, own)) codes.push("testnet_only");
   if (resourceDiffers(x402, url)) codes.push("resource_differs");
   const value = x402.raw?.value;
   const first = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
@@ -188,7 +192,7 @@ export const unreadable = ({ headers, body }: Answer402): Asked => ({
 });
 
 /** What our rail would pay of what was asked. */
-export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Rail, "canPay">): ReadTerms {
+export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Payer, "canPay" | "decimalsOf">): ReadTerms {
   const { offers, chosen } = choose({ offers: terms.offers, payables }, rail);
   return {
     ...read,
@@ -215,14 +219,14 @@ export interface ListedOffers extends Offered {
 }
 
 /** Offers of a listing, entry by entry. What only a live 402 can get wrong is left out of the defects. */
-export function readOffered(item: unknown, ownNetwork: string): ListedOffers {
+export function readOffered(item: unknown, own: Networks): ListedOffers {
   const { entries, isVersionStated } = readEnvelope({ value: item, raw: "", from: "body" });
   const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));
   const isDead = (entry: ReadEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
   const said = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
     const { whole, asides } = offerDefects(entries, codesOf);
     whole.push(...unpaid);
-    if (onlyTestnets(entries, ownNetwork)) whole.push("testnet_only");
+    if (onlyTestnets(entries, own)) whole.push("testnet_only");
     return [...defectsSeen(whole), ...asides];
   };
   return {

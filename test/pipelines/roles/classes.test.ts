@@ -6,6 +6,7 @@ import { FixedClock, systemClock } from "../../../infra/clock.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
+import { networksIn } from "../../../infra/rails/networks.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { faultOfLei } from "../../../pipelines/register/lei.ts";
 import { classesOf } from "../../../pipelines/roles/classes.ts";
@@ -28,7 +29,8 @@ afterAll(async () => {
 function sourcesOf(settings: Record<string, string>, egress: Partial<Egress> = {}) {
   const config = loadConfig(undefined, {}, { TOUCHSTONE_DATA_DIR: dir, ...settings });
   const out = { validate: () => ({ ok: true }), fetch: async () => answer(500, {}), ...egress } as unknown as Egress;
-  return classesOf({ config, egress: out, pages }, clock, { rpcUrl: chain.rpcUrl });
+  const [network] = networksIn({ networks: [], chain: { ...config.chain, rpc_url: chain.rpcUrl } });
+  return classesOf({ config, egress: out, pages }, clock, { network: network! });
 }
 const closed = (text: string) => ({ ok: false as const, reason: "host" as const, says: text });
 

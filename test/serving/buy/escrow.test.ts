@@ -83,7 +83,9 @@ describe("the offer", () => {
 
 test("bought in escrow: held before the seller is paid, captured after it passed, and charged once", async () => {
   const buyer = await buyerByEscrow();
-  const [before, ours, inEscrow] = await Promise.all([buyer.address, service.till, ESCROW].map(rail.balance));
+  const [before, ours, inEscrow] = await Promise.all(
+    [buyer.address, service.till, ESCROW].map((one) => rail.balance(one)),
+  );
   const answer = await buyer.fetch(viaOf(specs.good));
   expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
@@ -105,7 +107,7 @@ test("bought in escrow: held before the seller is paid, captured after it passed
 
 test("the thief: what was held is back with its buyer", async () => {
   const buyer = await buyerByEscrow();
-  const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map(rail.balance));
+  const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((one) => rail.balance(one)));
   const answer = await buyer.fetch(viaOf(specs.thief));
   expect(answer.status).toBe(502);
   expect(await answer.json()).toMatchObject({ type: "/docs/api#seller-failed" });

@@ -1,0 +1,186 @@
+import { type Address, formatUnits } from "viem";
+import { systemClock } from "../infra/clock.ts";
+import { type Config, ConfigError } from "../infra/config.ts";
+import { createAuthorizations } from "../infra/rails/authorization.ts";
+import { requireNetworks } from "../infra/rails/network-checks.ts";
+import { type Network, paidNetworks, railOn, type Token } from "../infra/rails/networks.ts";
+import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
+import { createReader, reading } from "../infra/rails/rpc.ts";
+import { createSender } from "../infra/rails/sender.ts";
+import type { WalletFolder } from "../infra/rails/wallet-folder.ts";
+import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
+import { dayOf } from "../pipelines/record/time.ts";
+import { walletFolderOf } from "./roles.ts";
+
+interface Printing {
+  json?: boolean;
+}
+
+const print = (options: Printing, told: unknown, lines: readonly string[]): void =>
+  void process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : `${lines.join("\n")}\n`);
+
+/** `touchstone wallets new`: make the known wallet where there is none, and further blind ones; say what to fund. */
+export function newWallets(config: Config, options: Printing & { blind: number }): void {
+  const folder = walletFolderOf(config);
+  const had = folder.read();
+  const made = folder.make(options.blind);
+  const { known, gas } = folder.read();
+  const told = {
+    dir: folder.dir,
+    known: { address: known!.address, made: had.known === null },
+    gas: { address: gas!.address, made: had.gas === null },
+    blind: made.map(({ address }) => address),
+  };
+  print(options, told, [
+    `Wallets lie in ${folder.dir}; whoever has a copy of that folder has the money.`,
+    `known  ${told.known.address}${told.known.made ? "" : " (was there)"}  send the asset here: most calls are paid from it`,
+    `gas    ${told.gas.address}${told.gas.made ? "" : " (was there)"}  the chain's own coin, a little, and only for \`wallets sweep\``,
+    ...told.blind.map((address) => `blind  ${address}`),
+    "A blind wallet needs the asset alone, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
+    "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
+  ]);
+}
+
+/** What lies in the folder of these settings. @throws NoWallet */
+function wallets(config: Config): WalletFolder {
+  const folder = walletFolderOf(config);
+  if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
+  return folder;
+}
+
+const stateOf = ({ role, day, caps }: WalletShown, today: string): string => {
+  if (role !== "blind") return "";
+  if (day === null) return "never used";
+  const whose = caps.length === 1 ? "one endpoint" : `${caps.length} endpoints`;
+  return day >= today ? `in use today, ${whose}` : `used on ${day}, ${whose}: its leftovers may be swept`;
+};
+
+/** `touchstone wallets list`: addresses, balances on every network, on which day each blind one paid, and what is low. */
+export async function listWallets(config: Config, options: Printing): Promise<void> {
+  const networks = paidNetworks(config);
+  const folder = wallets(config);
+  const report = await walletReport(folder.read(), railOn(networks), networks);
+  const low = { money: config.wallets.low_water, blind: config.wallets.low_blind };
+  const findings = walletFindings(report, low);
+  print(options, { ...report, findings }, textOf(report, findings, dayOf(systemClock.now())));
+}
+
+function textOf(
+  { wallets, pools }: WalletReport,
+  findings: ReturnType<typeof walletFindings>,
+  today: string,
+): string[] {
+  return [
+    ...wallets.map((one) => {
+      const holds = Object.entries(one.balances).map(([place, units]) => `${units ?? "(not asked)"} ${place}`);
+      return [one.role.padEnd(5), one.address, holds.join(", "), stateOf(one, today)].filter(Boolean).join("  ");
+    }),
+    ...pools.map(
+      ({ network, symbol, known, fresh, freshTotal }) =>
+        `${network} ${symbol}: known ${known ?? "(not asked)"}; fresh blind ${fresh ?? "?"} with ${freshTotal ?? "?"}`,
+    ),
+    ...findings.filter(({ ok }) => !ok).map(({ name, says, todo }) => `LOW ${name}: ${says}; ${todo}`),
+  ];
+}
+
+export interface SweepOptions extends Printing {
+  /** Where leftovers go. */
+  to: string;
+  /** CAIP-2; default: every network of the settings. */
+  network?: string;
+  /** Only say what would be moved. */
+  dryRun?: boolean;
+}
+
+interface Swept {
+  network: string;
+  symbol: string;
+  from: string;
+  amount: string;
+  /** null: it was not sent, or the chain has not said so yet. */
+  tx: string | null;
+  says: string;
+}
+
+/** A sweep waits for its transfer in a block so long, looks and pauses in ms. */
+const LOOKS = 40;
+const PAUSE_MS = 500;
+const VALID_S = 600;
+/** No signed payment is open for longer, with room for the block. */
+const STILL_OPEN_MS = 3_600_000;
+
+/**
+ * `touchstone wallets sweep`: what blind wallets of past days have left goes to one address, each by a signed EIP-3009
+ * authorization that the gas wallet submits: a blind wallet never holds a coin for gas. Wallets of today, and those that
+ * were never used, are left alone. What moved is read from the chain.
+ */
+export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
+  if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is no address`]);
+  const named = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
+  if (named.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
+  const held = wallets(config).read();
+  if (!held.gas) throw new NoWallet("there is no wallet that pays the gas: touchstone wallets new");
+  await requireNetworks(named);
+  // What was signed late last night may still be taken.
+  const today = dayOf(new Date(systemClock.now().getTime() - STILL_OPEN_MS));
+  const isOver = ({ address }: Wallet): boolean => {
+    const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
+    return days.length > 0 && days.every((day) => day < today);
+  };
+  const over = held.blind.filter(isOver);
+  const rail = railOn(named);
+  const swept: Swept[] = [];
+  for (const network of named) {
+    for (const token of network.assets) {
+      const sweep = sweeper(network, token, { rail, gas: held.gas, options });
+      for (const wallet of over) {
+        const one = await sweep(wallet);
+        if (one) swept.push(one);
+      }
+    }
+  }
+  await rail.close();
+  const lines = swept.map(({ network, symbol, from, amount, tx, says }) =>
+    [`${amount} ${symbol}`, from, network, tx ?? "", says].filter(Boolean).join("  "),
+  );
+  print(
+    options,
+    { to: options.to.toLowerCase(), swept },
+    lines.length > 0 ? lines : ["There is nothing left to sweep."],
+  );
+}
+
+/** Sweeps wallets in one asset, one after the other: the gas key has one line of nonces. */
+function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Wallet; options: SweepOptions }) {
+  const { rail, gas, options } = with_;
+  const reader = createReader(network.rpcUrls);
+  const place = { network: network.id, asset: token.address };
+  const domain = { name: token.name, version: token.version };
+  const money = { reader, ...place, asset: token.address as Address, confirmations: network.confirmations, domain };
+  const sender = createSender(reader, Number(network.id.slice("eip155:".length)), gas.privateKey as `0x${string}`);
+  const authorizations = createAuthorizations(money, sender);
+  return async (wallet: Wallet): Promise<Swept | null> => {
+    const amountAtomic = await rail.balance(wallet.address, place);
+    if (amountAtomic === 0n) return null;
+    const amount = formatUnits(amountAtomic, token.decimals);
+    const told = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
+    if (options.dryRun) return { ...told, tx: null, says: "would be swept" };
+    const coin = await reading("gas", () => reader.getBalance({ address: gas.address as Address }));
+    if (coin === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
+    const { number } = await rail.head(place);
+    const signed = await authorizations.signTransfer(wallet, {
+      to: options.to,
+      amountAtomic,
+      validForSeconds: VALID_S,
+    });
+    const outcome = await authorizations.submitTransfer(signed);
+    if (outcome.outcome === "refused") return { ...told, tx: null, says: `refused: ${outcome.reason}` };
+    const { nonce } = signed.authorization;
+    for (let n = 0; n < LOOKS; n++) {
+      const seen = await rail.settlementOf({ from: wallet.address, nonce, sinceBlock: number, ...place });
+      if (seen) return { ...told, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
+      await systemClock.sleep(PAUSE_MS);
+    }
+    return { ...told, tx: null, says: "sent, and not on the chain yet: look again with wallets list" };
+  };
+}

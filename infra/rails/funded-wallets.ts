@@ -1,0 +1,156 @@
+import { createHmac } from "node:crypto";
+import { formatUnits } from "viem";
+import { type Clock, systemClock } from "../clock.ts";
+import { eachAtOnce } from "../concurrency.ts";
+import type { Logger, Metrics } from "../telemetry.ts";
+import { type Need, NoWallet, type Rail, type Wallet, type Wallets } from "./rails.ts";
+import type { Use, WalletFolder } from "./wallet-folder.ts";
+
+export interface FundedWalletsOptions {
+  folder: WalletFolder;
+  /** Balances are read from the chain; decimals are for words alone. */
+  rail: Pick<Rail, "balance" | "decimalsOf">;
+  /** At least 16 bytes: which of the fresh wallets is drawn follows from it, and from nothing that others know. */
+  secret: Uint8Array;
+  logger: Pick<Logger, "warn">;
+  metrics: Pick<Metrics, "count">;
+  /** Real time: an authorization is open in chain seconds. */
+  clock?: Pick<Clock, "now">;
+}
+
+/** Longest that a signed payment may still be taken, ms: five minutes of validity, and one for the block. */
+const OPEN_MS = 360_000;
+/** How long a wallet that had too little is not asked for again, ms. */
+const POOR_MS = 60_000;
+const READS_AT_ONCE = 8;
+
+interface Promised {
+  address: string;
+  place: string;
+  amountAtomic: bigint;
+  until: number;
+}
+
+const placeOf = ({ network, asset }: Pick<Need, "network" | "asset">): string => `${network} ${asset.toLowerCase()}`;
+
+/**
+ * Wallets that an operator funds from outside; nothing is minted, and no wallet of ours is ever filled from another one.
+ *
+ * A blind wallet is drawn from those that were never used, belongs to one endpoint on one UTC day, and never pays on
+ * another day: the evidence of its day names it. Only when no fresh one has the money, one that another endpoint uses on
+ * the same day is shared, and counted. When none has it, nothing is paid.
+ *
+ * What was signed and may still be taken is set aside, so that no payment is signed that the wallet could not honour:
+ * a seller that is shown a worthless signature looks like one that refuses to deliver.
+ */
+export function createFundedWallets(options: FundedWalletsOptions): Wallets {
+  const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
+  if (secret.length < 16) throw new RangeError("the secret of the draw has at least 16 bytes");
+  const promised: Promised[] = [];
+  const poor = new Map<string, number>();
+  const now = (): number => clock.now().getTime();
+
+  /** Atomic units that a wallet holds and did not promise. */
+  async function free(address: string, need: Need): Promise<bigint> {
+    const place = placeOf(need);
+    const held = await rail.balance(address, need);
+    // Whatever was settled meanwhile is counted twice for a few minutes: too little is said, never too much.
+    const open = promised.filter((one) => one.until > now() && one.address === address && one.place === place);
+    return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);
+  }
+
+  function promise(wallet: Wallet, need: Need): Wallet {
+    const gone = promised.filter(({ until }) => until <= now());
+    for (const one of gone) promised.splice(promised.indexOf(one), 1);
+    const { amountAtomic } = need;
+    promised.push({ address: wallet.address, place: placeOf(need), amountAtomic, until: now() + OPEN_MS });
+    return wallet;
+  }
+
+  const inWords = (atomic: bigint, need: Need): string =>
+    `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
+
+  /** The first of these, in their order, that has the money; those found wanting a moment ago are passed over. */
+  async function firstRich(wallets: readonly Wallet[], need: Need): Promise<Wallet | null> {
+    const key = (wallet: Wallet) => `${wallet.address} ${placeOf(need)}`;
+    const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
+    for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
+      const some = asked.slice(from, from + READS_AT_ONCE);
+      const has = new Map<Wallet, boolean>();
+      await eachAtOnce(some, READS_AT_ONCE, async (wallet) => {
+        const enough = (await free(wallet.address, need)) >= need.amountAtomic;
+        has.set(wallet, enough);
+        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + POOR_MS);
+      });
+      const rich = some.find((wallet) => has.get(wallet));
+      if (rich) return rich;
+    }
+    return null;
+  }
+
+  const rank = (day: string, cap: string, { address }: Wallet): string =>
+    createHmac("sha256", secret).update(`draw|${day}|${cap}|${address}`).digest("hex");
+
+  async function draw(cap: string, day: string, need: Need): Promise<Wallet> {
+    const { blind, uses } = folder.read();
+    const usesOf = new Map<string, Use[]>();
+    for (const use of uses) usesOf.set(use.address, [...(usesOf.get(use.address) ?? []), use]);
+    const usedBy = (wallet: Wallet): Use[] => usesOf.get(wallet.address) ?? [];
+    const today = blind.filter((one) => usedBy(one).length > 0 && usedBy(one).every((use) => use.day === day));
+    const own = await firstRich(
+      today.filter((one) => usedBy(one).some((use) => use.cap === cap)),
+      need,
+    );
+    if (own) return own;
+    const drawn = (wallets: Wallet[]): Wallet[] =>
+      wallets
+        .map((wallet) => ({ wallet, rank: rank(day, cap, wallet) }))
+        .sort((a, b) => (a.rank < b.rank ? -1 : 1))
+        .map(({ wallet }) => wallet);
+    const unused = blind.filter((one) => usedBy(one).length === 0);
+    const fresh = await firstRich(drawn(unused), need);
+    const shared = fresh
+      ? null
+      : await firstRich(drawn(today.filter((one) => !usedBy(one).some((u) => u.cap === cap))), need);
+    const taken = fresh ?? shared;
+    if (!taken) {
+      metrics.count("touchstone_blind_wallets_missing_total", { network: need.network });
+      throw new NoWallet(
+        `no blind wallet has ${inWords(need.amountAtomic, need)}: ${unused.length} of ${blind.length} were never used`,
+      );
+    }
+    if (shared) {
+      metrics.count("touchstone_blind_wallets_shared_total", { network: need.network });
+      logger.warn({ day, network: need.network }, "a blind wallet is shared by two endpoints: too few have money");
+    }
+    folder.use({ address: taken.address, day, cap, network: need.network });
+    return taken;
+  }
+
+  // One at a time: two draws at once would take one wallet twice, or promise its money twice.
+  let line: Promise<unknown> = Promise.resolve();
+  const inLine = <T>(work: () => Promise<T>): Promise<T> => {
+    const done = line.then(work);
+    line = done.catch(() => {});
+    return done;
+  };
+  return {
+    known: (need) =>
+      inLine(async () => {
+        const { known } = folder.read();
+        if (!known) throw new NoWallet(`there is no known wallet in ${folder.dir}: touchstone wallets new`);
+        if (!need) return known;
+        const left = await free(known.address, need);
+        if (left >= need.amountAtomic) return promise(known, need);
+        metrics.count("touchstone_known_wallet_short_total", { network: need.network });
+        const wants = `the call costs ${inWords(need.amountAtomic, need)}`;
+        throw new NoWallet(`the known wallet has ${inWords(left < 0n ? 0n : left, need)} left, and ${wants}`);
+      }),
+    blind: (cap, day, atLeastAtomic, need) =>
+      inLine(async () => {
+        if (!need) throw new TypeError("a funded wallet is drawn for a network and an asset");
+        const wanted = { ...need, amountAtomic: atLeastAtomic };
+        return promise(await draw(cap, day, wanted), wanted);
+      }),
+  };
+}

@@ -1,0 +1,176 @@
+import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
+import { redact } from "../secrets.ts";
+import type { Network, Token } from "./networks.ts";
+import { ChainDown, createReader, type Reader, revertIn } from "./rpc.ts";
+import { inWords } from "./sender.ts";
+
+/** One thing that was looked at before money is spent, and what came of it. */
+export interface Finding {
+  /** What was looked at, e.g. `network eip155:8453 node 1`. */
+  name: string;
+  ok: boolean;
+  /** What was found, in words. */
+  says: string;
+  /** What to do about it; null where all is well. */
+  todo: string | null;
+  /** `mismatch`: it says something else than the settings; `down`: it could not be asked, which may pass. */
+  why: "mismatch" | "down" | null;
+}
+
+/** The settings say one thing of a chain and the chain another: nothing may be signed. */
+export class NetworkMismatch extends Error {
+  override readonly name = "NetworkMismatch";
+}
+
+const TOKEN = parseAbi([
+  "function decimals() view returns (uint8)",
+  "function DOMAIN_SEPARATOR() view returns (bytes32)",
+  "function eip712Domain() view returns (bytes1, string, string, uint256, address, bytes32, uint256[])",
+  "function name() view returns (string)",
+  "function version() view returns (string)",
+]);
+
+const well = (name: string, says: string): Finding => ({ name, ok: true, says, todo: null, why: null });
+const mismatch = (name: string, says: string, todo: string): Finding => ({
+  ...{ name, ok: false, says, todo, why: "mismatch" as const },
+});
+const down = (name: string, error: unknown): Finding => ({
+  ...{ name, ok: false, says: inWords(error), todo: "look whether this node answers, or name another one" },
+  why: "down" as const,
+});
+
+/** A node is of the chain that the settings name. */
+async function checkNode(reader: Reader, name: string, id: string): Promise<Finding> {
+  try {
+    const told = `eip155:${await reader.getChainId()}`;
+    if (told === id) return well(name, `it is a node of ${told}`);
+    const says = `the settings say ${id}, and the node says ${told}`;
+    return mismatch(name, says, "name a node of this network, or the network of this node");
+  } catch (error) {
+    return down(name, error);
+  }
+}
+
+/** A node knows the tag by which the settings call a block final. */
+async function checkDepth(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
+  if (typeof confirmations === "number") return [];
+  const name = `network ${id} confirmations`;
+  try {
+    const { number } = await reader.getBlock({ blockTag: confirmations });
+    return [well(name, `block ${number} is ${confirmations}`)];
+  } catch (error) {
+    const says = `the settings go by the tag ${confirmations}, and the node does not: ${inWords(error)}`;
+    return [mismatch(name, says, "set confirmations to a number of blocks")];
+  }
+}
+
+type View = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "decimals";
+
+/** What a view of the token answers; undefined where it has none such. */
+async function viewed(reader: Reader, address: Address, functionName: View): Promise<unknown> {
+  try {
+    return await reader.readContract({ address, abi: TOKEN, functionName });
+  } catch (error) {
+    // No such function: it reverts, or answers nothing.
+    const none = revertIn(error) !== null || /returned no data|zero data|revert/i.test(String(error));
+    if (none) return undefined;
+    throw error;
+  }
+}
+
+/** The separator that the token itself uses, by whichever way it tells (EIP-2612's view, EIP-5267, name and version). */
+async function separatorTold(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
+  const told = (await viewed(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
+  if (told !== undefined) return told;
+  const domain = (await viewed(reader, address, "eip712Domain")) as readonly unknown[] | undefined;
+  const [name, version] = domain
+    ? [domain[1], domain[2]]
+    : [await viewed(reader, address, "name"), await viewed(reader, address, "version")];
+  if (typeof name !== "string" || typeof version !== "string") return undefined;
+  return domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
+}
+
+/** Decimals and signing domain of a token are those of the settings: else every signature would be worth nothing. */
+async function checkToken(reader: Reader, network: string, token: Token): Promise<Finding[]> {
+  const { symbol, decimals, name, version } = token;
+  const address = token.address as Address;
+  const what = `token ${symbol} ${address} on ${network}`;
+  const todo = "copy the token's own words into the settings, or drop it from them";
+  try {
+    const code = await reader.getCode({ address });
+    if (!code || code === "0x")
+      return [mismatch(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
+    const found: Finding[] = [];
+    const told = await viewed(reader, address, "decimals");
+    found.push(
+      Number(told) === decimals
+        ? well(`${what}: decimals`, `${decimals}`)
+        : mismatch(`${what}: decimals`, `the settings say ${decimals}, and the token says ${told}`, todo),
+    );
+    const chainId = Number(network.slice("eip155:".length));
+    const ours = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
+    const theirs = await separatorTold(reader, address, chainId);
+    const [itsName, itsVersion] = [await viewed(reader, address, "name"), await viewed(reader, address, "version")];
+    const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
+    const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
+    found.push(
+      theirs?.toLowerCase() === ours
+        ? well(`${what}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
+        : mismatch(`${what}: signing domain`, `${inSettings}, and the token says ${itself}`, todo),
+    );
+    return found;
+  } catch (error) {
+    return [down(what, error)];
+  }
+}
+
+/**
+ * Is a network what the settings say: every node of its chain id, every token of its decimals and signing domain, and
+ * its way to call a block final known? Never throws for what a chain does.
+ */
+export async function checkNetwork(network: Network): Promise<Finding[]> {
+  const readers = network.rpcUrls.map((url) => createReader(url));
+  const nodes = await Promise.all(
+    readers.map((reader, n) => checkNode(reader, `network ${network.id} node ${n + 1}`, network.id)),
+  );
+  const good = readers[nodes.findIndex(({ ok }) => ok)];
+  if (!good) return nodes;
+  const rest = await Promise.all([
+    checkDepth(good, network),
+    ...network.assets.map((token) => checkToken(good, network.id, token)),
+  ]);
+  return [...nodes, ...rest.flat()];
+}
+
+const inLines = (findings: readonly Finding[]): string =>
+  findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
+
+/**
+ * What could not be asked, of all networks; a caller that pays asks again before it signs.
+ * @throws NetworkMismatch naming both sides of everything that is not as the settings say
+ */
+export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
+  const findings = (await Promise.all(networks.map(checkNetwork))).flat();
+  const wrong = findings.filter(({ why }) => why === "mismatch");
+  if (wrong.length > 0) throw new NetworkMismatch(`a chain is not what the settings say:\n  ${inLines(wrong)}`);
+  return findings.filter(({ ok }) => !ok);
+}
+
+/**
+ * Before anything is signed on a network it was found to be what the settings say, once. A chain that was down at the
+ * start is looked at when it is there: until then nothing is signed.
+ * @returns what to call before each signature; it throws ChainDown, or NetworkMismatch
+ */
+export function confirmedNetworks(networks: readonly Network[]): (id: string) => Promise<void> {
+  const confirmed = new Set<string>();
+  return async (id) => {
+    if (confirmed.has(id)) return;
+    const network = networks.find((one) => one.id === id);
+    if (!network) throw new TypeError(`no network ${id}`);
+    const left = await requireNetworks([network]);
+    const answered = network.rpcUrls.length - left.filter(({ name }) => name.includes(" node ")).length;
+    const token = left.find(({ name }) => !name.includes(" node "));
+    if (answered < network.agree || token) throw new ChainDown(`not looked at yet: ${inLines(left)}`);
+    confirmed.add(id);
+  };
+}

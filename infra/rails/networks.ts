@@ -1,0 +1,166 @@
+import { isAddress } from "viem";
+import { type Config, ConfigError } from "../config.ts";
+import { knownUsdc, signingDomain } from "./charge.ts";
+import { createEvmRail, payableOn } from "./evm.ts";
+import { decimalsOf, type Payer, type Place, type Rail } from "./rails.ts";
+import type { Confirmations } from "./settlement.ts";
+
+/** A token that is paid in: a unit of it is a dollar, and its contract has EIP-3009. */
+export interface Token {
+  symbol: string;
+  /** Lower-case 0x address. */
+  address: string;
+  decimals: number;
+  /** EIP-712 domain. */
+  name: string;
+  version: string;
+}
+
+/** A network of the settings, with every default filled in. */
+export interface Network {
+  /** CAIP-2. */
+  id: string;
+  /** In the order in which they are asked; empty: what is asked there is read and priced, and nothing is paid. */
+  rpcUrls: readonly string[];
+  /** So many nodes have to say the same of a settlement. */
+  agree: number;
+  confirmations: Confirmations;
+  /** Never empty. */
+  assets: readonly Token[];
+}
+
+/** Test networks: money there is worth nothing, and the first block is deep enough. Elsewhere the chain's own word counts. */
+const TEST_NETWORKS = new Set(["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002"]);
+const depthOf = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
+
+/** USDC of a network as the protocols' own packages have it. @throws ConfigError where they have none */
+function usdcOf(id: string, setting: string): Token {
+  const known = knownUsdc(id);
+  if (!known) throw new ConfigError([`${setting}.assets: USDC of ${id} is not known here; name address and domain`]);
+  const { address, name, version } = known;
+  return { symbol: "USDC", address: address.toLowerCase(), decimals: 6, name, version };
+}
+
+function fromList(one: Config["networks"][number], setting: string): Network {
+  const { id, rpc_urls, agree } = one;
+  if (agree > rpc_urls.length)
+    throw new ConfigError([`${setting}.agree: ${agree} nodes are to agree, and rpc_urls names ${rpc_urls.length}`]);
+  const assets = one.assets.map((asset) => ({ ...asset, address: asset.address.toLowerCase() }));
+  return {
+    ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? depthOf(id) },
+    assets: assets.length > 0 ? assets : [usdcOf(id, setting)],
+  };
+}
+
+/** The short way to say one network: `chain.*`. */
+function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain"]): Network {
+  const domain = asset === null ? null : signingDomain(id, asset);
+  if (asset !== null && (!isAddress(asset, { strict: false }) || !domain))
+    throw new ConfigError([
+      `chain.asset: nothing is known of ${asset} on ${id}; write it in networks, with its domain`,
+    ]);
+  const token = { symbol: "USDC", address: asset?.toLowerCase() ?? "", decimals: 6 };
+  return {
+    ...{ id, rpcUrls: rpc_url === null ? [] : [rpc_url], agree: 1, confirmations: confirmations ?? depthOf(id) },
+    assets: [domain ? { ...token, ...domain } : usdcOf(id, "chain")],
+  };
+}
+
+/**
+ * The networks that are paid on, from `networks`, or else the one of `chain`.
+ * @throws ConfigError naming the setting
+ */
+export function networksIn({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
+  if (networks.length === 0) return [fromChain(chain)];
+  const ids = networks.map(({ id }) => id);
+  const twice = ids.find((id, n) => ids.indexOf(id) !== n);
+  if (twice) throw new ConfigError([`networks: ${twice} is named twice`]);
+  return networks.map((one, n) => fromList(one, `networks.${n}`));
+}
+
+/** The same, of whoever pays: each of them has a node. @throws ConfigError naming the setting */
+export function paidNetworks(config: Pick<Config, "networks" | "chain">): Network[] {
+  const networks = networksIn(config);
+  if (networks.some(({ rpcUrls }) => rpcUrls.length === 0))
+    throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL, or networks)"]);
+  return networks;
+}
+
+const domainOf = ({ name, version }: Token) => ({ name, version });
+
+/** What would be paid on these networks, for who pays nothing: no chain is asked. */
+export function payerOn(networks: readonly Network[]): Payer {
+  const payers = networks.flatMap(({ id, assets }) =>
+    assets.map((one) => ({
+      address: one.address,
+      ...payableOn({ network: id, asset: one.address, decimals: one.decimals, domain: domainOf(one) }),
+    })),
+  );
+  return {
+    network: networks[0]!.id,
+    networks: networks.map(({ id }) => id),
+    canPay: (entry) => payers.some((payer) => payer.canPay(entry)),
+    decimalsOf(entry) {
+      const payer = payers.find(
+        ({ network, address }) => network === entry.network && address === entry.asset.toLowerCase(),
+      );
+      return payer ? decimalsOf(payer, entry) : 6;
+    },
+  };
+}
+
+/**
+ * A rail over every asset of these networks, each of which has a node.
+ * @param confirm called with a network before anything is signed on it (network-checks.ts)
+ */
+export const railOn = (networks: readonly Network[], confirm?: (network: string) => Promise<void>): Rail =>
+  createRails(
+    networks.flatMap(({ id, rpcUrls, agree, confirmations, assets }) =>
+      assets.map((one) =>
+        createEvmRail({
+          ...{ rpcUrl: rpcUrls, agree, network: id, confirmations },
+          ...{ asset: one.address, decimals: one.decimals, domain: domainOf(one) },
+        }),
+      ),
+    ),
+    confirm,
+  );
+
+/**
+ * One rail over several chains and assets: each entry is paid by the rail that can, and each question goes to the one
+ * that it names. A question that names none is refused where there are several: an answer from another chain would say
+ * that nothing settled.
+ */
+export function createRails(rails: readonly Rail[], confirm?: (network: string) => Promise<void>): Rail {
+  const [first] = rails;
+  if (!first) throw new TypeError("a rail has a chain");
+  const railAt = ({ network, asset }: Place): Rail => {
+    const found = rails.filter(
+      (rail) =>
+        (network === undefined || rail.network === network) &&
+        (asset === undefined || rail.asset === asset.toLowerCase()),
+    );
+    // Heads and times are the chain's: any asset of it will do.
+    const isChain = found.length > 1 && network !== undefined && asset === undefined;
+    if (found.length === 1 || isChain) return found[0]!;
+    throw new TypeError(`${found.length} rails pay ${asset ?? "any asset"} on ${network ?? "a network"}; name one`);
+  };
+  return {
+    network: first.network,
+    networks: [...new Set(rails.map(({ network }) => network))],
+    asset: first.asset,
+    decimalsOf: (entry) => decimalsOf(railAt(entry), entry),
+    canPay: (entry) => rails.some((rail) => rail.canPay(entry)),
+    async sign(entry, wallet, context) {
+      const rail = railAt(entry);
+      await confirm?.(rail.network);
+      return rail.sign(entry, wallet, context);
+    },
+    settlementOf: async (query) => railAt(query).settlementOf(query),
+    transfers: async (query) => railAt(query).transfers(query),
+    head: async (place = {}) => railAt(place).head(),
+    finalHead: async (place = {}) => railAt(place).finalHead(),
+    balance: async (address, place = {}) => railAt(place).balance(address),
+    close: async () => void (await Promise.all(rails.map((rail) => rail.close()))),
+  };
+}

@@ -1,0 +1,178 @@
+import { formatUnits, parseUnits } from "viem";
+import type { Clock } from "../clock.ts";
+import { eachAtOnce } from "../concurrency.ts";
+import type { Logger, Metrics } from "../telemetry.ts";
+import type { Finding } from "./network-checks.ts";
+import type { Network, Token } from "./networks.ts";
+import type { Rail } from "./rails.ts";
+import type { WalletFolder, WalletsHeld } from "./wallet-folder.ts";
+
+/** When to raise an alarm (settings `wallets.low_water` and `low_blind`). */
+export interface LowWater {
+  /** Money, such as "1.00". */
+  money: string;
+  blind: number;
+}
+
+/** One wallet and what it holds, by `network symbol`, in units of the asset; null where a chain could not be asked. */
+export interface WalletShown {
+  role: "known" | "gas" | "blind";
+  address: string;
+  /** UTC day on which a blind one pays or paid; null: it was never used. */
+  day: string | null;
+  /** Endpoints that it was given to. */
+  caps: string[];
+  balances: Record<string, string | null>;
+}
+
+/** What there is to pay with in one asset. */
+export interface Pool {
+  network: string;
+  symbol: string;
+  known: string | null;
+  /** Blind wallets that were never used and hold anything, and what they hold together; null: a chain was not asked. */
+  fresh: number | null;
+  freshTotal: string | null;
+}
+
+export interface WalletReport {
+  wallets: WalletShown[];
+  pools: Pool[];
+}
+
+const READS_AT_ONCE = 8;
+
+/** Wallets of a folder and their balances on each network, read now. A chain that does not answer is a null. */
+export async function walletReport(
+  held: WalletsHeld,
+  rail: Pick<Rail, "balance">,
+  networks: readonly Network[],
+): Promise<WalletReport> {
+  const days = new Map(held.uses.map(({ address, day }) => [address, day]));
+  const capsOf = (address: string) => [
+    ...new Set(held.uses.flatMap((use) => (use.address === address ? use.cap : []))),
+  ];
+  const shown = (role: WalletShown["role"], address: string): WalletShown => ({
+    ...{ role, address, day: days.get(address) ?? null, caps: capsOf(address), balances: {} },
+  });
+  const wallets = [
+    ...(held.known ? [shown("known", held.known.address)] : []),
+    ...(held.gas ? [shown("gas", held.gas.address)] : []),
+    ...held.blind.map(({ address }) => shown("blind", address)),
+  ];
+  const places = networks.flatMap(({ id, assets }) => assets.map((asset) => ({ network: id, asset })));
+  const paying = wallets.filter(({ role }) => role !== "gas");
+  for (const { network, asset } of places) {
+    let isDown = false;
+    await eachAtOnce(paying, READS_AT_ONCE, async (wallet) => {
+      const atomic = isDown
+        ? null
+        : await rail.balance(wallet.address, { network, asset: asset.address }).catch(() => null);
+      isDown ||= atomic === null;
+      wallet.balances[`${network} ${asset.symbol}`] = atomic === null ? null : formatUnits(atomic, asset.decimals);
+    });
+  }
+  return { wallets, pools: places.map(({ network, asset }) => poolOf(wallets, network, asset)) };
+}
+
+function poolOf(wallets: readonly WalletShown[], network: string, { symbol, decimals }: Token): Pool {
+  const key = `${network} ${symbol}`;
+  const fresh = wallets
+    .filter(({ role, day }) => role === "blind" && day === null)
+    .map(({ balances }) => balances[key]);
+  const asked = fresh.every((one) => one !== null);
+  const rich = fresh.flatMap((one) => (one && one !== "0" ? [parseUnits(one, decimals)] : []));
+  return {
+    ...{ network, symbol, known: wallets.find(({ role }) => role === "known")?.balances[key] ?? null },
+    fresh: asked ? rich.length : null,
+    freshTotal: asked
+      ? formatUnits(
+          rich.reduce((all, one) => all + one, 0n),
+          decimals,
+        )
+      : null,
+  };
+}
+
+/** What an operator has to do about the wallets: one finding for the known one and one for the blind ones, a pool. */
+export function walletFindings({ pools, wallets }: WalletReport, low: LowWater): Finding[] {
+  if (!wallets.some(({ role }) => role === "known")) {
+    const todo = "touchstone wallets new --blind 20, then fund the addresses that it prints";
+    return [{ name: "wallets", ok: false, says: "there are none: nothing is paid", todo, why: "mismatch" }];
+  }
+  return pools.flatMap(({ network, symbol, known, fresh, freshTotal }): Finding[] => {
+    const name = `wallets on ${network} (${symbol})`;
+    const unasked = { ok: false, says: "the chain could not be asked", todo: "look at its node", why: "down" as const };
+    if (known === null || fresh === null || freshTotal === null) return [{ name, ...unasked }];
+    const below = Number(known) < Number(low.money);
+    const few = fresh < low.blind || Number(freshTotal) < Number(low.money);
+    const unused = `${fresh} blind wallets with money were never used, ${freshTotal} in all`;
+    return [
+      {
+        ...{ name: `${name}: known`, ok: !below, says: `it holds ${known}`, why: below ? ("mismatch" as const) : null },
+        todo: below ? `send ${symbol} to the known wallet (touchstone wallets list)` : null,
+      },
+      {
+        ...{ name: `${name}: blind`, ok: !few, says: unused, why: few ? ("mismatch" as const) : null },
+        todo: few ? "touchstone wallets new --blind 20, and fund each from outside, never from the known one" : null,
+      },
+    ];
+  });
+}
+
+export interface WalletWatchOptions {
+  folder: WalletFolder;
+  rail: Pick<Rail, "balance">;
+  networks: readonly Network[];
+  low: LowWater;
+  clock: Pick<Clock, "sleep">;
+  logger: Pick<Logger, "warn" | "info">;
+  metrics: Pick<Metrics, "gauge">;
+  every_ms?: number;
+}
+
+const EVERY_MS = 600_000;
+
+/** One look: gauges, an alarm in the log for what is low, and a line for money that came in since the look before. */
+async function look(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
+  const { folder, rail, networks, low, logger, metrics } = options;
+  const report = await walletReport(folder.read(), rail, networks);
+  for (const { network, symbol, known, fresh, freshTotal } of report.pools) {
+    const labels = { network, asset: symbol };
+    if (known !== null) metrics.gauge("touchstone_wallet_known_units", Number(known), labels);
+    if (fresh !== null) metrics.gauge("touchstone_wallets_blind_fresh", fresh, labels);
+    if (freshTotal !== null) metrics.gauge("touchstone_wallets_blind_units", Number(freshTotal), labels);
+  }
+  const bad = walletFindings(report, low).filter(({ ok }) => !ok);
+  metrics.gauge("touchstone_wallets_low", bad.length);
+  for (const { name, says, todo } of bad) logger.warn({ wallets: name, todo }, `low water: ${says}`);
+  for (const { address, balances } of report.wallets) {
+    for (const [place, holds] of Object.entries(balances)) {
+      const key = `${address} ${place}`;
+      const had = before.get(key);
+      if (had !== undefined && holds !== null && Number(holds) > Number(had))
+        logger.info({ address, place, had, holds }, "money arrived at a wallet");
+      if (holds !== null) before.set(key, holds);
+    }
+  }
+}
+
+/** Looks at the wallets now and every ten minutes until stopped; what goes wrong is a line in the log. */
+export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
+  const stopped = new AbortController();
+  const before = new Map<string, string>();
+  const running = (async () => {
+    while (!stopped.signal.aborted) {
+      await look(options, before).catch((error: unknown) =>
+        options.logger.warn({ err: error }, "the wallets could not be looked at"),
+      );
+      await options.clock.sleep(options.every_ms ?? EVERY_MS, stopped.signal).catch(() => {});
+    }
+  })();
+  return {
+    async stop() {
+      stopped.abort();
+      await running;
+    },
+  };
+}
