@@ -6,8 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { atStart, examine } from "../../commands/doctor.ts";
+import { EXIT } from "../../commands/exit.ts";
 import type { Finding } from "../../commands/findings/finding.ts";
 import { loadConfig } from "../../infra/config.ts";
+import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
 import { makeKeys } from "../../pipelines/roles/parts.ts";
 
 /** Seconds that the server's `Date` is off, by path. */
@@ -23,12 +25,17 @@ const answers: RequestListener = ({ url = "/" }, response) => {
 let server: Server;
 let at: string;
 let dir: string;
+let chain: LocalChain;
 beforeAll(async () => {
+  chain = await startLocalChain({});
   server = createServer(answers);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 });
-afterAll(() => new Promise((resolve) => server.close(resolve)));
+afterAll(async () => {
+  await chain.stop();
+  await new Promise((resolve) => server.close(resolve));
+});
 beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), "doctor-"));
 });
@@ -41,6 +48,8 @@ const settings = (changed: Record<string, string> = {}) => ({
   TOUCHSTONE_ALLOW_LOOPBACK: "true",
   TOUCHSTONE_CONTROL_URLS: JSON.stringify([`${at}/a`, `${at}/b`, `${at}/c`]),
   TOUCHSTONE_CATALOGUES: JSON.stringify([`${at}/catalogue`]),
+  TOUCHSTONE_CHAIN_RPC_URL: chain.rpcUrl,
+  TOUCHSTONE_WALLETS_MINT: "true",
   ...changed,
 });
 const configOf = (changed: Record<string, string> = {}) => loadConfig(undefined, settings(changed));
@@ -64,6 +73,7 @@ describe("touchstone doctor", () => {
     expect(standings(found)).toMatchObject({
       ...{ settings: "ok", keys: "off", log: "off", "store.private": "off", "store.public": "off", clock: "ok" },
       ...{ "control 1": "ok", "control 3": "ok", "catalogue 1": "ok", base_url: "warn", allow_loopback: "warn" },
+      ...{ "network eip155:84532 node 1": "ok", wallets: "warn" },
     });
     expect(existsSync(join(dir, "data"))).toBe(false);
   });
@@ -102,6 +112,23 @@ describe("touchstone doctor", () => {
     ],
     ["a catalogue that moved", { TOUCHSTONE_CATALOGUES: "[]" }, { catalogues: "warn" }],
   ])("%s", async (_, changed, want) => {
+    expect(await changedBy(changed, () => undefined)).toMatchObject(want);
+  });
+
+  test.each<[string, Record<string, string>, Record<string, string>]>([
+    [
+      "a chain that is another one",
+      { TOUCHSTONE_CHAIN_NETWORK: "eip155:8453" },
+      { "network eip155:8453 node 1": "broken", "network eip155:8453": "broken" },
+    ],
+    [
+      "a node that is down",
+      { TOUCHSTONE_CHAIN_RPC_URL: "http://127.0.0.1:1" },
+      { "network eip155:84532 node 1": "warn", "network eip155:84532": "broken" },
+    ],
+    ["no node at all", { TOUCHSTONE_CHAIN_RPC_URL: "null" }, { "network eip155:84532": "broken" }],
+    ["no wallets", { TOUCHSTONE_WALLETS_MINT: "false" }, { wallets: "broken" }],
+  ])("money: %s", async (_, changed, want) => {
     expect(await changedBy(changed, () => undefined)).toMatchObject(want);
   });
 
@@ -177,9 +204,9 @@ describe("touchstone doctor", () => {
         );
       });
     const [people, machine, serve] = await Promise.all([run(), run("--json"), run("--role", "serve", "--json")]);
-    expect(people.code).toBe(21);
+    expect(people.code).toBe(EXIT.unfit);
     expect(people.out).toMatch(/^broken {2}control 1 +http:.* answered 503\n +-> replace it/);
-    expect(machine.code).toBe(21);
+    expect(machine.code).toBe(EXIT.unfit);
     expect(JSON.parse(machine.out)).toMatchObject({ role: "start", broken: 1, findings: expect.any(Array) });
     expect(serve.code).toBe(0);
   });
