@@ -3,7 +3,7 @@ import { createChargeSigner, whyNotChargeable } from "./charge.ts";
 import { signExact, whyNotPayable } from "./exact.ts";
 import type { PayableEntry, Rail } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
-import { findSettlement, findTransfers, type Money } from "./settlement.ts";
+import { findSettlement, findTransfers, findTransfersIn, type Money } from "./settlement.ts";
 
 export interface EvmRailOptions {
   rpcUrl: string;
@@ -52,6 +52,7 @@ export function createEvmRail({ rpcUrl, network, asset, confirmations }: EvmRail
     },
     settlementOf: (query) => findSettlement(money, query),
     transfers: (query) => findTransfers(money, query),
+    transfersIn: (tx) => findTransfersIn(money, tx),
     async head() {
       const block = await reading("its head", () => reader.getBlock());
       return { number: Number(block.number), time: Number(block.timestamp) };

@@ -25,6 +25,8 @@ export interface Rail {
   settlementOf(query: SettlementQuery): Promise<Settlement | null>;
   /** Transfers of the asset from `from` to `to` since a block: how a refund is seen. */
   transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Settlement[]>;
+  /** Transfers of the asset in one transaction; none while it is in no block. */
+  transfersIn(tx: string): Promise<Settlement[]>;
   /** Newest block: number and time (unix seconds). */
   head(): Promise<{ number: number; time: number }>;
   /** The newest block that we no longer expect to vanish. */
