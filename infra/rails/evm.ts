@@ -4,7 +4,7 @@ import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable
 import { signExact, whyNotPayable } from "./exact.ts";
 import type { PayableEntry, Rail } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
-import { type Confirmations, findSettlement, findTransfers, type Money, newestFinal } from "./settlement.ts";
+import { type Confirmations, findSettlement, findTransfers, findTransfersIn, type Money, newestFinal } from "./settlement.ts";
 
 export interface EvmRailOptions {
   /** One node, or several in the order in which they are asked. */
@@ -82,6 +82,7 @@ export function createEvmRail(options: EvmRailOptions): Rail {
     },
     settlementOf: (query) => agreed.settlement(nodes, agree, (money) => findSettlement(money, query)),
     transfers: (query) => agreed.transfers(nodes, agree, (money) => findTransfers(money, query)),
+    transfersIn: (tx) => agreed.transfers(nodes, agree, (money) => findTransfersIn(money, tx)),
     head: () =>
       agreed.head(nodes, agree, async ({ reader }) => {
         const block = await reading("its head", () => reader.getBlock());

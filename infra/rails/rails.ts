@@ -29,6 +29,8 @@ export interface Rail {
   settlementOf(query: SettlementQuery): Promise<Settlement | null>;
   /** Transfers of the asset from `from` to `to` since a block: how a refund is seen. */
   transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<Settlement[]>;
+  /** Transfers of the asset in one transaction; none while it is in no block. */
+  transfersIn(tx: string, place?: Place): Promise<Settlement[]>;
   /** Newest block: number and time (unix seconds). */
   head(place?: Place): Promise<{ number: number; time: number }>;
   /** The newest block that we no longer expect to vanish. */

@@ -1,4 +1,4 @@
-import { type Address, type Hex, parseAbiItem } from "viem";
+import { type Address, type Hex, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from "viem";
 import type { Settlement, SettlementQuery } from "./rails.ts";
 import { type Reader, reading } from "./rpc.ts";
 
@@ -72,6 +72,22 @@ export async function findTransfers(
   if (logs.length === 0) return [];
   const final = await newestFinal(money, head);
   return Promise.all(logs.map((log) => toSettlement(money, log, final)));
+}
+
+/** See `Rail.transfersIn`. */
+export async function findTransfersIn(money: Money, tx: string): Promise<Settlement[]> {
+  const { reader, asset } = money;
+  const found = await reading("a receipt", async () => {
+    const head = await reader.getBlockNumber({ cacheTime: 0 });
+    return { head, receipt: await reader.getTransactionReceipt({ hash: tx as Hex }) };
+  }).catch((error: unknown) => {
+    if (error instanceof TransactionReceiptNotFoundError) return null;
+    throw error;
+  });
+  if (!found) return [];
+  const logs = parseEventLogs({ abi: [TRANSFER], logs: found.receipt.logs, strict: true });
+  const ours = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
+  return Promise.all(ours.map((log) => toSettlement(money, log, found.head)));
 }
 
 /** Ask for logs from a block to the head, in steps a public node accepts. Logs of blocks that vanished are left out. */

@@ -23,7 +23,7 @@ export interface Movement {
   micro: bigint;
   from: string;
   to: string;
-  /** Null for what its sender sent without an authorization of ours, which is found by its addresses. */
+  /** Of the authorization that moved it; null where none did, and the transaction itself is asked: a capture, a gift. */
   nonce: string | null;
   sinceBlock: number;
   /** The account that it is in, and the other one. */
@@ -70,9 +70,11 @@ export function movementsOf(order: Order): Movement[] {
   const moved = order.legs.flatMap((leg) => ofLeg(order, leg));
   if (charged) {
     const against = order.state === "settled" ? "sales" : "refunds due";
+    // The buyer's nonce moved its money into the escrow; what came to us is the capture.
+    const captured = order.scheme === "auth-capture";
     moved.push({
       ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
-      ...{ nonce, sinceBlock, cash: "till", against },
+      ...{ nonce: captured ? null : nonce, cash: "till", against, sinceBlock },
     });
   }
   if (refunded && refund) {
@@ -128,10 +130,11 @@ export function booksOf(orders: Iterable<Order>): Books[] {
 /** What the chain is asked of a movement. */
 export interface Asked {
   settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<Seen | null>;
-  transfers(query: { from: string; to: string; sinceBlock: number }): Promise<Seen[]>;
+  transfersIn(tx: string): Promise<Seen[]>;
 }
 interface Seen {
   tx: string;
+  from: string;
   to: string;
   amountAtomic: bigint;
 }
@@ -150,23 +153,23 @@ export interface Difference {
  */
 export async function differences(movements: Iterable<Movement>, chain: Asked): Promise<Difference[]> {
   const found: Difference[] = [];
-  const back = new Set<string>();
+  const seen = new Set<string>();
   for (const movement of movements) {
-    const { order, what, tx } = movement;
+    const { order, what, tx, nonce } = movement;
     // Two replicas may have seen the same transfer of a seller at once, each for another loss.
-    const isTwice = what === "call sent back" && back.has(tx);
+    const isTwice = nonce === null && seen.has(tx);
     const says = isTwice ? "it stands in the books twice" : await wrongWith(movement, chain);
-    if (what === "call sent back") back.add(tx);
+    if (nonce === null) seen.add(tx);
     if (says !== null) found.push({ order, what, tx, says });
   }
   return found;
 }
 
-async function wrongWith({ from, to, nonce, sinceBlock, tx, micro }: Movement, chain: Asked): Promise<string | null> {
+async function wrongWith(movement: Movement, chain: Asked): Promise<string | null> {
+  const { what, from, to, nonce, sinceBlock, tx, micro } = movement;
+  const isIt = (one: Seen) => one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
   const seen =
-    nonce === null
-      ? (await chain.transfers({ from, to, sinceBlock })).find((one) => one.tx === tx && one.amountAtomic === micro)
-      : await chain.settlementOf({ from, nonce, sinceBlock });
+    nonce === null ? (await chain.transfersIn(tx)).find(isIt) : await chain.settlementOf({ from, nonce, sinceBlock });
   if (!seen) return "the chain has no such transfer";
   if (seen.tx !== tx) return `the chain has it in ${seen.tx}`;
   if (seen.to !== to) return `on the chain it went to ${seen.to}`;

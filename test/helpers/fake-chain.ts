@@ -1,4 +1,6 @@
+import { randomBytes } from "node:crypto";
 import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import type { Outcome } from "../../infra/rails/sender.ts";
 
 /** A signed transfer of EIP-3009: whoever holds it may submit it. */
 export interface FakeAuthorization {
@@ -13,6 +15,33 @@ export interface FakeAuthorization {
 export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 
+type Soon<T> = T | Promise<T>;
+
+/** The one chain that a history is lived on: in memory, or a node's. Wallets have names there, `0xbuyer1`. */
+export interface TestChain {
+  readonly confirmations: number;
+  /** Unix seconds of the newest block. */
+  readonly time: number;
+  balance(address: string): Soon<bigint>;
+  mint(to: string, amount: bigint): void;
+  transfer(from: string, to: string, amount: bigint): Soon<string | null>;
+  isUsed(auth: Pick<FakeAuthorization, "from" | "nonce">): Soon<boolean>;
+  submit(auth: FakeAuthorization): Soon<string | null>;
+  /** The same by the facilitator that charges buyers. */
+  charge(auth: FakeAuthorization): Soon<Outcome>;
+  cancel(auth: Pick<FakeAuthorization, "from" | "nonce">): Soon<void>;
+  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Soon<Settlement | null>;
+  movements(): Soon<readonly Settlement[]>;
+  pass(seconds: number): Soon<void>;
+  reorg(depth: number, again: boolean): Soon<void>;
+  rail(): Rail;
+  /** Lets whatever is under way go on for a moment. */
+  turn(): Promise<void>;
+}
+
+/** A nonce that nobody used. */
+export const newNonce = (): string => `0x${randomBytes(32).toString("hex")}`;
+
 /** A transaction in a block, as a chain can lose it and take it in again. */
 interface Mined {
   block: number;
@@ -26,7 +55,7 @@ const SECONDS_A_BLOCK = 2;
  * A chain with one token, in memory: balances, nonces of EIP-3009 that move money once or are cancelled, validity by
  * the block's time, and events in their order. A block a transaction, and one every two seconds.
  */
-export class FakeChain {
+export class FakeChain implements TestChain {
   time = 1_000_000;
   block = 1_000;
   readonly moved: Settlement[] = [];
@@ -39,6 +68,12 @@ export class FakeChain {
 
   /** @param confirmations as the rail's: a block under so many, itself counted, no longer vanishes */
   constructor(readonly confirmations = 1) {}
+
+  movements = (): readonly Settlement[] => this.moved;
+
+  async turn(): Promise<void> {
+    for (let n = 0; n < 6; n++) await new Promise((resolve) => setImmediate(resolve));
+  }
 
   balance = (address: string): bigint => this.#balances.get(address) ?? 0n;
 
@@ -104,6 +139,11 @@ export class FakeChain {
     return reverts;
   }
 
+  charge(auth: FakeAuthorization): Outcome {
+    const refused = this.submit(auth);
+    return refused === null ? { outcome: "sent", tx: `0x${this.block}` } : { outcome: "refused", reason: refused };
+  }
+
   /** `cancelAuthorization`. */
   cancel(auth: Pick<FakeAuthorization, "from" | "nonce">): void {
     this.block++;
@@ -130,13 +170,12 @@ export class FakeChain {
 
   /** What a rail reads of it, and how it signs: the header is the authorization itself. */
   rail(): Rail {
-    let drawn = 0;
     return {
       network: NETWORK,
       asset: ASSET,
       canPay: () => true,
       sign: async ({ payTo, amountAtomic, maxTimeoutSeconds }, { address: from }) => {
-        const nonce = `0xleg${this.block}.${this.time}.${drawn++}.${Math.random()}`;
+        const nonce = newNonce();
         const times = { validAfter: 0, validBefore: this.time + maxTimeoutSeconds };
         const auth = { from, to: payTo, value: amountAtomic, nonce, ...times };
         return { headerName: "PAYMENT-SIGNATURE", headerValue: written(auth), from, nonce, amountAtomic, ...times };
@@ -146,6 +185,7 @@ export class FakeChain {
         this.moved
           .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
           .map((one) => this.#asSeen(one)),
+      transfersIn: async (tx) => this.moved.filter((one) => one.tx === tx).map((one) => this.#asSeen(one)),
       head: async () => ({ number: this.block, time: this.time }),
       finalHead: async () => {
         const number = this.block - this.confirmations + 1;

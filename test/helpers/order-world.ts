@@ -18,7 +18,16 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { OrderStep } from "../../pipelines/record/order-step.ts";
-import { ASSET, type FakeAuthorization, FakeChain, NETWORK, readAuth, written } from "./fake-chain.ts";
+import {
+  ASSET,
+  type FakeAuthorization,
+  FakeChain,
+  NETWORK,
+  newNonce,
+  readAuth,
+  type TestChain,
+  written,
+} from "./fake-chain.ts";
 import { type AppendFault, FakeLog } from "./fake-log.ts";
 
 export const TILL = "0xtill";
@@ -46,10 +55,6 @@ const metrics = { count() {} };
 const schemas = new Schemas();
 const SHA = "0".repeat(64);
 
-export const turns = async (): Promise<void> => {
-  for (let n = 0; n < 6; n++) await new Promise((resolve) => setImmediate(resolve));
-};
-
 /** One process: it can stand still at any of its effects, for a while or for ever, and its appends can fail. */
 export class FakeReplica {
   readonly buying: Buying;
@@ -62,7 +67,7 @@ export class FakeReplica {
   readonly #halted: (() => void)[] = [];
 
   constructor(
-    readonly world: OrderWorld,
+    readonly world: OrderWorld<TestChain>,
     readonly name: string,
     caps: OrderCaps,
   ) {
@@ -114,9 +119,9 @@ export class FakeReplica {
     });
   }
 
-  async #at<T>(act: () => T): Promise<T> {
+  async #at<T>(act: () => T | Promise<T>): Promise<T> {
     await this.#gate();
-    const came = act();
+    const came = await act();
     await this.#gate();
     return came;
   }
@@ -135,19 +140,17 @@ export class FakeReplica {
 const evaluated = async ({ result, want }: { result: EgressResult; want: never }) =>
   ({ ok: true, said: evaluate(result, want, schemas, false) }) as const;
 
-let refunds = 0;
 function transferOf(
-  chain: FakeChain,
+  chain: TestChain,
   { to, amountAtomic, validForSeconds }: { to: string; amountAtomic: bigint; validForSeconds: number },
 ): SignedTransfer {
   const times = { validAfter: "0", validBefore: String(chain.time + validForSeconds) };
-  const authorization = { from: TILL, to, value: amountAtomic.toString(), ...times, nonce: `0xback${refunds++}` };
+  const authorization = { from: TILL, to, value: amountAtomic.toString(), ...times, nonce: newNonce() };
   return { authorization, signature: "0x" };
 }
 
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
-export class OrderWorld {
-  readonly chain: FakeChain;
+export class OrderWorld<C extends TestChain = FakeChain> {
   readonly log = new FakeLog();
   /** Effects that no durable step had named, in words. */
   readonly unannounced: string[] = [];
@@ -162,9 +165,8 @@ export class OrderWorld {
   constructor(
     replicas = 2,
     readonly caps: OrderCaps = RICH,
-    confirmations = 1,
+    readonly chain: C = new FakeChain() as TestChain as C,
   ) {
-    this.chain = new FakeChain(confirmations);
     this.chain.mint(FLOAT, FLOAT_HAS);
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
@@ -185,7 +187,7 @@ export class OrderWorld {
     return table;
   }
 
-  sell({ url, headers = {} }: EgressRequest): EgressResult {
+  async sell({ url, headers = {} }: EgressRequest): Promise<EgressResult> {
     const header = headers["payment-signature"]!;
     if (!this.#steps().some((step) => step.state === "seller_intent" && step.signed_bytes === header)) {
       this.unannounced.push(`a seller was paid with ${header}`);
@@ -193,7 +195,7 @@ export class OrderWorld {
     const kind = new URL(url).pathname.slice(1).replaceAll("-", " ") as SellerKind;
     const auth = readAuth(header);
     const paid =
-      kind === "honest" || kind === "thief" ? this.chain.submit(auth) === null : kind === "gives for nothing";
+      kind === "honest" || kind === "thief" ? (await this.chain.submit(auth)) === null : kind === "gives for nothing";
     if (kind === "grabs later") this.held.push(auth);
     const answer = (status: number, text: string): EgressResult => ({
       ...{ outcome: "answered", status, headers: { "content-type": "application/json" }, body: Buffer.from(text) },
@@ -205,7 +207,7 @@ export class OrderWorld {
     return kind === "thief" ? answer(200, "") : answer(200, '{"sum":42}');
   }
 
-  charge(payment: unknown): Outcome {
+  async charge(payment: unknown): Promise<Outcome> {
     const text = (payment as { payload: string }).payload;
     const auth = readAuth(text);
     const steps = this.#steps();
@@ -219,27 +221,22 @@ export class OrderWorld {
     this.tillFault = null;
     if (fault === "says nothing") return { outcome: "unknown", says: "timeout" };
     if (fault === "lies") return { outcome: "sent", tx: "0xnone" };
-    const refused = this.chain.submit(auth);
-    if (fault === "settles and says nothing") return { outcome: "unknown", says: "timeout" };
-    return refused === null
-      ? { outcome: "sent", tx: `0x${this.chain.block}` }
-      : { outcome: "refused", reason: refused };
+    const said = await this.chain.charge(auth);
+    return fault === "settles and says nothing" ? { outcome: "unknown", says: "timeout" } : said;
   }
 
-  payBack({ authorization }: SignedTransfer): Outcome {
+  async payBack({ authorization }: SignedTransfer): Promise<Outcome> {
     const { validAfter, validBefore, value, ...rest } = authorization;
     const stands = [...this.table().all()].some((order) => order.refund?.nonce === authorization.nonce);
     if (!stands) this.unannounced.push(`a refund was sent that no order has: ${authorization.nonce}`);
     const numbers = { validAfter: Number(validAfter), validBefore: Number(validBefore), value: BigInt(value) };
-    const refused = this.chain.submit({ ...rest, ...numbers });
-    return refused === null
-      ? { outcome: "sent", tx: `0x${this.chain.block}` }
-      : { outcome: "refused", reason: refused };
+    const refused = await this.chain.submit({ ...rest, ...numbers });
+    return refused === null ? { outcome: "sent", tx: "0x" } : { outcome: "refused", reason: refused };
   }
 
   /** A new payment for a call of this seller, signed by this wallet. */
   pay(payer: string, seller: SellerKind, priceMicro = 10_000n, validS = 240): FakePayment {
-    const nonce = `0xbuy${this.bought.length}.${Math.random()}`;
+    const nonce = newNonce();
     const times = { validAfter: 0, validBefore: this.chain.time + validS };
     const auth = { from: payer, to: TILL, value: priceMicro + feeOf(priceMicro), nonce, ...times };
     return { auth, seller, priceMicro };
@@ -259,8 +256,8 @@ export class OrderWorld {
       const known = orders.table.ofKey(key);
       if (known) return told(known);
       const { chain } = this;
-      if (chain.isUsed(auth) || chain.balance(auth.from) < auth.value || auth.validBefore < chain.time + 90)
-        return null;
+      const isGood = !(await chain.isUsed(auth)) && (await chain.balance(auth.from)) >= auth.value;
+      if (!isGood || auth.validBefore < chain.time + 90) return null;
       return told(await replica.buying.buy(purchaseOf(payment, key, seller, priceMicro)));
     } catch {
       return null;
@@ -275,7 +272,7 @@ export class OrderWorld {
     for (let look = 0; look < 40; look++) {
       await last.recovery.look();
       if (last.buying.orders.table.open().length === 0) break;
-      this.chain.pass(130);
+      await this.chain.pass(130);
     }
     return last.buying.orders.table;
   }

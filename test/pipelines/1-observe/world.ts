@@ -298,6 +298,9 @@ export class FakeRail implements Rail {
   async finalHead() {
     return this.head();
   }
+  async transfersIn() {
+    return [];
+  }
   async balance() {
     return 0n;
   }

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { ORDER_CAPS, refusedBy } from "../../../pipelines/orders/caps.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed } from "../../../pipelines/orders/order.ts";
+import { FakeChain } from "../../helpers/fake-chain.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
 import { history, holds, lived } from "./histories.ts";
@@ -82,7 +83,7 @@ test("a buyer that empties its wallet is not held against the seller, and pays w
 
 /** An order that passed, whose charge's block vanished. @param again whether the next block has the charge once more */
 async function vanished(again: boolean, meanwhile: (world: OrderWorld) => void = () => {}) {
-  const world = new OrderWorld(1, undefined, 6);
+  const world = new OrderWorld(1, undefined, new FakeChain(6));
   world.chain.mint("0xbuyer", 1_000_000n);
   const [replica] = world.replicas;
   const order = (await world.post(replica!, world.pay("0xbuyer", "honest")))!;

@@ -1,8 +1,10 @@
 import { expect } from "vitest";
 import type { LogRecord } from "../../../infra/log/log.ts";
+import type { Settlement } from "../../../infra/rails/rails.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import type { Order } from "../../../pipelines/orders/order.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
+import { FakeChain, type TestChain } from "../../helpers/fake-chain.ts";
 import type { AppendFault } from "../../helpers/fake-log.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import {
@@ -13,7 +15,6 @@ import {
   SELLERS,
   type SellerKind,
   TILL,
-  turns,
 } from "../../helpers/order-world.ts";
 
 /** What happens in a history: buyers, sellers, strangers, faults of processes and of the log (orders.md, Commands). */
@@ -97,13 +98,15 @@ const buyerOf = (n: number): string => `0xbuyer${n}`;
 const BUYER_HAS = 1_000_000n;
 const TILL_HAS = 5_000_000n;
 
+type AnyWorld = OrderWorld<TestChain>;
+
 interface Told {
-  world: OrderWorld;
+  world: AnyWorld;
   payments: FakePayment[];
-  gone: OrderWorld["replicas"];
+  gone: AnyWorld["replicas"];
 }
 
-function happen({ world, payments, gone }: Told, event: Happening): void {
+async function happen({ world, payments, gone }: Told, event: Happening): Promise<void> {
   const { chain } = world;
   const acted = "replica" in event ? world.replicas[event.replica]! : world.replicas[0]!;
   const named = "of" in event ? payments[event.of % Math.max(1, payments.length)] : undefined;
@@ -142,119 +145,136 @@ function happen({ world, payments, gone }: Told, event: Happening): void {
       world.tillFault = event.fault;
       return;
     case "clock":
-      chain.pass(event.seconds);
-      return;
+      return chain.pass(event.seconds);
     case "reorg":
-      chain.reorg(event.depth, event.again);
-      return;
+      return chain.reorg(event.depth, event.again);
     case "cancel":
-      if (named) chain.cancel(named.auth);
+      if (named) await chain.cancel(named.auth);
       return;
     case "submit":
-      if (named) chain.submit(named.auth);
+      if (named) await chain.submit(named.auth);
       return;
     case "elsewhere":
       // The buyer's other transfer under the same nonce.
-      if (named) chain.submit({ ...named.auth, to: event.to === "till" ? TILL : "0xself", value: BigInt(event.micro) });
+      if (!named) return;
+      await chain.submit({ ...named.auth, to: event.to === "till" ? TILL : "0xself", value: BigInt(event.micro) });
       return;
     case "drain":
-      chain.transfer(buyerOf(event.buyer), "0xself", chain.balance(buyerOf(event.buyer)));
+      await chain.transfer(buyerOf(event.buyer), "0xself", await chain.balance(buyerOf(event.buyer)));
       return;
     case "arrive":
       world.log.arrive();
       return;
     case "grab":
-      for (const auth of world.held.splice(0)) chain.submit(auth);
+      for (const auth of world.held.splice(0)) await chain.submit(auth);
       return;
     case "give back":
-      chain.transfer("0xthief", FLOAT, 10_000n);
+      await chain.transfer("0xthief", FLOAT, 10_000n);
   }
 }
 
-/** Lives through a history and brings it to its end. */
-export async function lived({ happenings, wakesLate, confirmations }: History): Promise<OrderWorld> {
-  const world = new OrderWorld(REPLICAS, undefined, confirmations);
+/** What the wallets of a history hold at its beginning, by their names. */
+export const HOLDINGS: Readonly<Record<string, bigint>> = {
+  ...Object.fromEntries(Array.from({ length: BUYERS }, (_, n) => [buyerOf(n), BUYER_HAS])),
+  [TILL]: TILL_HAS,
+  [FLOAT]: FLOAT_HAS,
+};
+
+/** Lives through a history and brings it to its end. @param chain where nothing but {@link HOLDINGS} is */
+export async function lived(
+  { happenings, wakesLate, confirmations }: History,
+  chain: TestChain = new FakeChain(confirmations),
+): Promise<AnyWorld> {
+  const world = new OrderWorld(REPLICAS, undefined, chain);
   for (let n = 0; n < BUYERS; n++) world.chain.mint(buyerOf(n), BUYER_HAS);
   world.chain.mint(TILL, TILL_HAS);
   const told: Told = { world, payments: [], gone: [] };
   for (const event of happenings) {
-    happen(told, event);
-    await turns();
+    await happen(told, event);
+    await chain.turn();
   }
   const wake = async () => {
     for (const process of [...told.gone, ...world.replicas]) {
       process.haltIn = null;
       process.wake();
-      await turns();
+      await chain.turn();
     }
     world.log.arrive();
   };
   if (!wakesLate) await wake();
-  for (const auth of world.held.splice(0)) world.chain.submit(auth);
+  for (const auth of world.held.splice(0)) await chain.submit(auth);
   await world.end();
   await wake();
   return world;
 }
 
-const plain = (records: readonly LogRecord[], world: OrderWorld) =>
+const plain = (records: readonly LogRecord[], world: AnyWorld) =>
   JSON.parse(JSON.stringify([...world.table([...records]).all()])) as unknown[];
 
 /** The books sum to zero, are on the chain, and say what both wallets hold. */
-async function balances({ chain }: OrderWorld, orders: readonly Order[], gifts: bigint): Promise<void> {
+async function balances({ chain }: AnyWorld, orders: readonly Order[], gifts: bigint): Promise<void> {
   const [books] = booksOf(orders);
   if (!books) return;
   expect([...books.accounts.values()].reduce((all, one) => all + one, 0n)).toBe(0n);
   expect(await differences(books.movements, chain.rail())).toEqual([]);
   expect(books.owed.filter(({ what }) => what !== "loss")).toEqual([]);
-  expect(chain.balance(TILL)).toBe(TILL_HAS + (books.accounts.get("till") ?? 0n) + gifts);
+  expect(await chain.balance(TILL)).toBe(TILL_HAS + (books.accounts.get("till") ?? 0n) + gifts);
   const recovered = new Set(books.movements.flatMap(({ what, tx }) => (what === "call sent back" ? [tx] : [])));
-  const toFloat = chain.moved.filter(({ to, tx }) => to === FLOAT && !recovered.has(tx));
+  const moved = await chain.movements();
+  const toFloat = moved.filter(({ to, tx }) => to === FLOAT && !recovered.has(tx));
   const unasked = toFloat.reduce((all, one) => all + one.amountAtomic, 0n);
   const twice = books.movements.filter(({ what }) => what === "call sent back").length - recovered.size;
   expect(twice, "one transfer back made good two losses").toBe(0);
-  expect(chain.balance(FLOAT)).toBe(FLOAT_HAS + (books.accounts.get("float") ?? 0n) + unasked);
+  expect(await chain.balance(FLOAT)).toBe(FLOAT_HAS + (books.accounts.get("float") ?? 0n) + unasked);
 }
 
+/** The invariants of one order. @returns what its buyer's nonce moved */
+async function eachHolds(order: Order, chain: TestChain): Promise<Settlement | null> {
+  const paid = await chain.settlementOf({ from: order.payer, nonce: order.nonce, sinceBlock: 0 });
+  const debit = paid?.to === TILL ? paid.amountAtomic : 0n;
+  const back = order.refunded ? parseMoney(order.refunded.amount) : 0n;
+  const passed = order.legs.at(-1)?.checked?.pass === true;
+  if (order.state === "settled") {
+    expect({ passed, debit }).toEqual({ passed: true, debit: parseMoney(order.quote.total) });
+  } else expect({ order, net: debit - back }).toEqual({ order, net: 0n });
+  const asked = order.legs.map(({ wallet, nonce }) => chain.settlementOf({ from: wallet, nonce, sinceBlock: 0 }));
+  const spent = await Promise.all(asked);
+  const out = spent.reduce((all, one) => all + (one?.amountAtomic ?? 0n), 0n);
+  expect(out <= parseMoney(order.quote.price)).toBe(true);
+  expect(order.legs.map(({ fate }) => fate)).toEqual(spent.map((one) => (one ? "paid" : "unpaid")));
+  return paid;
+}
+
+const show = (of: object): string => JSON.stringify(of, (_, value) => (typeof value === "bigint" ? `${value}` : value));
+
 /** The invariants of orders.md, of a history that has come to its end. */
-export async function holds(world: OrderWorld): Promise<void> {
+export async function holds(world: AnyWorld): Promise<void> {
   const { chain } = world;
   const table = await world.end();
   expect(world.unannounced).toEqual([]);
   expect(table.open().map(({ id, state, legs }) => ({ id, state, legs: legs.map(({ fate }) => fate) }))).toEqual([]);
   const orders = [...table.all()];
-  for (const order of orders) {
-    const paid = chain.settlementOf({ from: order.payer, nonce: order.nonce, sinceBlock: 0 });
-    const debit = paid?.to === TILL ? paid.amountAtomic : 0n;
-    const back = order.refunded ? parseMoney(order.refunded.amount) : 0n;
-    const passed = order.legs.at(-1)?.checked?.pass === true;
-    if (order.state === "settled") {
-      expect({ passed, debit }).toEqual({ passed: true, debit: parseMoney(order.quote.total) });
-    } else expect({ order, net: debit - back }).toEqual({ order, net: 0n });
-    const spent = order.legs.map(({ wallet, nonce }) => chain.settlementOf({ from: wallet, nonce, sinceBlock: 0 }));
-    const out = spent.reduce((all, one) => all + (one?.amountAtomic ?? 0n), 0n);
-    expect(out <= parseMoney(order.quote.price)).toBe(true);
-    expect(order.legs.map(({ fate }) => fate)).toEqual(spent.map((one) => (one ? "paid" : "unpaid")));
-  }
+  const theirs = (await Promise.all(orders.map((order) => eachHolds(order, chain)))).filter((one) => one !== null);
+  const moved = await chain.movements();
   const refunds = orders.reduce((all, { refunded }) => all + (refunded ? parseMoney(refunded.amount) : 0n), 0n);
-  const sentBack = chain.moved.filter(({ from }) => from === TILL).reduce((all, one) => all + one.amountAtomic, 0n);
+  const sentBack = moved.filter(({ from }) => from === TILL).reduce((all, one) => all + one.amountAtomic, 0n);
   expect(sentBack).toBe(refunds);
   const settled = orders.filter(({ state }) => state === "settled");
   const charged = settled.reduce((all, { quote }) => all + parseMoney(quote.total), 0n);
   // What came to the till under nonces of no order is a gift of whoever sent it.
-  const theirs = orders.flatMap(({ payer, nonce }) => chain.settlementOf({ from: payer, nonce, sinceBlock: 0 }) ?? []);
-  const came = chain.moved.filter(({ to }) => to === TILL);
-  const gifts = came
-    .filter(({ tx }) => !theirs.some((one) => one.tx === tx))
-    .reduce((all, one) => all + one.amountAtomic, 0n);
-  expect(chain.balance(TILL)).toBe(TILL_HAS + charged + gifts);
+  const came = moved.filter(({ to }) => to === TILL);
+  const unasked = came.filter(({ tx }) => !theirs.some((one) => one.tx === tx));
+  const gifts = unasked.reduce((all, one) => all + one.amountAtomic, 0n);
+  const told = orders.map(({ state, charged, lapsed }) => ({ state, charged, lapsed }));
+  expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(TILL_HAS + charged + gifts);
   await balances(world, orders, gifts);
   const ofKey = new Map<string, Set<string>>();
   for (const { payment, order } of world.bought) {
     ofKey.set(payment.auth.nonce, (ofKey.get(payment.auth.nonce) ?? new Set()).add(order));
   }
   expect([...ofKey.values()].filter((ids) => ids.size > 1)).toEqual([]);
-  // What was charged in a block that vanished may never be had again: that is our loss, and no other end.
-  const after = chain.confirmations === 1 ? ["settled"] : ["settled", "written_off"];
+  // What was charged in a block that vanished may never be had again: our loss, unless another sum came under its nonce.
+  const after = chain.confirmations === 1 ? ["settled"] : ["settled", "written_off", "refunded"];
   for (const { order, state } of world.bought) {
     if (state === "settled") expect(after).toContain(table.get(order)!.state);
   }
