@@ -114,7 +114,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   // With a body only those that take one; without one, unless the buyer says otherwise, those that need none.
   const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await planOf(view(), query, { baseUrl, policy: selling.sales.policy, now: clock.now() });
+  const { candidates } = await planOf(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
   return candidates.map(({ capability_id }) => capability_id);
 }
 
