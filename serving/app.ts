@@ -86,6 +86,8 @@ function handler(service: Service, rows: readonly Operation[]) {
   };
   return (event: H3Event): Response | Promise<Response> => {
     const operation = rows.find((row) => takes(row, event.req.method)) ?? rows[0]!;
+    const preflight = preflightOf(rows, event.req);
+    if (preflight) return done(operation, preflight);
     try {
       const answer = operation.run(callOf(service, operation, event));
       if (!(answer instanceof Promise)) return done(operation, answer);
@@ -96,6 +98,24 @@ function handler(service: Service, rows: readonly Operation[]) {
       return failed(service, operation, event, error);
     }
   };
+}
+
+/**
+ * What a browser asks before a page of another origin may send a payment, or JSON (Fetch, CORS-preflight). Nothing here hangs
+ * on cookies, so every page may ask what everybody may; only what programs call is meant, no form and no tool's server.
+ */
+function preflightOf(rows: readonly Operation[], { method, headers }: H3Event["req"]): Response | null {
+  if (method !== "OPTIONS" || !headers.has("access-control-request-method") || !rows[0]?.tag) return null;
+  return new FastResponse(null, {
+    status: 204,
+    headers: {
+      "access-control-allow-origin": "*",
+      "access-control-allow-methods": allowedAt(rows[0].path),
+      // The official client sends names of its own beside the payment; a wildcard leaves Authorization out.
+      "access-control-allow-headers": "*, Authorization",
+      "access-control-max-age": "7200",
+    },
+  });
 }
 
 /** What h3 itself refuses, in our codes: an address that cannot be decoded; anything else is our fault. */

@@ -171,7 +171,7 @@ export function serviceOf(deps: ServingDeps): Service {
     asks,
     demand: deps.demand,
     judge: deps.judge,
-    buy: deps.sales && ((view, cap) => buyOf(view, cap, baseUrl, deps.sales!.policy)),
+    buy: deps.sales && ((view, cap) => buyOf(view, cap, baseUrl, deps.sales!)),
     signer: deps.answers,
     clock: deps.clock,
     ...(deps.cache ? { bounds: deps.cache } : {}),

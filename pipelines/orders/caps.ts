@@ -61,9 +61,9 @@ export function refusedBy(
     sums.all += other.micro;
   };
   const more = venture.counted ? 0n : venture.micro;
+  if (table.owes(to)) return UNRECOVERED;
   let payers = table.exposure(venture.payer) + more;
   for (const loss of table.losses()) {
-    if (loss.payTo === to && loss.fault === "seller") return UNRECOVERED;
     if (loss.day !== day) continue;
     add(loss);
     if (loss.fault === "buyer" && loss.payer === venture.payer) payers += loss.micro;
@@ -88,5 +88,6 @@ export function refusedBy(
   );
 }
 
+/** Of an address that {@link OrderTable.owes}. */
 const UNRECOVERED =
   "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";

@@ -105,7 +105,9 @@ export class OrderLog {
 
   /** A record of an order as it stands in the log: what the table does not keep. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: At): Promise<StepOf<S>> {
-    const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 });
+    const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
+      throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
+    });
     const step = record && record.offset === offset ? stepOf(record) : null;
     if (step?.state !== state) throw new StepNotSeen(`no ${state} stands at ${partition}/${offset} of the orders`);
     return step as StepOf<S>;

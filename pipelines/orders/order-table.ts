@@ -45,6 +45,8 @@ export class OrderTable implements KeptFold {
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
   readonly #losses = new Map<string, Loss>();
+  /** Address -> how many losses by its own fault it has not made good. */
+  readonly #owing = new Map<string, number>();
   readonly #watching = new Set<(order: Order) => void>();
 
   /** @param maxClosed closed orders that are kept; the books keep them all */
@@ -102,6 +104,11 @@ export class OrderTable implements KeptFold {
   /** Losses that nobody has made good. */
   losses(): IterableIterator<Loss> {
     return this.#losses.values();
+  }
+
+  /** Has this address, or may it have, money of ours for a call of its that did not pass? @param payTo lower case */
+  owes(payTo: string): boolean {
+    return this.#owing.has(payTo);
   }
 
   /** Transactions that made a loss good: each of them makes good one. */
@@ -173,13 +180,26 @@ export class OrderTable implements KeptFold {
 
   /** What the order's new state means for what is out, lost and kept. */
   #book(order: Order): void {
-    for (const leg of order.legs) this.#losses.delete(lossKey(order, leg));
-    if (isEnded(order)) for (const leg of unpaidLegs(order)) this.#losses.set(lossKey(order, leg), lossOf(order, leg));
+    for (const leg of order.legs) this.#count(lossKey(order, leg), null);
+    if (isEnded(order)) for (const leg of unpaidLegs(order)) this.#count(lossKey(order, leg), lossOf(order, leg));
     if (isClosed(order)) {
       this.#open.delete(order);
       this.#closed.add(order);
     } else this.#open.add(order);
     if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
+  }
+
+  /** A loss as it stands now, in the place of what was known of it. */
+  #count(key: string, loss: Loss | null): void {
+    const before = this.#losses.get(key);
+    for (const [one, by] of [[before, -1] as const, [loss, 1] as const]) {
+      if (one?.fault !== "seller") continue;
+      const n = (this.#owing.get(one.payTo) ?? 0) + by;
+      if (n === 0) this.#owing.delete(one.payTo);
+      else this.#owing.set(one.payTo, n);
+    }
+    if (loss) this.#losses.set(key, loss);
+    else this.#losses.delete(key);
   }
 
   /** Its payment can be used no more, so nobody can claim it anew. */

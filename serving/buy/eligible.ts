@@ -1,3 +1,4 @@
+import type { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import type { Buy } from "../schemas/check.ts";
@@ -68,14 +69,24 @@ export function unsold(view: View, cap: string, priceMicro: bigint, policy: Sale
     : null;
 }
 
-/** How to buy it through the service, as a check answer says it; undefined when via would refuse right now. */
-export function buyOf(view: View, cap: string, baseUrl: string, policy: SalePolicy): Buy | undefined {
+/** What decides whether a call of an endpoint is sold: the rules, and who has money of ours for nothing. */
+export interface Seller {
+  policy: SalePolicy;
+  buying: { orders: { table: Pick<OrderTable, "owes"> } };
+}
+
+/**
+ * How to buy it through the service, as a check answer says it; undefined when via would refuse right now. Caps that come
+ * and go within seconds are told by via alone.
+ */
+export function buyOf(view: View, cap: string, baseUrl: string, { policy, buying }: Seller): Buy | undefined {
   const sold = soldAs(view, cap);
   const row = view.row(cap);
   // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
   const price = parseMoney(row.price);
   if (unsold(view, cap, price, policy) !== null) return undefined;
+  if (buying.orders.table.owes(row.pay_to.toLowerCase())) return undefined;
   const total = totalOf(price);
   return {
     url: `${baseUrl}/v1/via/${cap}`,

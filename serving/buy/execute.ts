@@ -100,7 +100,9 @@ class Candidates implements Fallback {
     const refused = unsold(view, cap, priceMicro, policy);
     if (refused) return refused;
     const now = Math.floor(systemClock.now().getTime() / 1000);
-    if (this.#most !== null && payment!.validBefore < now + holdsFor(quote)) return "your payment ends too soon.";
+    // What is in escrow already waits there, whenever the signature that brought it there ends.
+    const ends = payment?.scheme === "exact" ? payment.validBefore : null;
+    if (this.#most !== null && ends !== null && ends < now + holdsFor(quote)) return "your payment ends too soon.";
     const venture = { cap, payTo, url: request.url, micro: priceMicro, payer: payment?.from ?? "" };
     return this.#most === null ? (buying.refusal(venture) ?? quote) : quote;
   }
@@ -114,7 +116,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   // With a body only those that take one; without one, unless the buyer says otherwise, those that need none.
   const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await planOf(view(), query, { baseUrl, policy: selling.sales.policy, now: clock.now() });
+  const { candidates } = await planOf(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
   return candidates.map(({ capability_id }) => capability_id);
 }
 
@@ -162,4 +164,5 @@ const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null
   description: "A call bought through Touchstone of whoever can do it: you are charged only if an answer passed",
   mime: mime ?? "application/json",
   totalMicro,
+  escrow: true,
 });

@@ -114,7 +114,9 @@ export class PayOnDelivery {
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request);
     const sale = this.#saleOf(sold, quote);
-    const refused = unsold(this.deps.view(), sold.cap, quote.priceMicro, policy);
+    const { cap, payTo, priceMicro: micro } = quote;
+    const venture = { cap, payTo, micro, url: request.url, payer: payment?.from ?? "" };
+    const refused = unsold(this.deps.view(), cap, micro, policy) ?? this.sales.buying.refusal(venture);
     if (refused) return paymentRequired(cashier, sale, { error: refused, sold: false });
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));

@@ -117,7 +117,7 @@ const endpoint: Operation = {
     const { view } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
-    const buy = payOnDelivery ? buyOf(view, id, baseUrl, payOnDelivery.sales.policy) : undefined;
+    const buy = payOnDelivery ? buyOf(view, id, baseUrl, payOnDelivery.sales) : undefined;
     const known = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
     const facts = buy ? { ...known, buy } : known;
     const made = (days: readonly HistoryDay[] | null) =>

@@ -19,7 +19,7 @@ async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
   const { sales } = sellingOf(service);
   const query = validated(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
-  return planOf(follower.view, query, { baseUrl, policy: sales.policy, now: clock.now() });
+  return planOf(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
 }
 
 const plan: Operation = {

@@ -98,15 +98,15 @@ const order: Operation = {
   async run({ service, params, limitHeaders }) {
     const { orders } = sellingOf(service).sales.buying;
     const id = validated(OrderPath, params).order_id;
-    try {
-      await orders.catchUp();
-    } catch {
+    const unread = (): never => {
       throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
-    }
+    };
+    await orders.catchUp().catch(unread);
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
-    const answer = found.state === "settled" ? await answerOf(orders, found) : null;
-    return freshJson(orderShown(found, answer, await saltsOf(orders, found)), 200, limitHeaders);
+    const kept = Promise.all([found.state === "settled" ? answerOf(orders, found) : null, saltsOf(orders, found)]);
+    const [answer, salts] = await kept.catch(unread);
+    return freshJson(orderShown(found, answer, salts), 200, limitHeaders);
   },
 };
 

@@ -12,8 +12,9 @@ import { giveLocalGas } from "../../infra/rails/wallets.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 
 /**
- * A seller of the market's chain whose price, honesty and purse stand in its path, `/{amount}/{honest|thief}/{name}`: the
- * market's own sellers are too cheap for an escrow. Each path pays another address. A thief settles and answers 500.
+ * A seller of the market's chain whose price, honesty and purse stand in its path, `/{amount}/{honest|thief|broken}/{name}`: the
+ * market's own sellers are too cheap for an escrow. Each path pays another address. A thief settles and answers 500,
+ * what is broken answers 500 and leaves the money.
  */
 export async function dearSeller({ rpcUrl, chainId, asset }: WorldInfo) {
   const network = `eip155:${chainId}` as const;
@@ -35,6 +36,7 @@ export async function dearSeller({ rpcUrl, chainId, asset }: WorldInfo) {
       const required = { x402Version: 2, resource: { url: `${origin}${path}` }, accepts: [terms] };
       return void response.writeHead(402, { "payment-required": encodePaymentRequiredHeader(required) }).end("{}");
     }
+    if (kind === "broken") return void response.writeHead(500).end('{"error":"sorry"}');
     const settled = await facilitator.settle(decodePaymentSignatureHeader(header), terms);
     if (!settled.success) return void response.writeHead(402).end("{}");
     paid.push(path);
@@ -51,7 +53,7 @@ export async function dearSeller({ rpcUrl, chainId, asset }: WorldInfo) {
   return {
     paid,
     /** What the record knows of one of its paths. @param amount atomic units */
-    spec(amount: number, kind: "honest" | "thief", name: string) {
+    spec(amount: number, kind: "honest" | "thief" | "broken", name: string) {
       const path = `/${amount}/${kind}/${name}`;
       return { url: `${origin}${path}`, payTo: payToOf(path), price: (amount / 1e6).toFixed(6) };
     },

@@ -7,6 +7,7 @@ import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/cli
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import type { Sales } from "../../serving/buy/counter.ts";
 import { SALE_POLICY } from "../../serving/buy/eligible.ts";
@@ -47,7 +48,11 @@ beforeAll(async () => {
   ]);
   const limits = { checksPerMinute: 1e6 };
   // Nobody is asked for a plan: of what sells only the policy is there.
-  const { app } = await servingOver(record, { logger, limits, sales: { policy: SALE_POLICY } as Sales });
+  const { app } = await servingOver(record, {
+    logger,
+    limits,
+    sales: { policy: SALE_POLICY, buying: { orders: { table: new OrderTable() } } } as unknown as Sales,
+  });
   live = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
 });
 afterAll(async () => {

@@ -19,7 +19,7 @@ let seller: Awaited<ReturnType<typeof dearSeller>>;
 let service: Replica;
 let rail: Rail;
 type Spec = ReturnType<typeof seller.spec>;
-let specs: Record<"good" | "thief" | "cheap" | "least" | "most" | "over", Spec>;
+let specs: Record<"good" | "thief" | "broken" | "cheap" | "least" | "most" | "over", Spec>;
 
 const viaOf = (spec: Spec, query = "a=20&b=22") => `${service.url}/v1/via/${capOf(spec)}?${query}`;
 const orderOf = async (answer: Response): Promise<OrderShown> =>
@@ -43,6 +43,7 @@ beforeAll(async () => {
   specs = {
     good: seller.spec(46_000, "honest", "good"),
     thief: seller.spec(46_000, "thief", "thief"),
+    broken: seller.spec(46_000, "broken", "broken"),
     cheap: seller.spec(45_453, "honest", "cheap"),
     least: seller.spec(45_454, "honest", "least"),
     most: seller.spec(909_090, "honest", "most"),
@@ -118,6 +119,38 @@ test("the thief: what was held is back with its buyer", async () => {
   expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null, answer: null });
   expect(order.hold!.tx).toMatch(/^0x[0-9a-f]{64}$/);
   expect(order.hold!.capture_deadline).toBeGreaterThan(Date.now() / 1000 + 1_700);
+});
+
+describe("an execution", () => {
+  const asking = (...candidates: Spec[]): RequestInit => {
+    const body = { capability_ids: candidates.map((one) => capOf(one)), max_total: "0.06" };
+    return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  };
+  const EXECUTE = "/v1/route/execute";
+
+  test("is held once, over its fallback, and captured once", async () => {
+    const buyer = await buyerByEscrow();
+    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map(rail.balance));
+    const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken, specs.good));
+    expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
+    expect(before! - (await rail.balance(buyer.address))).toBe(50_600n);
+    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    const order = await orderOf(answer);
+    expect(order).toMatchObject({ state: "settled", operation: "execute", scheme: "auth-capture", total: "0.050600" });
+    expect(order.legs.map(({ passed }) => passed)).toEqual([false, true]);
+    expect(kept(order).legs[0]!.fate).toBe("unpaid");
+  });
+
+  test("that came to nothing gives back what was held, and its last payment is dead", async () => {
+    const buyer = await buyerByEscrow();
+    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map(rail.balance));
+    const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken));
+    expect(answer.status).toBe(502);
+    expect([await rail.balance(buyer.address), await rail.balance(ESCROW)]).toEqual([before, inEscrow]);
+    const order = await orderOf(answer);
+    expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null });
+    await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+  });
 });
 
 test("a client that is offered both pays after delivery, unless it is told otherwise", async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
 import type { Sales } from "../../../serving/buy/counter.ts";
 import { SALE_POLICY } from "../../../serving/buy/eligible.ts";
@@ -62,7 +63,9 @@ beforeAll(async () => {
   await record.publish(...groups);
   await record.live(specs.map((spec) => rowOf(spec, { price: spec.price ?? "0.020000", ...spec.row }, spec.pay_to)));
   // Nobody is asked anything: of what sells only the policy is there.
-  serving = await servingOver(record, { sales: { policy: SALE_POLICY } as Sales });
+  serving = await servingOver(record, {
+    sales: { policy: SALE_POLICY, buying: { orders: { table: new OrderTable() } } } as unknown as Sales,
+  });
 });
 afterAll(() => record.close());
 

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
+import type { PlanAnswer } from "../../../serving/schemas/route.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { capOf } from "../../helpers/public-record.ts";
 
@@ -67,4 +68,41 @@ test("the thief is paid and its buyer is not charged", async () => {
   expect(await rail.balance(buyer.address)).toBe(before);
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "released", charged: null, answer: null });
+});
+
+test("who took money for nothing is not bought from: no price, no buy in a check, no place in a plan", async () => {
+  const refused = await fetch(viaOf("thief"));
+  expect(refused.status).toBe(402);
+  const terms = JSON.parse(Buffer.from(refused.headers.get("payment-required")!, "base64").toString("utf8"));
+  expect(terms).toMatchObject({ accepts: [], error: expect.stringContaining("our money of a call that did not pass") });
+  const buyIn = async (name: string) => {
+    const answer = await fetch(`${service.url}/v1/check?url=${encodeURIComponent(sellerOf(name).urls[0]!)}`);
+    return ((await answer.json()) as { buy?: { total: string } }).buy?.total;
+  };
+  expect([await buyIn("honest-v2"), await buyIn("thief")]).toEqual(["0.012000", undefined]);
+  const plan = await fetch(`${service.url}/v1/route/plan`, { method: "POST", body: JSON.stringify({ need: "sum" }) });
+  const { candidates, passed_over } = (await plan.json()) as PlanAnswer;
+  expect(candidates.map(({ url }) => url)).toEqual([sellerOf("honest-v2").urls[0]]);
+  expect(passed_over).toMatchObject([{ reason: "not_sold", count: 1 }]);
+});
+
+test("a page of another origin may ask to send a payment, and nothing else is opened by that", async () => {
+  const ask = (path: string, headers: Record<string, string>) =>
+    fetch(service.url + path, { method: "OPTIONS", headers: { origin: "https://page.example", ...headers } });
+  const wanted = {
+    "access-control-request-method": "GET",
+    "access-control-request-headers": "payment-signature,access-control-expose-headers",
+  };
+  const answer = await ask(new URL(viaOf("honest-v2")).pathname, wanted);
+  expect([answer.status, Object.fromEntries(answer.headers)]).toMatchObject([
+    204,
+    {
+      "access-control-allow-origin": "*",
+      "access-control-allow-methods": "GET, HEAD, POST",
+      "access-control-allow-headers": "*, Authorization",
+    },
+  ]);
+  for (const path of ["/mcp", "/exposure/report"])
+    expect([path, (await ask(path, wanted)).status]).toEqual([path, 405]);
+  expect((await ask("/v1/route/plan", {})).status).toBe(405);
 });
