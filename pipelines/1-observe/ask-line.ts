@@ -141,13 +141,13 @@ export class AskLine {
       const report = await observer.ask(ask, said);
       await log.append([lookedRecord(ask, t, report, now(), log.partitions)]);
       this.#looked.set(cap, now().getTime());
-      metrics.count("observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
+      metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
     } catch (error) {
       // Whoever follows looks at it: it stays in the line, and nothing failed.
       if (error instanceof ObserverStopped) return;
       // It stays in the line: the log, the disk or our own code failed, and none of them is the asker's doing.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);
-      metrics.count("observe_asks_total", { result: "broken" });
+      metrics.count("touchstone_observe_asks_total", { result: "broken" });
       logger.error({ err: error, cap }, "a look at an asked url broke off; it stays in the line");
     }
   }

@@ -67,7 +67,7 @@ export class Recorder {
         await log.append(records);
         break;
       } catch (error) {
-        metrics.count("observe_append_failures_total");
+        metrics.count("touchstone_observe_append_failures_total");
         if (i >= PAUSES_MS.length) throw new NotRecorded(ids, error);
         await systemClock.sleep(PAUSES_MS[i]!);
       }

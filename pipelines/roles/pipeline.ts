@@ -84,7 +84,7 @@ export class Pipeline {
       } catch (error) {
         // One catalogue ends no other's intake. Where nothing can be written, all have ended.
         if (error instanceof NotRecorded) throw error;
-        metrics?.count("observe_listings_total", { result: "broken" });
+        metrics?.count("touchstone_observe_listings_total", { result: "broken" });
         logger.error({ err: error, catalogue }, "a catalogue could not be taken in");
       }
     }

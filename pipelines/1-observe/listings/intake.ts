@@ -116,7 +116,7 @@ export class Intake {
       return await this.#readSeller(origin, clock, egress);
     } catch (error) {
       if (error instanceof NotRecorded) throw error;
-      this.with_.metrics.count("observe_listings_total", { result: "broken" });
+      this.with_.metrics.count("touchstone_observe_listings_total", { result: "broken" });
       this.with_.logger?.error({ err: error, origin }, "a seller's listing could not be taken in");
       return emptyReport(`our own fault: ${String(error)}`);
     }
@@ -195,7 +195,7 @@ export class Intake {
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
     const written = await this.#writer.write(rows, source, whole, clock);
     for (const one of written.unkept) refused.push(one);
-    metrics.count("observe_listings_total", { result: "refused" }, refused.length);
+    metrics.count("touchstone_observe_listings_total", { result: "refused" }, refused.length);
     return {
       items: items.length + document.rejected.length,
       appended: written.appended,

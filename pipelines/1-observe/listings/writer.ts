@@ -159,7 +159,7 @@ export class ListingWriter {
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
-        this.with_.metrics.count("observe_listings_total", { result: "domain_full" });
+        this.with_.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
         unkept.push(rejected("domain_full", row));
         continue;
       }
@@ -191,7 +191,7 @@ export class ListingWriter {
         this.#keepOwn(claim, eventId);
       }
     }
-    this.with_.metrics.count("observe_listings_total", { result: "appended" }, all.length);
+    this.with_.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
   }
 
   /** Rows that the source named before and, read whole, names no longer. */
@@ -207,7 +207,8 @@ export class ListingWriter {
         this.#own.delete(cap);
       }
     }
-    if (gone.length > 0) this.with_.metrics.count("observe_listings_total", { result: "delisted" }, gone.length);
+    if (gone.length > 0)
+      this.with_.metrics.count("touchstone_observe_listings_total", { result: "delisted" }, gone.length);
     return gone.length;
   }
 

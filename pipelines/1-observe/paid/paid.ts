@@ -115,7 +115,7 @@ export async function paidCall(tools: Tools, listed: ListedCap, call: Call, cloc
     await tools.recorder.append([row]);
     if (tools.firsts && !(await wonSlot(tools.firsts, payment))) {
       // Another observer took the slot before us, and pays or has paid: what we signed leaves nowhere.
-      tools.metrics.count("observe_slots_lost_total");
+      tools.metrics.count("touchstone_observe_slots_lost_total");
       return { paid: false, counts: false, pass: false };
     }
     return await payAndWatch(tools, payment, clock);
@@ -140,7 +140,7 @@ async function wonSlot(firsts: NonNullable<Tools["firsts"]>, { cap, eventId, int
 async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidEnd> {
   tools.signal?.throwIfAborted();
   tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");
-  tools.metrics.count("observe_paid_lost_total");
+  tools.metrics.count("touchstone_observe_paid_lost_total");
   await tools.recorder.append([lostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
   const open = { payment, chain: { seen: null, down: null }, delivered: false, excused: true };
   return { paid: true, counts: false, pass: false, open };

@@ -212,7 +212,7 @@ export class Spans {
     if (!one || late) {
       // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is let be.
       span.report.missed++;
-      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "missed" });
+      this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
       return;
     }
     const done = (): void => {
@@ -229,11 +229,11 @@ export class Spans {
         done();
         await this.#pay(span, one, line, call, clock);
       }
-      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "made" });
+      this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "made" });
     } catch (error) {
       if (error instanceof NotRecorded || signal.aborted) throw error;
       span.report.broken++;
-      this.tools.metrics.count("observe_calls_total", { kind: call.kind, result: "broken" });
+      this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "broken" });
       this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call broke off");
     }
   }
@@ -245,7 +245,7 @@ export class Spans {
     const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
     const seen = await probe(this.tools, request, one.sellerClaims, clock, relist);
     await this.tools.recorder.append([probeRow(one.cap, call, "free", seen, at)]);
-    this.tools.metrics.count("observe_handshakes_total", { state: seen.body.state });
+    this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
     // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
     if (!seen.read?.readable || one.tool !== null) return;
     await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
