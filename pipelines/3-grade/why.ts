@@ -82,14 +82,27 @@ const silent = ({ liveLast, counted, seenFirst }: Sums): string =>
     ? `it never answered in ${count(counted, "probe")}${since(seenFirst)}`
     : `it last answered on ${dateOf(liveLast)}`;
 
+/** Said once of all bounds that are low for want of calls alone. */
+const FEW = "its calls went well, and too few were made to show more";
+
+/** Whether what a cap goes by went well: then only its bound is low. */
+function wentWell(name: CapName, { shown }: Grade, figures: Figures): boolean {
+  const by: Partial<Record<CapName, Figure | null>> = {
+    by_correctness: shown.correctness,
+    by_delivery: figures.delivery,
+    by_honesty: figures.honesty,
+    by_paid_honesty: figures.paid_honesty,
+    by_liveness: figures.liveness,
+  };
+  return (by[name]?.point ?? 0) >= GOOD;
+}
+
 function reasonOf(name: CapName, grade: Grade, sums: Sums, figures: Figures): string {
   switch (name) {
     case "by_composite":
       return pulledDown(grade);
     case "by_correctness":
-      return (grade.shown.correctness?.point ?? 0) >= GOOD
-        ? "too few of its answers were checked to show more"
-        : "too many of its answers were wrong or missing";
+      return "too many of its answers were wrong or missing";
     case "by_honesty":
       return `what it asks is only shown to keep to its own listing at least ${atLeast(figures.honesty?.lower)} of the time`;
     case "by_liveness":
@@ -142,7 +155,8 @@ function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
     by_honesty: sums.liveLast === null,
   };
   const told = binding.filter((name) => !again[name]);
-  const reasons = told.map((name) => reasonOf(name, grade, sums, figures));
+  const says = (name: CapName) => (wentWell(name, grade, figures) ? FEW : reasonOf(name, grade, sums, figures));
+  const reasons = [...new Set(told.map(says))];
   if (grade.early) {
     const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
     reasons.splice(told[0] === "by_ttm" ? 1 : 0, 0, early);

@@ -315,7 +315,7 @@ export class Buying {
       { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
       ...(last ? [next] : []),
     );
-    this.deps.metrics.count("orders_legs_total", { pass: String(came.pass) });
+    this.deps.metrics.count("touchstone_orders_legs_total", { pass: String(came.pass) });
     return !last;
   }
 
@@ -383,7 +383,10 @@ export class Buying {
     });
     if (seen?.amount === order.quote.total) await orders.step(order, settledAs(seen));
     else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
-    this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(seen !== null) });
+    this.deps.metrics.count("touchstone_orders_settlements_total", {
+      outcome: said.outcome,
+      seen: String(seen !== null),
+    });
   }
 
   /**

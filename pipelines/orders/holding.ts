@@ -152,7 +152,7 @@ export class Holding {
       ? ({ state: "hold_failed", says: `It was ${saidOf(said)}.` } as const)
       : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: saidOf(said) } as const));
     await orders.step(order, next);
-    this.deps.metrics.count("orders_holds_total", { state: next.state });
+    this.deps.metrics.count("touchstone_orders_holds_total", { state: next.state });
     return next.state === "held";
   }
 
@@ -171,7 +171,10 @@ export class Holding {
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "captured" : null);
     const next = seen && capturedAs(seen, hold, false);
     await orders.step(order, next ?? { state: "settle_unknown", says: saidOf(said) });
-    this.deps.metrics.count("orders_settlements_total", { outcome: said.outcome, seen: String(next !== null) });
+    this.deps.metrics.count("touchstone_orders_settlements_total", {
+      outcome: said.outcome,
+      seen: String(next !== null),
+    });
   }
 
   /** Give back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
@@ -182,7 +185,7 @@ export class Holding {
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "voided" : null);
     const next = seen && voidedAs(seen, hold, false, whyOf(order));
     await orders.step(order, next ?? { state: "void_unknown", says: saidOf(said) });
-    this.deps.metrics.count("orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
+    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
   }
 
   /**

@@ -94,7 +94,10 @@ export class PublishingCalls {
     // The objects before the record that names them: nobody is ever sent to bytes that are not there.
     if (records.length > 0) await log.append(records.map((envelope) => sealEnvelope(envelope, log.partitions)));
     await orders.step(order, { state: "recorded" });
-    metrics.count("orders_recorded_total", { published: String(order.publish), pass: String(leg.result.pass) });
+    metrics.count("touchstone_orders_recorded_total", {
+      published: String(order.publish),
+      pass: String(leg.result.pass),
+    });
   }
 
   async #bought(order: Order, leg: Leg, result: Bought["result"]): Promise<Bought> {

@@ -61,7 +61,7 @@ export class Recovery {
       } catch (error) {
         if (error instanceof OrderLost) continue;
         logger.warn({ err: error, order: order.id }, "an order could not be brought on; it is looked at again");
-        this.deps.metrics.count("orders_recovery_failures_total");
+        this.deps.metrics.count("touchstone_orders_recovery_failures_total");
       }
     }
   }
@@ -79,7 +79,7 @@ export class Recovery {
     const { buying, staleMs } = this.deps;
     if (order.by === buying.orders.replica) return true;
     if (systemClock.now().getTime() - order.movedAt < staleMs) return false;
-    this.deps.metrics.count("orders_adopted_total");
+    this.deps.metrics.count("touchstone_orders_adopted_total");
     return buying.orders.adopt(order);
   }
 

@@ -170,14 +170,14 @@ const withNext = (facts: CheckFacts, { queued, next }: Place): CheckFacts => ({
   next: [...(facts.next === undefined ? [] : [facts.next]), next].join(" "),
 });
 
-const NEVER_KNOCKED = "No free handshake of it is in the record yet.";
+const NEVER_PROBED = "No free handshake of it is in the record yet.";
 const WANTING = "It asked for no payment a day ago.";
 
 /** Why an endpoint of the record is put in line because somebody asked for it, in words, or null. */
 function wantsLook(view: View, { cap, matched }: Match, now: Date): string | null {
   const row = view.row(cap);
   const entry = view.entry(cap);
-  if (!row?.probes && !row?.paid_calls && !(entry && headlineOf(entry))) return NEVER_KNOCKED;
+  if (!row?.probes && !row?.paid_calls && !(entry && headlineOf(entry))) return NEVER_PROBED;
   if (!row || row.last_seen === null || entry?.listed || matched !== "exact") return null;
   const wanting = row.asked_for_payment === 0 && row.paid_calls === 0 && row.last_seen <= now.getTime() - DAY_MS;
   return wanting ? WANTING : null;

@@ -2,7 +2,7 @@ import { html } from "hono/html";
 import type { CheckFacts } from "../schemas/check.ts";
 import { checkBox, simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import { addressWords, assetWords, figuresOf, grade, moment, price, verdictOf } from "./words.ts";
+import { addressWords, assetWords, grade, moment, price, verdictOf } from "./words.ts";
 
 export interface CheckShown {
   /** What stands in the field. */
@@ -21,9 +21,8 @@ const MATCHED = {
 
 function answerPart({ facts }: CheckShown & { facts: CheckFacts }): unknown {
   const { band, why, matched, url, capabilityId: cap, observed, defects, next } = facts;
-  const figures = figuresOf(why);
   return html`<section aria-labelledby="answer" class="verdict"><div><h2 id="answer" class="small soft">Grade</h2>${grade(band, true)}</div>
-<div><p class="line">${verdictOf(why)}</p>${figures ? html`<p class="soft">${figures}</p>` : ""}${next ? html`<p>${next}</p>` : ""}<dl>
+<div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
 ${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
 <dt>Known of it</dt><dd>${MATCHED[matched]}</dd>
 ${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}

@@ -99,6 +99,7 @@ q{font-style:italic}
 .market tbody tr:hover{background:var(--panel)}
 .mini{width:120px;height:47px;display:block}
 .pager ul{align-items:baseline;margin-top:1rem}
+@media (max-width:76rem){.market th:nth-child(5),.market td:nth-child(5){display:none}.market td.why{min-width:12rem}.market th[scope=row]{min-width:11rem}}
 @media (max-width:60rem){
 .market,.market tbody,.market caption{display:block}
 .market thead{position:absolute;left:-99rem}

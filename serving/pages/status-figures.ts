@@ -7,7 +7,7 @@ import type { View } from "../tables/view.ts";
 export interface Figures {
   listed: number;
   lettered: number;
-  /** Endpoints that were ever knocked, those knocked within a day, and the moment of the newest knock. */
+  /** Endpoints that were ever probed, those probed within a day, and the moment of the newest free handshake. */
   probed: number;
   probedToday: number;
   newestProbe: number | null;

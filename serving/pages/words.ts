@@ -62,17 +62,12 @@ export const assetWords = (asset: string | null | undefined): string =>
 /** Host and path of an endpoint, which is its name: what a seller writes about itself never is. */
 export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");
 
-/** The verdict of a `why`, without its letter and its figures; of a sentence from before, all up to its figures. */
+/** The verdict of a `why` in one line: its first clause, without the letter. Unrated is said whole: unknown is not bad. */
 export function verdictOf(why: string): string {
-  const says = /^(?:[A-DF]|UNRATED): (.+?\.)(?: [A-Z]|$)/s.exec(why)?.[1] ?? /^[^;]+/.exec(why)?.[0] ?? why;
-  const whole = says.endsWith(".") ? says : `${says}.`;
-  return `${whole[0]?.toUpperCase() ?? ""}${whole.slice(1)}`;
-}
-
-/** The figures behind the verdict; "" where the sentence has none. */
-export function figuresOf(why: string): string {
-  const [begun, verdict] = /^(?:[A-DF]|UNRATED): (.+?\.)(?: (?=[A-Z])|$)/s.exec(why) ?? [];
-  return begun === undefined || verdict === undefined ? "" : why.slice(begun.length);
+  const [, band, says] = /^([A-DF]|UNRATED): (.+?\.)(?: [A-Z]|$)/s.exec(why) ?? [];
+  const verdict = says === undefined ? why : band === "UNRATED" ? says : says.split("; ")[0]!;
+  const first = says === undefined ? (/^[^;]+/.exec(verdict)?.[0] ?? verdict) : verdict;
+  return `${first[0]?.toUpperCase() ?? ""}${first.slice(1).replace(/\.$/, "")}.`;
 }
 
 /** A number of something, in the singular where it is one. */

@@ -55,7 +55,7 @@ export const DESERVED: Record<string, Deserved> = {
   "v2-in-body": {
     band: "B",
     tier: "OUTCOME",
-    why: /^B: .* pulls the composite down to 0\.8\d\d: /,
+    why: /^B: (?:its calls went well, and too few were made|.* pulls the composite down to 0\.8)/,
     defects: ["terms_in_body"],
     without: ["no_schema_advertised", "no_example", "pay_to_changed"],
   },
@@ -139,7 +139,7 @@ export const DESERVED: Record<string, Deserved> = {
       {
         band: "B",
         tier: "OUTCOME" as const,
-        why: /^B: .* pulls the composite down to 0\.8/,
+        why: /^B: (?:its calls went well, and too few were made|.* pulls the composite down to 0\.8)/,
         without: ["no_schema_advertised", "no_example", "recent_failures", "took_the_money", "listing_mismatch"],
       },
     ]),

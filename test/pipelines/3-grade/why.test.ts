@@ -99,7 +99,7 @@ describe("why", () => {
     ],
     [
       "e45",
-      "B: too few of its answers were checked to show more. At least 81.4 % of its answers are shown to be right (75 paid calls since 1 November 2026, 95 % confidence); composite 0.820.",
+      "B: its calls went well, and too few were made to show more. At least 81.4 % of its answers are shown to be right (75 paid calls since 1 November 2026, 95 % confidence); composite 0.820.",
     ],
     ["e48", "UNRATED: every record it stood on was withdrawn."],
   ];
