@@ -1,19 +1,35 @@
 #!/usr/bin/env -S npx tsx
+import { realpathSync } from "node:fs";
+import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Command, InvalidArgumentError, Option } from "commander";
-import { EXIT, EXIT_HELP, exitCodeOf } from "./commands/exit.ts";
+import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
+import { explain } from "./commands/help.ts";
 import { loadConfig } from "./infra/config.ts";
 import { redact } from "./infra/secrets.ts";
 
+const packaged = createRequire(import.meta.url)("./package.json") as { version: string };
+
 /** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
-const program = new Command("touchstone")
+export const program = new Command("touchstone")
   .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
   .option(
     "-c, --config <file>",
     "settings as JSON (default: touchstone.json if it is there; TOUCHSTONE_* variables win)",
   )
   .addHelpText("after", `\n${EXIT_HELP}`)
-  .exitOverride((error) => process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage));
+  .version(packaged.version, "-V, --version", "print the version")
+  .exitOverride((error) => {
+    if (error.exitCode === 0) process.exit(EXIT.ok);
+    sayFault(EXIT.usage, error.message.replace(/^error: /, ""));
+    process.exit(EXIT.usage);
+  });
+
+/** With --json a fault is JSON too, on stdout, where a machine reads; words for people go to stderr either way. */
+function sayFault(code: number, says: string): void {
+  if (!process.argv.includes("--json")) return;
+  process.stdout.write(`${redact(JSON.stringify({ error: exitNameOf(code), code, says }))}\n`);
+}
 
 /** @param given settings of the command line, as the variables that they stand for */
 const settings = (given: Record<string, string> = {}) =>
@@ -97,9 +113,8 @@ program
     return (await import("./commands/listings.ts")).probeListings(settings(), listings, options);
   });
 
-program
-  .command("listings")
-  .description("what is listed: docs/listings.md")
+const listings = program.command("listings").description("what is listed: docs/listings.md");
+listings
   .command("add <file|url>")
   .description(
     "take in a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
@@ -107,6 +122,29 @@ program
   .option("--rejected <file>", "rows that are no listing, as NDJSON (default: a new file in the data folder)")
   .addOption(json)
   .action(async (source, options) => (await import("./commands/listings.ts")).addListings(settings(), source, options));
+
+listings
+  .command("list")
+  .description("every endpoint that a source lists now")
+  .option("--host <host>", "of this host only")
+  .option("--all", "those too that no source lists any more")
+  .addOption(json)
+  .action(async (options) => (await import("./commands/listed.ts")).listListings(settings(), options));
+listings
+  .command("show <endpoint>")
+  .description("what every source says of an endpoint (cap_ id or url), and since when")
+  .addOption(json)
+  .action(async (endpoint, options) =>
+    (await import("./commands/listed.ts")).showListing(settings(), endpoint, options),
+  );
+listings
+  .command("remove <endpoint>")
+  .description("take an endpoint (cap_ id or url) off the list, with the reason; its record stays")
+  .requiredOption("--says <text>", "why, in words for everybody")
+  .addOption(json)
+  .action(async (endpoint, options) =>
+    (await import("./commands/listed.ts")).removeListing(settings(), endpoint, options),
+  );
 
 program
   .command("register")
@@ -219,6 +257,9 @@ program
   .option("--mirror <dir>", "with --from: folder of the replica's own copy (default: replica in the data folder)")
   .option("--processes <n>", "with --from: processes that share the port", wholeNumber, 1)
   .action(async ({ from, mirror, processes }) => {
+    if (from === undefined && (mirror !== undefined || processes !== 1)) {
+      throw new InvalidArgumentError("--mirror and --processes are of a replica: name its source by --from");
+    }
     if (from === undefined) return (await import("./commands/roles.ts")).serveRole(settings());
     const { inProcesses } = await import("./commands/processes.ts");
     const { port } = settings().status;
@@ -299,10 +340,19 @@ program
   );
 
 program
-  .command("export <dir> <file>")
-  .description("write the newest index of a mirror's folder as one Parquet file")
+  .command("export <source> <file>")
+  .description("write a record (a mirror's folder, or any public one) as one Parquet file: docs/analysts.md")
+  .addOption(
+    new Option("--what <table>", "endpoints as the newest index has them, every card ever published, or every sample")
+      .choices(["index", "grades", "samples"])
+      .default("index"),
+  )
+  .option("--log-key <vkey>", "the log's verifier key; without it a mirror's own, else the one that the source shows")
+  .option("--witness-key <vkey>", "the witness's verifier key")
   .addOption(json)
-  .action(async (dir, file, options) => (await import("./commands/export.ts")).exportCommand(dir, file, options));
+  .action(async (source, file, options) =>
+    (await import("./commands/export.ts")).exportCommand(source, file, { ...options, settings }),
+  );
 
 program
   .command("correct <endpoint>")
@@ -369,12 +419,19 @@ gap
   .addOption(json)
   .action(async (options) => (await import("./commands/roles.ts")).acceptGap(settings(), options));
 
-program.parseAsync().catch((error: unknown) => {
+explain(program);
+
+function fail(error: unknown): never {
   const code = exitCodeOf(error);
   const says = error instanceof Error ? error.message : String(error);
+  sayFault(code, says);
   process.stderr.write(redact(`touchstone: ${says}\n`));
   // An error that has a name of ours says it all; one that has not is a fault of ours, and its way is of use.
   const unnamed = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
   if (unnamed) process.stderr.write(redact(`${error.stack ?? ""}\n`));
   process.exit(code);
-});
+}
+
+// Whoever imports this file wants to look at the words, not to run them.
+const started = process.argv[1];
+if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) program.parseAsync().catch(fail);

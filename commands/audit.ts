@@ -1,4 +1,4 @@
-import { open, readFile, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
@@ -17,6 +17,7 @@ import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
+import { readNamed } from "./files.ts";
 import { recomputeCommand } from "./recompute.ts";
 
 export interface AuditCommandOptions {
@@ -90,9 +91,7 @@ function textOf({ check, result, checked, open, not_run, says, problems }: Findi
 
 /** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
 async function keptCheckpoint(file: string, of: Source, logKey?: string, witnessKey?: string): Promise<Checkpoint> {
-  const note = await readFile(file).catch((error: Error) => {
-    throw new MirrorUsage(`${file} cannot be read: ${error.message}`);
-  });
+  const note = await readNamed(file);
   const source: Source = {
     name: file,
     get: async (key, maxBytes) => (key === CHECKPOINT ? note : of.get(key, maxBytes)),
@@ -176,7 +175,7 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
     throw new MirrorUsage("--open goes with neither --endpoint nor --also");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
     throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
-  const bytes = await bytesOf(file);
+  const bytes = await readNamed(file, MAX_OPENED);
   const source = await openSource(from, systemClock, options.settings);
   try {
     const say = (text: string) => process.stderr.write(`${text}\n`);
@@ -198,21 +197,5 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
     );
   } finally {
     await source.close();
-  }
-}
-
-async function bytesOf(file: string): Promise<Buffer> {
-  const handle = await open(file).catch((error: Error) => {
-    throw new MirrorUsage(`${file} cannot be read: ${error.message}`);
-  });
-  try {
-    const { size } = await handle.stat();
-    if (size > MAX_OPENED) throw new MirrorUsage(`${file} has ${size} bytes, at most ${MAX_OPENED} are opened`);
-    return await handle.readFile();
-  } catch (error) {
-    if (error instanceof MirrorUsage) throw error;
-    throw new MirrorUsage(`${file} cannot be read: ${(error as Error).message}`);
-  } finally {
-    await handle.close();
   }
 }

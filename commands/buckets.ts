@@ -43,6 +43,6 @@ export async function bucketsCommand(config: Config, { json, ...writers }: Bucke
   }
   const lacks = missing.map((what) => `this store does not have: ${what}\n`).join("");
   process.stdout.write(
-    `${buckets.public} and ${buckets.private} are as they have to be\n${lacks}next: docs/deploy.md\n`,
+    `${buckets.public} and ${buckets.private} are as they have to be\n${lacks}how they are used: docs/deploy.md\n`,
   );
 }

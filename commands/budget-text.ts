@@ -11,9 +11,6 @@ const REASONS: Record<string, string> = {
   not_planned: "listed after the plan was made",
 };
 
-/** Six decimals are for machines: what is not zero keeps four digits that say something. */
-const short = (money: string): string => money.replace(/0{1,4}$/, "");
-
 function table(rows: readonly (readonly string[])[]): string[] {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) =>
@@ -25,7 +22,7 @@ function table(rows: readonly (readonly string[])[]): string[] {
 }
 
 function nextOf({ next, why, covered }: BudgetLine): string[] {
-  if (next) return [next.letter, `${next.calls}`, short(next.cost), next.day];
+  if (next) return [next.letter, `${next.calls}`, next.cost, next.day];
   return ["-", "-", "-", covered === true ? "no better letter in sight" : (REASONS[why ?? "not_planned"] ?? "")];
 }
 
@@ -38,20 +35,20 @@ export function budgetText(report: BudgetReport, most: number): string {
   const rows = shown.map((one) => [
     one.covered ? "covered" : "-",
     one.letter,
-    one.price === null ? "-" : short(one.price),
+    one.price === null ? "-" : one.price,
     ...nextOf(one),
     `${one.method} ${one.url}`,
   ]);
   return [
     `Budget of ${day} (as of ${report.at}), USDC`,
     "",
-    `covered   ${coverage.covered} of ${coverage.listed} endpoints, ${short(coverage.reserved)} set aside${coverage.planned ? "" : "; there is no plan of this day"}`,
+    `covered   ${coverage.covered} of ${coverage.listed} endpoints, ${coverage.reserved} set aside${coverage.planned ? "" : "; there is no plan of this day"}`,
     ...(left.length > 0 ? [`not       ${left.join("; ")}`] : []),
-    `spent     ${short(signed)} of ${short(caps.per_day)} on the day (${calls} calls; ${short(settled)} settled, ${short(lost)} lost by our own fault, ${short(refunded)} refunded)`,
-    `ever      ${short(spent.ever)} of ${short(caps.total)}; at most ${short(caps.per_call)} a call; on a day ${short(caps.per_host_day)} a host, ${short(caps.per_domain_day)} a domain, ${short(caps.per_payee_day)} a payee`,
-    `new       ${short(report.new_share)} of a day's caps is kept for endpoints never paid`,
-    ...spent.by_domain.slice(0, 5).map((one) => `          ${short(one.signed)} to ${one.domain}`),
-    ...spent.by_payee.slice(0, 3).map((one) => `          ${short(one.signed)} to the payee ${one.payee}`),
+    `spent     ${signed} of ${caps.per_day} on the day (${calls} calls; ${settled} settled, ${lost} lost by our own fault, ${refunded} refunded)`,
+    `ever      ${spent.ever} of ${caps.total}; at most ${caps.per_call} a call; on a day ${caps.per_host_day} a host, ${caps.per_domain_day} a domain, ${caps.per_payee_day} a payee`,
+    `new       ${report.new_share} of a day's caps is kept for endpoints never paid`,
+    ...spent.by_domain.slice(0, 5).map((one) => `          ${one.signed} to ${one.domain}`),
+    ...spent.by_payee.slice(0, 3).map((one) => `          ${one.signed} to the payee ${one.payee}`),
     "",
     ...(rows.length > 0
       ? table([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])

@@ -13,6 +13,7 @@ import { dayOf } from "../pipelines/record/time.ts";
 import { capsOf, openIngest, originOf } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys, openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { budgetText } from "./budget-text.ts";
+import { needsData } from "./files.ts";
 import { trustOf } from "./serving-tier.ts";
 
 export interface BudgetOptions {
@@ -67,6 +68,7 @@ async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: bool
  * cluster the one that the observers keep, of all their payments.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
+  needsData(config);
   const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
   const shown = options.all ? Number.POSITIVE_INFINITY : MOST;
   process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : budgetText(report, shown));

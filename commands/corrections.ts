@@ -1,18 +1,24 @@
-import { readFile } from "node:fs/promises";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
-import { checkPayee, disputeBody, disputeId, readDispute } from "../pipelines/corrections/dispute.ts";
+import {
+  checkPayee,
+  disputeBody,
+  disputeId,
+  readDispute,
+  type SignedDispute,
+} from "../pipelines/corrections/dispute.ts";
 import {
   CorrectionRecords,
   type EndpointRecord,
   findEndpoint,
   readEndpoint,
 } from "../pipelines/corrections/endpoint-record.ts";
-import { AlreadyRecorded, BadCorrection, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { AlreadyRecorded, BadCorrection, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { FileUnreadable, needsData, readNamedJson } from "./files.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -36,6 +42,7 @@ async function withReading(
   json: boolean | undefined,
   work: (reading: Reading, parts: Parts) => Promise<Done>,
 ): Promise<void> {
+  needsData(config);
   const parts = await openParts(config, systemClock);
   try {
     const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
@@ -110,7 +117,7 @@ export const reinstate = (config: Config, id: string, options: { says: string; j
 export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
   withReading(config, options.json, async (reading, parts) => {
     const now = systemClock.now();
-    const signed = readDispute(await jsonOf(file), new URL(config.base_url).origin, now);
+    const signed = await disputeIn(file, new URL(config.base_url).origin, now);
     const record = await readEndpoint(reading, signed.capability_id);
     await checkPayee(signed, record.payTos);
     refuseUnknown(record, signed.record_id);
@@ -131,16 +138,16 @@ function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): voi
   if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
 }
 
-async function jsonOf(file: string): Promise<unknown> {
-  let text: string;
+/** Which file is no dispute, and the first reason: the page shows one that is. @throws FileUnreadable, BadCorrection */
+async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
+  const value = await readNamedJson(file);
   try {
-    text = await readFile(file, "utf8");
+    return readDispute(value, service, now);
   } catch (error) {
-    throw new BadCorrection(`${file} cannot be read: ${(error as Error).message}`);
-  }
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new BadCorrection(`${file} is no JSON: ${(error as Error).message}`);
+    if (!(error instanceof BadDispute)) throw error;
+    const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
+    throw new FileUnreadable(
+      `${file} is no signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
+    );
   }
 }

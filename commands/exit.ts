@@ -74,6 +74,7 @@ const BY_ERROR: Record<string, ExitName> = {
   PartitionsRevoked: "busy",
   MirrorUsage: "usage",
   NoSource: "unreadable",
+  FileUnreadable: "unreadable",
   BadUrl: "usage",
   MirrorBusy: "busy",
   Rollback: "rollback",
@@ -112,6 +113,10 @@ const BY_ERROR: Record<string, ExitName> = {
 /** The exit code of an error, by its name. */
 export const exitCodeOf = (error: unknown): number =>
   EXIT[BY_ERROR[(error as { name?: string } | null)?.name ?? ""] ?? "failed"];
+
+/** The word of a code. */
+export const exitNameOf = (code: number): string =>
+  Object.entries(EXIT).find(([, one]) => one === code)?.[0] ?? "failed";
 
 /** The codes as lines for `--help`. */
 export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)

@@ -1,27 +1,81 @@
-import { join } from "node:path";
-import { openDirectoryStore } from "../infra/store/directory.ts";
-import { exportIndex, openIndex } from "../pipelines/mirror/export-index.ts";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { readDirectoryStore } from "../infra/store/directory.ts";
+import { exportIndex, hintedIndex, openIndex, openMirrored } from "../pipelines/mirror/export-index.ts";
+import {
+  GRADE_COLUMNS,
+  gradeRows,
+  type RecordToRead,
+  SAMPLE_COLUMNS,
+  sampleRows,
+} from "../pipelines/mirror/export-record.ts";
+import { writeParquet } from "../pipelines/mirror/parquet-table.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import { recordFolder } from "../pipelines/published/record-folder.ts";
+import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 
-/** `touchstone export`: the newest index of a mirror's folder as one Parquet file. */
-export async function exportCommand(dir: string, file: string, options: { json?: boolean }): Promise<void> {
-  const publicStore = await openDirectoryStore(join(dir, "public"));
-  const stateStore = await openDirectoryStore(join(dir, "state"));
-  try {
-    const index = await openIndex(publicStore, stateStore);
-    const rows = await exportIndex(index, file, (done) => {
-      if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Kexport: ${done} of ${index.lines} endpoints`);
-    });
-    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
-    const { origin, treeSize, computedAt } = index;
-    if (options.json) {
-      process.stdout.write(`${JSON.stringify({ origin, tree_size: treeSize, computed_at: computedAt, rows, file })}\n`);
-      return;
-    }
-    process.stdout.write(
-      `${rows} endpoints of ${origin} at ${treeSize} leaves (${computedAt})\nnext: read ${file} with any Parquet reader\n`,
-    );
-  } finally {
-    await publicStore.close();
-    await stateStore.close();
-  }
+export interface ExportOptions {
+  what: "index" | "grades" | "samples";
+  logKey?: string;
+  witnessKey?: string;
+  json?: boolean;
+  /** Settings with the credentials of a bucket. */
+  settings?: () => Pick<Config, "stores">;
+}
+
+const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
+
+/** A table of a record, as it is written: what it is of, and the work. */
+interface Table {
+  origin: string;
+  size: number;
+  at: string | null;
+  write(path: string, onProgress: (rows: number) => void): Promise<number>;
+}
+
+/** @throws what opens a record, and MirrorUsage for one without an index */
+async function tableOf(from: string, what: ExportOptions["what"], options: ExportOptions): Promise<Table> {
+  const folder = await recordFolder(from);
+  const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
+  const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
+  if (isMirror && what === "index") return indexTable(await openIndex(stores.open, stores.state));
+  const record = isMirror ? (await openMirrored(stores.open, stores.state)).record : await opened(from, options);
+  if (what === "index") return indexTable(await hintedIndex(record));
+  const [columns, rows] = what === "grades" ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
+  const { origin, head, asOf } = record;
+  const facts = { origin, tree_size: String(head.size), ...(asOf ? { as_of: asOf } : {}) };
+  return {
+    ...{ origin, size: head.size, at: asOf },
+    write: (path, onProgress) => writeParquet(path, columns, facts, rows(record), onProgress),
+  };
+}
+
+const indexTable = (index: Awaited<ReturnType<typeof openIndex>>): Table => ({
+  ...{ origin: index.origin, size: index.treeSize, at: index.computedAt },
+  write: (path, onProgress) => exportIndex(index, path, onProgress),
+});
+
+/** A record that is no mirror's: its checkpoint is believed by the keys given, or those that it shows, said aloud. */
+async function opened(from: string, { logKey, witnessKey, settings }: ExportOptions): Promise<RecordToRead> {
+  const source = await openSource(from, systemClock, settings);
+  const say = (text: string) => process.stderr.write(`${text}\n`);
+  const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
+  return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };
+}
+
+/** `touchstone export`: a table of a record as one Parquet file; docs/analysts.md. Nothing of the record is written to. */
+export async function exportCommand(from: string, file: string, options: ExportOptions): Promise<void> {
+  const { what, json } = options;
+  const table = await tableOf(from, what, options);
+  const rows = await table.write(file, (done) => {
+    if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Kexport: ${done} ${NOUN[what]}`);
+  });
+  if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+  const { origin, size, at } = table;
+  const said = { origin, what, tree_size: size, as_of: at, rows, file };
+  process.stdout.write(
+    json
+      ? `${JSON.stringify(said)}\n`
+      : `${rows} ${NOUN[what]} of ${origin} at ${size} leaves (${at ?? "no time"}) are in ${file}\nqueries to begin with: docs/analysts.md\n`,
+  );
 }

@@ -1,9 +1,9 @@
-import { readFile } from "node:fs/promises";
 import type { Config } from "../infra/config.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { verifyObject } from "../infra/keys/verify.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
+import { readNamed } from "./files.ts";
 
 export interface ExposureOptions {
   /** Address of the service (default: `base_url` of the settings). */
@@ -44,11 +44,7 @@ export async function exposureCommand(config: Config, file: string, options: Exp
 }
 
 async function textOf(file: string): Promise<string> {
-  const bytes = await readFile(file).catch((error: Error) => {
-    throw new ExposureUnreadable(`${file} cannot be read: ${error.message}`);
-  });
-  if (bytes.length > MAX_FILE) throw new ExposureUnreadable(`${file} is larger than ${MAX_FILE} bytes`);
-  return bytes.toString("utf8");
+  return (await readNamed(file, MAX_FILE)).toString("utf8");
 }
 
 function jsonOf<T>(file: string, text: string): T {
@@ -203,6 +199,6 @@ export function tableOf({ lines, payees, totals, answered_at, signing_key_id }: 
       : []),
     ...(others.length > 0 ? [`in other assets, added to nothing: ${others.join(", ")}`] : []),
     `signed by ${signing_key_id} at ${answered_at}`,
-    "next: why, flags and defects of each line are in --json; docs/exposure.md",
+    "why, flags and defects of each line are in --json; docs/exposure.md",
   ].join("\n")}\n`;
 }

@@ -1,10 +1,14 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
-import { PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
+import { fromBase64url, PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
 import { type KeyRecord, readRing } from "../infra/keys/keyring.ts";
 import { loadKeys, rotate } from "../infra/keys/keys.ts";
+import { witnessName } from "../infra/tree/checkpoint.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
+import { originOf } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys } from "../pipelines/roles/parts.ts";
+import { needsData } from "./files.ts";
 
 /** `touchstone keygen`: make keys where there are none, and say which ones there are. */
 export function makeKeysCommand(config: Config, options: { json?: boolean }): void {
@@ -30,8 +34,24 @@ const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
 
 /** `touchstone keys list`: every key there ever was, with its validity. */
 export function listKeys(config: Config, options: { json?: boolean }): void {
-  const { keys } = readRing(folders(config.data_dir).keys);
-  process.stdout.write(options.json ? `${JSON.stringify({ keys })}\n` : `${keys.map(lineOf).join("\n")}\n`);
+  needsData(config);
+  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...asked(key, config) }));
+  if (options.json) return void process.stdout.write(`${JSON.stringify({ keys })}\n`);
+  const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
+  process.stdout.write(`${lines.join("\n")}\n`);
+}
+
+/** A key of checkpoints in the form in which mirror, audit, recompute and export ask for it. */
+function asked({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
+  const origin = originOf(base_url);
+  const publicKey = fromBase64url(x)!;
+  if (purpose === "log") {
+    const vkey = formatVkey({ name: origin, publicKey }, ED25519);
+    return { vkey, option: `--log-key ${vkey}` };
+  }
+  if (purpose !== "witness") return {};
+  const vkey = formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE);
+  return { vkey, option: `--witness-key ${vkey}` };
 }
 
 /** Days in which the old key still counts: readers of checkpoints come seldom, readers of answers every minute. */
@@ -54,6 +74,6 @@ export function rotateKeys(config: Config, given: string, options: { overlapDays
   }
   process.stdout.write(
     `${lineOf(old!)}\n${lineOf(made!)}\n` +
-      `next: restart publisher and serving within ${days} days; the keys document is published at start\n`,
+      `Restart publisher and serving within ${days} days: the keys document is published at start.\nnext: touchstone keys list\n`,
   );
 }

@@ -10,6 +10,7 @@ import { type Books, booksOf, type Difference, differences, type Owed } from "..
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/parts.ts";
+import { needsData } from "./files.ts";
 
 export interface LedgerOptions {
   rpc?: string;
@@ -48,6 +49,7 @@ const sumOf = (micro: bigint): Sum => {
 
 /** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
+  needsData(config);
   const told = await ledgerOf(config, options.rpc ?? rpcOf(config));
   process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));
   const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { systemClock } from "../infra/clock.ts";
@@ -23,6 +23,7 @@ import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { makeKeys, openParts } from "../pipelines/roles/parts.ts";
+import { readNamed } from "./files.ts";
 
 export interface ListingsOptions {
   /** File that rejected rows go to; default: a new one under the data folder. */
@@ -53,15 +54,16 @@ async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise
   }
 }
 
+/** As a shell takes it: an address has `?` and `&`. */
+const shellWord = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+
 const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
 
-/** @throws ListingsUnreadable when the file cannot be read, or nothing in it can be taken */
+/** @throws FileUnreadable; ListingsUnreadable when nothing in it can be taken */
 async function handIn(tools: ProbeOnce, source: string): Promise<Handed> {
   if (isUrl(source)) return takeUrl(tools.intake, tools.egress, source, systemClock);
-  const bytes = await readFile(source).catch((error: NodeJS.ErrnoException) => {
-    throw new ListingsUnreadable(`${source}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
-  });
-  return takeFile(tools.intake, basename(source), bytes, systemClock);
+  return takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
 }
 
 /** Rejected rows as NDJSON, one `{reason, says, row}` a line. @returns the file, or null when there are none */
@@ -105,7 +107,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
   withIntake(config, async (tools) => {
     const handed = await handIn(tools, source);
     const facts = told(handed, await keepRejected(handed.rejected, config, options.rejected));
-    const next = `touchstone observe --once --listings ${source} (free handshakes), or touchstone start (by plan)`;
+    const next = `touchstone observe --once --listings ${shellWord(source)}`;
     const lines = [...linesOf(facts), ...(handed.claims.length > 0 ? [`next: ${next}`] : [])];
     process.stdout.write(options.json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
     if (handed.claims.length === 0 && handed.rejected.length > 0) {

@@ -5,6 +5,7 @@ import { type Committed, checkPlan } from "../pipelines/budget/check-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
 import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { needsData } from "./files.ts";
 import { trustOf } from "./serving-tier.ts";
 
 /** There is no plan of that day here, or none was published. */
@@ -45,6 +46,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
  * @throws NoPlan, PlanDiffers
  */
 export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
+  needsData(config);
   makeKeys(config.data_dir, systemClock.now());
   const parts = await openParts(config, systemClock);
   try {

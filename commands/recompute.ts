@@ -79,7 +79,7 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
     if (done.differs > 0) throw new CardDiffers(done.differs);
     if (done.ok + done.pending === 0) throw new NothingToRecompute(`no card of ${endpoint} is published`);
     if (done.ok === 0) throw new NothingToRecompute("the evidence of none of these cards is published yet");
-    if (!options.json) write(`next: touchstone mirror ${options.from} DIR`);
+    if (!options.json) write(`next: touchstone audit ${options.from}`);
   } finally {
     await source.close();
   }

@@ -34,7 +34,7 @@ function shown(told: Imported): string[] {
     ...(domains ? [`domains: ${count(domains.rows_read)} lines read, ${count(domains.kept)} kept`] : []),
     ...linesOf(domains?.refused ?? []),
     `newest update ${told.newest_update ?? "unknown"}; ${(told.size_bytes / 1e6).toFixed(0)} MB in ${told.took_s} s: ${told.register}`,
-    "next: a running service answers from it within seconds",
+    "a running service answers from it within seconds",
   ];
 }
 

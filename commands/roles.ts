@@ -129,11 +129,24 @@ export function report(options: RoleOptions, done: Record<string, unknown>, next
     process.stdout.write(`${JSON.stringify(done)}\n`);
     return;
   }
-  const words = Object.entries(done).map(
-    ([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`,
-  );
-  process.stdout.write(`${words.join(", ")}\nnext: ${next}\n`);
+  const words = Object.entries(done).flatMap(([name, value]) => (isNothing(value) ? [] : [`${name} ${wordOf(value)}`]));
+  process.stdout.write(`${words.join(", ") || "nothing was due"}\nnext: ${next}\n`);
 }
+
+/** Nothing was done, found or left: no line of a report for people. */
+const isNothing = (value: unknown): boolean =>
+  value === null ||
+  value === 0 ||
+  value === undefined ||
+  (typeof value === "object" && Object.keys(value).length === 0);
+
+const wordOf = (value: unknown): string => {
+  if (Array.isArray(value)) return value.map(wordOf).join(" ");
+  if (typeof value !== "object" || value === null) return String(value);
+  return Object.entries(value)
+    .map(([name, of]) => `${name}=${wordOf(of)}`)
+    .join(" ");
+};
 
 /** Run the work once, or again every `seconds` until stopped. */
 export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
@@ -232,5 +245,5 @@ export const rebuild = (config: Config, options: RoleOptions): Promise<void> =>
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async (into) => {
     const holes = await into.acceptGap();
-    report(options, { holes }, holes.length ? "touchstone ingest --once" : "nothing was lost");
+    report(options, { holes }, "touchstone ingest --once");
   });

@@ -1,7 +1,7 @@
 /** The part of parquetjs-lite that we use: it ships no types. */
 declare module "parquetjs-lite" {
   interface Field {
-    type: "UTF8" | "JSON" | "INT32" | "INT64" | "DOUBLE" | "BOOLEAN";
+    type: "UTF8" | "JSON" | "TIMESTAMP_MILLIS" | "INT32" | "INT64" | "DOUBLE" | "BOOLEAN";
     optional?: boolean;
     repeated?: boolean;
     compression?: "GZIP" | "SNAPPY" | "UNCOMPRESSED";

@@ -56,6 +56,18 @@ export const savedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
   note: checkpoint.bytes.toString("utf8"),
 });
 
+async function readFrom<T>(store: Pick<Store, "get">, key: string, schema: z.ZodType<T>) {
+  const object = await store.get(key);
+  if (!object) return { etag: null, value: null };
+  const read = schema.safeParse(parseJson(object.bytes));
+  if (!read.success) throw new Error(`the mirror's own ${key} is damaged: ${read.error.issues[0]!.message}`);
+  return { etag: object.etag, value: read.data };
+}
+
+/** What a mirror trusts, for whoever only reads its folder. */
+export const readTrusted = async (store: Pick<Store, "get">): Promise<Trusted | null> =>
+  (await readFrom(store, TRUSTED, Trusted)).value;
+
 /**
  * What a mirror remembers, in a folder that it does not expose. Each file is swapped against what this process read, so
  * a second process in the same folder is noticed and nothing that was proven is forgotten.
@@ -91,12 +103,9 @@ export class MirrorState {
   }
 
   async #read<T>(key: string, schema: z.ZodType<T>): Promise<T | null> {
-    const object = await this.store.get(key);
-    this.#etags.set(key, object?.etag ?? null);
-    if (!object) return null;
-    const read = schema.safeParse(parseJson(object.bytes));
-    if (!read.success) throw new Error(`the mirror's own ${key} is damaged: ${read.error.issues[0]!.message}`);
-    return read.data;
+    const { etag, value } = await readFrom(this.store, key, schema);
+    this.#etags.set(key, etag);
+    return value;
   }
 
   async #write(key: string, value: unknown): Promise<void> {

@@ -75,7 +75,8 @@ export async function trustOf(
     throw new MirrorUsage(`this folder mirrors ${before}, not ${trust.log.name}`);
   }
   if (pinned?.log !== pins.log || pinned.witness !== pins.witness) await state.savePins(pins);
-  if (first) say(`trust on first use: pinned ${pins.log} and ${pins.witness} as ${source.name} shows them`);
+  if (first)
+    say(`trust on first use: pinned --log-key ${pins.log} --witness-key ${pins.witness} as ${source.name} shows them`);
   return trust;
 }
 

@@ -63,7 +63,10 @@ export async function openSourceTreeHead(
   if (!bytes) throw new MissingObject(CHECKPOINT);
   if (keys.witness && !keys.log) throw new MirrorUsage("a witness key needs the log key beside it");
   const pins = keys.log ? { log: keys.log, witness: keys.witness ?? null } : await firstUse(source, bytes);
-  if (!keys.log) say(`believing the keys that ${source.name} shows: --log-key ${pins.log}`);
+  if (!keys.log) {
+    const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
+    say(`believing the keys that ${source.name} shows: --log-key ${pins.log}${witness}`);
+  }
   return openTreeHead(bytes, trustIn(pins), clock);
 }
 

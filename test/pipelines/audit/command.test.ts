@@ -46,7 +46,7 @@ test("says of every card what came of it, and where to look next", async () => {
   expect(stdout).toMatch(
     /\d+ ok, \d+ pending, 0 differ; \d+ leaves of record.example\/tree, evidence up to 2026-11-10/,
   );
-  expect(stdout).toContain("next: touchstone mirror");
+  expect(stdout).toContain(`next: touchstone audit ${world.publicDir}`);
 });
 
 test("prints a line of JSON a card and one of the sum, believing only the keys given", async () => {
@@ -62,7 +62,7 @@ test("prints a line of JSON a card and one of the sum, believing only the keys g
 
 test.each<[string, () => string[], keyof typeof EXIT]>([
   ["words that name no endpoint", () => ["seller", "--from", world.publicDir], "usage"],
-  ["a source that is none", () => ["all", "--from", "/nowhere/at/all"], "usage"],
+  ["a source that is none", () => ["all", "--from", "/nowhere/at/all"], "unreadable"],
   ["an endpoint nobody graded", () => [capOf("nobody"), "--from", world.publicDir], "nothing"],
   ["an endpoint whose first day is not closed", () => [urlOf("new"), "--from", world.publicDir], "nothing"],
   ["a key that is none", () => ["all", "--from", world.publicDir, "--log-key", "record.example/tree"], "usage"],

@@ -1,0 +1,152 @@
+import { canonicalText, sha256hex } from "../infra/canonical.ts";
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { draft, Recorder } from "../pipelines/1-observe/recorder.ts";
+import { NotInRecord } from "../pipelines/corrections/errors.ts";
+import { Reading } from "../pipelines/corrections/reading.ts";
+import { isId } from "../pipelines/record/ids.ts";
+import { normaliseUrl } from "../pipelines/record/url.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { needsData } from "./files.ts";
+
+/** What one source says of an endpoint, newest word. */
+interface Said {
+  source: string;
+  source_id: string;
+  /** `delisted`: the source named it once, and does no more. */
+  state: "listed" | "delisted";
+  at: string;
+}
+
+/** An endpoint and everything that was ever said of it. */
+interface ListedEndpoint {
+  capability_id: string;
+  url: string;
+  method: string | null;
+  tool: string | null;
+  first_listed: string;
+  sources: Said[];
+}
+
+interface Options {
+  json?: boolean;
+}
+
+async function withReading(config: Config, work: (reading: Reading, parts: Parts) => Promise<void>): Promise<void> {
+  needsData(config);
+  const parts = await openParts(config, systemClock);
+  try {
+    const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
+    try {
+      await work(reading, parts);
+    } finally {
+      await reading.close();
+    }
+  } finally {
+    await parts.close();
+  }
+}
+
+const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
+
+/** Every endpoint of the topic `listings`, by its id, in the order of first listing. */
+async function endpointsOf(reading: Reading): Promise<ListedEndpoint[]> {
+  const known = new Map<string, ListedEndpoint & { said: Map<string, Said> }>();
+  for (let partition = 0; partition < reading.partitions; partition++) {
+    for await (const { type, body, key, observedAt } of reading.facts("listings", partition, null)) {
+      const [source, source_id] = [textOf(body.source), textOf(body.source_id) ?? ""];
+      if (source === null || (type !== "listing" && type !== "delisting")) continue;
+      const one = known.get(key) ?? {
+        ...{ capability_id: key, url: "", method: null, tool: null, first_listed: observedAt },
+        ...{ sources: [], said: new Map<string, Said>() },
+      };
+      known.set(key, one);
+      if (type === "listing") {
+        const claims = (body.claims ?? {}) as Record<string, unknown>;
+        one.url = textOf(body.normalised_url) ?? one.url;
+        one.method = textOf(claims.method) ?? one.method;
+        one.tool = textOf(claims.tool) ?? one.tool;
+      }
+      const before = one.said.get(`${source} ${source_id}`);
+      const state = type === "listing" ? ("listed" as const) : ("delisted" as const);
+      if (!before || before.at <= observedAt)
+        one.said.set(`${source} ${source_id}`, { source, source_id, state, at: observedAt });
+      if (observedAt < one.first_listed) one.first_listed = observedAt;
+    }
+  }
+  return [...known.values()]
+    .map(({ said, ...one }) => ({ ...one, sources: [...said.values()] }))
+    .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
+}
+
+const stands = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
+const hostOf = (url: string): string => (URL.canParse(url) ? new URL(url).host : "");
+const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
+
+/** `touchstone listings list`: every endpoint that a source lists now. */
+export const listListings = (config: Config, options: Options & { host?: string; all?: boolean }): Promise<void> =>
+  withReading(config, async (reading) => {
+    const all = await endpointsOf(reading);
+    const shown = all.filter(
+      (one) => (options.all || stands(one)) && (options.host === undefined || hostOf(one.url) === options.host),
+    );
+    if (options.json) return void process.stdout.write(`${JSON.stringify({ endpoints: shown })}\n`);
+    const lines = shown.map((one) => `${one.capability_id}  ${stands(one) ? "" : "(delisted) "}${nameOf(one)}`);
+    const next = shown[0]
+      ? `next: touchstone listings show ${shown[0].capability_id}`
+      : "next: touchstone listings add --help";
+    process.stdout.write(`${[...lines, `${shown.length} of ${all.length} endpoints`, next].join("\n")}\n`);
+  });
+
+/** Endpoints by capability id, or all at one url. @throws NotInRecord */
+async function named(reading: Reading, endpoint: string): Promise<ListedEndpoint[]> {
+  const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
+  const found = (await endpointsOf(reading)).filter((one) =>
+    url === null ? one.capability_id === endpoint : one.url === url,
+  );
+  if (found.length === 0) throw new NotInRecord(`${endpoint} is not listed, and never was`);
+  return found;
+}
+
+/** `touchstone listings show`: what every source says of an endpoint, and since when. @throws NotInRecord, BadUrl */
+export const showListing = (config: Config, endpoint: string, options: Options): Promise<void> =>
+  withReading(config, async (reading) => {
+    const found = await named(reading, endpoint);
+    if (options.json) return void process.stdout.write(`${JSON.stringify({ endpoints: found })}\n`);
+    const lines = found.flatMap((one) => [
+      `${one.capability_id}  ${nameOf(one)}`,
+      `  first listed ${one.first_listed}`,
+      ...one.sources.map(
+        ({ source, source_id, state, at }) => `  ${state.padEnd(8)} by ${source} since ${at} as ${source_id}`,
+      ),
+    ]);
+    process.stdout.write(`${lines.join("\n")}\nnext: touchstone listings list\n`);
+  });
+
+/**
+ * `touchstone listings remove`: the operator's word that an endpoint is listed no more, against every source that lists
+ * it. What was observed stays in the record. A source that names it again lists it again; a host that is never to be
+ * called at all belongs into `observe.exclude`.
+ * @throws NotInRecord, BadUrl
+ */
+export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
+  withReading(config, async (reading, { log, metrics }) => {
+    const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
+    const found = (await named(reading, endpoint)).filter(stands);
+    const at = systemClock.now();
+    const drafts = found.flatMap((one) =>
+      one.sources.flatMap(({ source, source_id, state, at: since }) => {
+        const body = { source, source_id, reason: options.says };
+        // A source that lists it again later is a new word to take back.
+        const slot = sha256hex(canonicalText({ ...body, since }));
+        return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
+      }),
+    );
+    if (drafts.length > 0) await recorder.append(drafts);
+    const caps = found.map(({ capability_id }) => capability_id);
+    if (options.json)
+      return void process.stdout.write(`${JSON.stringify({ removed: caps, sources: drafts.length })}\n`);
+    const lines = caps.map((cap) => `removed ${cap}`);
+    const none = ["no source lists it now: nothing was changed"];
+    process.stdout.write(`${(lines.length > 0 ? lines : none).join("\n")}\nnext: touchstone listings list\n`);
+  });

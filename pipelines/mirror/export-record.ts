@@ -1,0 +1,248 @@
+import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
+import { provenLeaves } from "../published/leaves.ts";
+import { parsedLeaf, parseJson } from "../published/parse.ts";
+import type { Source } from "../published/source.ts";
+import type { SignedCard } from "../record/card.ts";
+import { AmendmentLine, SampleLine } from "../record/evidence.ts";
+import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { type Band, BANDS, COMPONENTS } from "../record/vocabulary.ts";
+import { COLUMN, type Columns, hostOf, moment, type Row } from "./parquet-table.ts";
+
+/** A proven record as it is read for analysis: where it lies, and the head below which it is read. */
+export interface RecordToRead {
+  source: Source;
+  head: { size: number; root: Buffer };
+  origin: string;
+  /** When the head was cosigned, RFC 3339; null where no witness is trusted. */
+  asOf: string | null;
+}
+
+/** The four measured components of a card, as columns. */
+export const COMPONENT_COLUMNS: Columns = Object.fromEntries(
+  COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => [`${name}_${part}`, COLUMN.number])),
+);
+
+export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
+  const columns = COMPONENTS.flatMap((name) => {
+    const one = card?.components?.[name];
+    return one ? (["point", "lower", "upper", "n_eff"] as const).map((part) => [`${name}_${part}`, one[part]]) : [];
+  });
+  return Object.fromEntries(columns);
+}
+
+/** The composite of a card that says one: an unrated endpoint has none, whatever number stands in its place. */
+export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null): number | null =>
+  card && card.band !== "UNRATED" ? (card.composite ?? null) : null;
+
+/** What samples say of an endpoint, added up. */
+export interface Seen {
+  price: number | null;
+  asset: string | null;
+  networks: string[];
+  payTo: string | null;
+  first: string;
+  last: string;
+  paidCalls: number;
+  /** Moment of the newest 402 among the samples, which the terms are of. */
+  termsAt: string;
+}
+
+interface Terms {
+  offers?: { network?: unknown; asset?: unknown; payable?: unknown }[];
+}
+
+/** Price, asset and networks that a 402 named, as far as the line tells them. */
+function termsOf(line: SampleLine): { asset: string | null; networks: string[] } {
+  const offers = (line as { terms?: Terms | null }).terms?.offers ?? [];
+  const signable = offers.find(({ payable }) => payable === true) ?? offers[0];
+  const names = offers.flatMap(({ network }) => (typeof network === "string" ? [network] : []));
+  return { asset: typeof signable?.asset === "string" ? signable.asset : null, networks: [...new Set(names)].sort() };
+}
+
+/** Every letter that a leaf may say. */
+export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
+
+/** Of the leaves: files of the evidence, the letter that each card's own run said, and where endpoints are listed. */
+export interface ReadLeaves {
+  evidence: EvidenceFile[];
+  /** By log position: the place of the raw letter in LETTERS, and one, so that 0 is none. */
+  raw: Uint8Array;
+  urls: Map<string, { url: string; method: string }>;
+}
+
+/** @throws Tampered, MissingObject, Unproven, SourceDown */
+export async function readLeaves({ source, head }: RecordToRead): Promise<ReadLeaves> {
+  const found: ReadLeaves = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
+  for await (const { leaf, index } of provenLeaves(source, head)) {
+    if (leaf.kind === "listing") found.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
+    if (leaf.kind === "grade") found.raw[index] = LETTERS.indexOf(leaf.raw_band) + 1;
+    if (leaf.kind !== "evidence") continue;
+    const file = evidenceFileOf(parsedLeaf(EvidenceLeaf, leaf));
+    if (file?.holds === "rows") found.evidence.push(file);
+  }
+  return found;
+}
+
+type Told = (line: SampleLine, file: EvidenceFile) => void;
+
+/** Every line of the evidence, file by file, each proven by its leaf before its lines are given. */
+async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
+  for (const file of files) {
+    const lines: (SampleLine | AmendmentLine)[] = [];
+    await readFile(await fetchFile(source, file), file, (bytes) => {
+      const value = parseJson(bytes);
+      const isSample = typeof value === "object" && value !== null && "obs_id" in value;
+      const { data } = isSample ? SampleLine.safeParse(value) : AmendmentLine.safeParse(value);
+      if (data) lines.push(data);
+    });
+    yield { file, lines };
+  }
+}
+
+const isSampleLine = (line: SampleLine | AmendmentLine): line is SampleLine => "obs_id" in line;
+
+/** What the evidence says of each endpoint, by capability id. */
+export async function seenByEndpoint(
+  { source }: RecordToRead,
+  files: readonly EvidenceFile[],
+): Promise<Map<string, Seen>> {
+  const seen = new Map<string, Seen>();
+  const add: Told = (line) => {
+    const none = { price: null, asset: null, networks: [], payTo: null, paidCalls: 0, termsAt: "" };
+    const one = seen.get(line.capability_id) ?? { ...none, first: line.t, last: line.t };
+    seen.set(line.capability_id, one);
+    if (line.t < one.first) one.first = line.t;
+    if (line.t > one.last) one.last = line.t;
+    if (line.kind === 1) one.paidCalls++;
+    const { asset, networks } = termsOf(line);
+    if (line.price === null || line.t < one.termsAt || line.kind === 2) return;
+    Object.assign(one, { price: line.price, payTo: line.pay_to, termsAt: line.t });
+    if (networks.length > 0) Object.assign(one, { asset, networks });
+  };
+  for await (const { file, lines } of evidenceLines(source, files)) {
+    for (const line of lines) if (isSampleLine(line)) add(line, file);
+  }
+  return seen;
+}
+
+export const GRADE_COLUMNS: Columns = {
+  leaf: COLUMN.count,
+  published_at: COLUMN.moment,
+  computed_at: COLUMN.moment,
+  as_of: COLUMN.moment,
+  capability_id: COLUMN.text,
+  url: COLUMN.text,
+  host: COLUMN.text,
+  http_method: COLUMN.text,
+  method_page: COLUMN.text,
+  day: COLUMN.text,
+  headline: COLUMN.yesNo,
+  tier: COLUMN.text,
+  band: COLUMN.text,
+  raw_band: COLUMN.text,
+  why: COLUMN.text,
+  composite: COLUMN.number,
+  sample_count: COLUMN.count,
+  flags: COLUMN.texts,
+  ...COMPONENT_COLUMNS,
+};
+
+function gradeRow(
+  { index, at, day, headline, raw_band, why, card }: GradeLeaf,
+  known: ReadLeaves,
+  asOf: Date | null,
+): Row {
+  const listed = known.urls.get(card.capability_id);
+  return {
+    ...{ leaf: index, published_at: moment(at), computed_at: moment(card.computed_at), as_of: asOf },
+    ...{ capability_id: card.capability_id, url: listed?.url, host: hostOf(listed?.url) },
+    ...{ http_method: listed?.method, method_page: card.method, day, headline, tier: card.tier },
+    ...{ band: card.band, raw_band, why, composite: compositeOf(card), sample_count: card.sample_count },
+    flags: card.flags ?? [],
+    ...componentsOf(card),
+  };
+}
+
+/** Every card that was ever published, in log order. */
+export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
+  const known = await readLeaves(record);
+  const asOf = moment(record.asOf);
+  for await (const { leaf } of provenLeaves(record.source, record.head)) {
+    if ((leaf as Leaf).kind === "grade") yield gradeRow(leaf as GradeLeaf, known, asOf);
+  }
+}
+
+export const SAMPLE_COLUMNS: Columns = {
+  record_id: COLUMN.text,
+  capability_id: COLUMN.text,
+  observed_at: COLUMN.moment,
+  as_of: COLUMN.moment,
+  url: COLUMN.text,
+  host: COLUMN.text,
+  http_method: COLUMN.text,
+  kind: COLUMN.text,
+  state: COLUMN.text,
+  status: COLUMN.count,
+  fault: COLUMN.text,
+  live: COLUMN.yesNo,
+  honest: COLUMN.yesNo,
+  settled: COLUMN.yesNo,
+  delivered: COLUMN.yesNo,
+  refunded: COLUMN.yesNo,
+  schema_ok: COLUMN.yesNo,
+  delivery: COLUMN.number,
+  outcome: COLUMN.number,
+  latency_ms: COLUMN.number,
+  price: COLUMN.number,
+  asset: COLUMN.text,
+  networks: COLUMN.texts,
+  pay_to: COLUMN.text,
+  input: COLUMN.text,
+  weight: COLUMN.number,
+  blind: COLUMN.yesNo,
+  retest: COLUMN.yesNo,
+  payer: COLUMN.text,
+  evidence: COLUMN.text,
+};
+
+/** What `kind` of a line stands for. */
+const KINDS = ["probe", "paid", "bought"];
+const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
+
+function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, asOf: Date | null): Row {
+  const listed = known.urls.get(line.capability_id);
+  const { status, blind, retest } = line as SampleLine & Record<string, unknown>;
+  const { fault, delivery, outcome, latency_ms, price, pay_to, input, payer } = line;
+  return {
+    ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: moment(line.t), as_of: asOf },
+    ...{ url: listed?.url, host: hostOf(listed?.url), http_method: listed?.method, kind: KINDS[line.kind] },
+    ...{ state: line.state, status: Number.isInteger(status) ? status : null, fault },
+    ...{ live: line.live, honest: line.honest, settled: line.settled, delivered: line.delivered },
+    ...{ refunded: line.refunded, schema_ok: line.schema_ok, delivery, outcome, latency_ms, price },
+    ...{ ...termsOf(line), pay_to, input, weight: line.w, payer, evidence: key },
+    ...{ blind: onlyBoolean(blind), retest: onlyBoolean(retest) },
+  };
+}
+
+/**
+ * Every sample of the evidence, in the order of its files, as what was learned of it later has it. Two readings of the
+ * files: an amendment stands in a later one than its sample.
+ */
+export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
+  const known = await readLeaves(record);
+  const asOf = moment(record.asOf);
+  const later = new Map<string, AmendmentLine[]>();
+  for await (const { lines } of evidenceLines(record.source, known.evidence)) {
+    for (const line of lines) if (!isSampleLine(line)) later.set(line.of, [...(later.get(line.of) ?? []), line]);
+  }
+  for await (const { file, lines } of evidenceLines(record.source, known.evidence)) {
+    for (const line of lines.filter(isSampleLine)) {
+      const amended = (later.get(line.obs_id) ?? []).sort((a, b) => a.position - b.position);
+      const now = SampleLine.safeParse({
+        ...line,
+        ...Object.fromEntries(amended.map(({ field, value }) => [field, value])),
+      });
+      yield sampleRow(now.data ?? line, file, known, asOf);
+    }
+  }
+}
