@@ -5,7 +5,7 @@ import { type Egress, saying } from "../infra/egress/egress.ts";
 import { fromBase64url, type Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keyring.ts";
 import type { Signer } from "../infra/keys/signer.ts";
-import { ownLoop } from "../infra/loop-watch.ts";
+import { ownLag, ownLoop } from "../infra/loop-watch.ts";
 import { networksIn, payerOn } from "../infra/rails/networks.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
@@ -24,6 +24,7 @@ import { createApp } from "../serving/app.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import type { ServingDeps } from "../serving/context.ts";
 import { parseProxies } from "../serving/http/limits.ts";
+import { Overload } from "../serving/http/overload.ts";
 import { serve } from "../serving/main.ts";
 import { NO_LOG, type ServingLog } from "../serving/replica/late-log.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
@@ -163,8 +164,10 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
   const workshop = { egress: saying(egress, { pool: WORK }), extractor: createExtractor(), register };
+  const overload = new Overload(ownLag, metrics);
   const app = createApp({
     askLine,
+    overload,
     ...(demand ? { demand } : {}),
     store: publicStore,
     follower,
@@ -208,7 +211,8 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
   if (proven) await firstView(follower, clock, logger);
   const proxies = parseProxies(config.limits.trusted_proxies);
   const { port, host } = config;
-  const listening = await serve({ app, port, host, limits: sockets, proxies, metrics, shared: parts.shared === true });
+  const shared = parts.shared === true;
+  const listening = await serve({ app, port, host, limits: sockets, proxies, metrics, overload, shared });
   follower.start();
   const asks = parts.log ? followAsks(log, askLine, logger) : null;
   demand?.start();
@@ -219,6 +223,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     refresh: async () => void (await follower.refresh()),
     close: async () => {
       await listening.close();
+      overload.close();
       await asks?.stop();
       await demand?.stop();
       await follower.stop();

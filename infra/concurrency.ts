@@ -162,3 +162,51 @@ export async function inTurns<T>(
     work(item);
   }
 }
+
+/** Does work that stops now and then, so many pieces of it between two turns of others. @returns what it comes to */
+export async function stepsInTurns<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
+  for (let done = 0; ; done++) {
+    if (done % atOnce === 0) await setImmediate();
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/**
+ * A sorted copy, stable as `Array.sort` is, by merging: it stops after each `piece` of items that found their next place, so
+ * that a million of them hold the loop no longer than a hundred.
+ */
+export function* sorting<T>(
+  items: Iterable<T>,
+  compare: (a: T, b: T) => number,
+  piece = 64,
+): Generator<undefined, T[]> {
+  let from: T[] = [];
+  let run: T[] = [];
+  for (const item of items) {
+    if (run.push(item) < piece) continue;
+    from = appended(from, run.sort(compare));
+    run = [];
+    yield;
+  }
+  from = appended(from, run.sort(compare));
+  let placed = 0;
+  for (let width = piece; width < from.length; width *= 2) {
+    const into: T[] = [];
+    for (let low = 0; low < from.length; low += 2 * width) {
+      const [middle, high] = [Math.min(low + width, from.length), Math.min(low + 2 * width, from.length)];
+      for (let [a, b] = [low, middle]; a < middle || b < high; ) {
+        const isLeft = a < middle && (b === high || compare(from[a]!, from[b]!) <= 0);
+        into.push(isLeft ? from[a++]! : from[b++]!);
+        if (++placed % piece === 0) yield;
+      }
+    }
+    from = into;
+  }
+  return from;
+}
+
+function appended<T>(to: T[], items: readonly T[]): T[] {
+  for (const item of items) to.push(item);
+  return to;
+}

@@ -62,6 +62,20 @@ export class TimedLoop implements LoopWatch {
   }
 }
 
+/** Calls with how late each look of ours was, ms. @returns ends it */
+export type LagWatch = (see: (lateMs: number) => void) => () => void;
+
+/** Looks at the loop of this process: a look is late by as long as the loop was busy when it was due. */
+export const ownLag: LagWatch = (see) => {
+  let last = performance.now();
+  const timer = setInterval(() => {
+    const now = performance.now();
+    see(Math.max(0, now - last - LOOK_MS));
+    last = now;
+  }, LOOK_MS).unref();
+  return () => clearInterval(timer);
+};
+
 /** The loop of this process. */
 export const ownLoop: LoopWatch = new TimedLoop();
 

@@ -3,7 +3,7 @@ import { FastResponse } from "srvx";
 import { type Service, type ServingDeps, serviceOf } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
-import type { Call, Operation } from "./operations/operation.ts";
+import { type Call, isShed, type Operation } from "./operations/operation.ts";
 import { OPERATIONS } from "./operations.ts";
 import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
@@ -30,13 +30,14 @@ function refuseUnread({ follower }: Service, limitHeaders: Record<string, string
   throw new Problem("not_ready", "the record was not read yet", { headers });
 }
 
-/** A call, counted against its limit. @throws Problem method_not_allowed, too_many_requests, not_ready */
+/** A call, counted against its limit. @throws Problem method_not_allowed, unavailable, too_many_requests, not_ready */
 function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
   if (!takes(operation, method)) {
     const allow = allowedAt(operation.path);
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
+  if (isShed(operation)) service.overload?.refuseFree(operation.id);
   const client = service.client(peerOf(event), headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
   const taken = limiter?.take(client);

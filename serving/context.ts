@@ -24,6 +24,7 @@ import { buyOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
+import type { Overload } from "./http/overload.ts";
 import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import { StatusFigures } from "./pages/status-figures.ts";
@@ -115,6 +116,8 @@ export interface ServingDeps {
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register">;
   /** What planted pages follow from; without it none is served. */
   pages?: Uint8Array;
+  /** Whether this process is behind with its work; without it nothing is shed. */
+  overload?: Pick<Overload, "refuseFree">;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
 }

@@ -4,6 +4,7 @@ import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 import type { Metrics } from "../infra/telemetry.ts";
 import { type Cidr, socketKey } from "./http/limits.ts";
+import type { Overload } from "./http/overload.ts";
 import { guardSockets, SOCKET_LIMITS, type SocketLimits } from "./http/sockets.ts";
 
 export interface ServeOptions {
@@ -18,6 +19,8 @@ export interface ServeOptions {
   /** Peers whose sockets carry many clients: only their number in total is bounded. */
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
+  /** Is told how many of the sockets are taken. */
+  overload?: Pick<Overload, "ofSockets">;
   /** How long answers under way may take once closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -73,7 +76,8 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
-  guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
+  const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
+  options.overload?.ofSockets(share);
   await listen(server, host, port, shared === true);
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;

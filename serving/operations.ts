@@ -26,6 +26,7 @@ const livez: Operation = {
   path: "/livez",
   summary: "The process runs",
   type: TEXT_TYPE,
+  always: true,
   limiter: () => null,
   run: ({ request }) => reply(request, "ok\n", { type: TEXT_TYPE, cache: "no-store" }),
 };
@@ -35,6 +36,7 @@ const readyz: Operation = {
   path: "/readyz",
   summary: "The record is loaded and followed",
   type: TEXT_TYPE,
+  always: true,
   limiter: () => null,
   run({ service, request }) {
     const stale = service.follower.staleMs;

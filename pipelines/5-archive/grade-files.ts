@@ -1,3 +1,4 @@
+import { turnByTurn } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import type { ArchiveFold, LeafSpan } from "../published/archive-fold.ts";
@@ -5,6 +6,8 @@ import type { RecordReader } from "../published/reader.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { type MadeFile, madeFile } from "./subjects.ts";
 
+/** Leaves that are looked at between two turns of others: a few milliseconds. */
+const LEAVES_A_TURN = 64;
 /** Leaves of one file: they have some two kilobytes each. */
 const LEAVES_A_FILE = 100_000;
 
@@ -28,7 +31,9 @@ export async function gradeFiles(
     files.push(await madeFile(lake, packing, rows));
     [rows, packing] = [0, null];
   };
+  const giveTurn = turnByTurn(LEAVES_A_TURN);
   for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
+    await giveTurn();
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
     rows++;
     packing ??= new ZstdPacking(true);

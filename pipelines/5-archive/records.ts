@@ -1,3 +1,4 @@
+import { turnByTurn } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type DaySegmentsParts, openDaySegments } from "../2-ingest/day-segments.ts";
@@ -8,6 +9,9 @@ import type { Fact } from "./lines.ts";
 
 /** Topics whose records are evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
+
+/** Facts that are read, and made lines of, between two turns of others: a few milliseconds. */
+const FACTS_A_TURN = 32;
 
 interface Row {
   bucket: number;
@@ -116,9 +120,12 @@ async function* mattersIn(
   );
   const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
   const params = { day, files, ends, known: JSON.stringify(known) };
+  const giveTurn = turnByTurn(FACTS_A_TURN);
   let held: (Matter & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<Row>(sql("evidence/records"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
+      // The engine hands out thousands at once, and whoever takes them makes lines of each.
+      await giveTurn();
       const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
       if (held && held.bucket === bucket && held.about === about && held.cap === fact.cap) {
         held.facts.push(fact);

@@ -7,7 +7,7 @@ import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
-import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
+import type { CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
 import { hasTools, type Match, matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -37,14 +37,35 @@ export interface CheckDeps {
 /** A space can stand in none of the parts but the url, which comes last. */
 const keyOf = ({ method, pay_to }: CheckQuery, url: string): string => `${method ?? ""} ${pay_to ?? ""} ${url}`;
 
+/** An answer in one spelling of its url. */
+interface Spelt extends CachedAnswer {
+  /** The url as this answer says that it was asked. */
+  asked: string;
+  /** Where that stands in the text, in characters. */
+  at: { from: number; to: number };
+}
+
+/** What a query means. */
+interface Meant {
+  /** The url normalised; null for a capability id. */
+  normalised: string | null;
+  /** The same with the tool, where that decides: what answers are kept under. An id as it is. */
+  url: string;
+}
+
 /** GET /v1/check: what the record holds about a url or id, signed, and kept for its minute. */
 export class Checks {
-  readonly #cache: AnswerCache;
-  /** Answers being made, so that two who ask at once get the same bytes and one ask is written. */
-  readonly #underway = new Map<string, Promise<CachedAnswer>>();
+  readonly #cache: AnswerCache<Spelt>;
+  /** Answers being made, so that two who ask at once get the same answer and one ask is written. */
+  readonly #underway = new Map<string, Promise<Spelt>>();
 
   constructor(private readonly deps: CheckDeps) {
     this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
+  }
+
+  /** Are the bytes of the answer to this query at hand? */
+  isKept(query: CheckQuery): boolean {
+    return this.#kept(query) !== undefined;
   }
 
   /**
@@ -52,34 +73,35 @@ export class Checks {
    * @throws Problem bad_request for a url that is none
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
-    const asked = query.url;
-    const kept = this.#cache.get(keyOf(query, asked));
+    const kept = this.#kept(query);
     if (kept) return this.#counted(kept, client);
     // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
-    const url = isId("cap", asked) ? asked : this.#meant(asked);
-    const key = keyOf(query, url);
+    const meant = this.#meant(query.url);
+    const key = keyOf(query, meant.url);
     const same = this.#cache.get(key);
-    if (same) return this.#counted(this.#respelt(same, query, url), client);
+    if (same) return this.#counted(this.#respelt(same, query), client);
     const underway = this.#underway.get(key);
-    if (underway) return underway.then((made) => this.#respelt(made, query, url));
-    const facts = this.facts(query, client);
-    if (!(facts instanceof Promise)) {
-      return this.#counted(this.#respelt(this.#sign(key, { ...facts, asked: url }), query, url), client);
-    }
-    const made = facts
-      .then((known) => this.#sign(key, { ...known, asked: url }))
-      .finally(() => this.#underway.delete(key));
+    if (underway) return underway.then((made) => this.#respelt(made, query));
+    const facts = this.#facts(query, meant.normalised, client);
+    if (!(facts instanceof Promise)) return this.#counted(this.#made(query, key, facts), client);
+    const made = facts.then((known) => this.#made(query, key, known)).finally(() => this.#underway.delete(key));
     this.#underway.set(key, made);
-    return made.then((answer) => this.#respelt(answer, query, url));
+    return made;
   }
 
-  /** The url that is meant: normalised, with the fragment where that names a tool of a server. */
-  #meant(asked: string): string {
+  #kept(query: CheckQuery): Spelt | undefined {
+    const kept = this.#cache.get(keyOf(query, query.url));
+    // Under a normalised url the answer to another spelling may stand.
+    return kept?.asked === query.url ? kept : undefined;
+  }
+
+  /** @throws Problem bad_request */
+  #meant(asked: string): Meant {
+    if (isId("cap", asked)) return { normalised: null, url: asked };
     const normalised = normaliseAsked(asked);
     const tool = toolAsked(asked);
-    return tool !== null && hasTools(this.deps.view(), normalised)
-      ? `${normalised}#${encodeURIComponent(tool)}`
-      : normalised;
+    const named = tool !== null && hasTools(this.deps.view(), normalised);
+    return { normalised, url: named ? `${normalised}#${encodeURIComponent(tool)}` : normalised };
   }
 
   #counted(answer: CachedAnswer, client: string): CachedAnswer {
@@ -87,11 +109,17 @@ export class Checks {
     return answer;
   }
 
-  /** The answer to the normalised url as the answer, given at the same moment, to the url as this client wrote it. */
-  #respelt(made: CachedAnswer, query: CheckQuery, url: string): CachedAnswer {
-    if (query.url === url) return made;
-    const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
-    const again = { ...made, ...this.#bytesOf({ ...answer, asked: query.url }) };
+  /** The same answer, given at the same moment, to the url as this client wrote it: only `asked` and the signature differ. */
+  #respelt(made: Spelt, query: CheckQuery): Spelt {
+    const { asked, at } = made;
+    if (asked === query.url) return made;
+    const text = made.bytes.toString("utf8");
+    const said = JSON.stringify(query.url);
+    const unsigned = `${text.slice(0, at.from)}${said}${text.slice(at.to, text.lastIndexOf(',"signature":'))}}`;
+    const again: Spelt = {
+      ...{ ...made, ...bytesOf(withSignature(this.deps.signer, unsigned)) },
+      ...{ asked: query.url, at: { from: at.from, to: at.from + said.length } },
+    };
     this.#cache.set(keyOf(query, query.url), again);
     return again;
   }
@@ -106,12 +134,15 @@ export class Checks {
    * @throws Problem (or rejects with one), as {@link answer} does
    */
   facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
+    return this.#facts(query, isId("cap", query.url) ? null : normaliseAsked(query.url), client);
+  }
+
+  #facts(query: CheckQuery, normalised: string | null, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
-    if (isId("cap", query.url)) {
+    if (normalised === null) {
       if (view.has(query.url)) return this.#known(view, query, { cap: query.url, matched: "exact" }, client);
       return unknownFacts(view, query, { next: "No endpoint in the record has this id. Ask by its url instead." });
     }
-    const normalised = normaliseAsked(query.url);
     const match = matchUrl(view, normalised, query.method, toolAsked(query.url));
     if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
@@ -145,20 +176,29 @@ export class Checks {
     return verdict.ok ? null : verdict.says.replace(/\.$/, "");
   }
 
-  #sign(key: string, facts: CheckFacts): CachedAnswer {
-    const made: CachedAnswer = {
-      ...this.#bytesOf({ ...facts, answered_at: rfc3339(this.deps.clock.now()) }),
-      cap: facts.capabilityId,
-      madeAt: this.deps.clock.monotonic(),
+  /** Dates, signs and keeps what the record holds: under the normalised url, and as it was asked. */
+  #made(query: CheckQuery, key: string, facts: CheckFacts): Spelt {
+    const { signer, clock } = this.deps;
+    const text = orderedText(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) });
+    const made: Spelt = {
+      ...bytesOf(withSignature(signer, text)),
+      ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url, at: placeOfAsked(text, query.url) },
     };
     this.#cache.set(key, made);
+    if (key !== keyOf(query, query.url)) this.#cache.set(keyOf(query, query.url), made);
     return made;
   }
+}
 
-  #bytesOf(answer: object): Pick<CachedAnswer, "bytes" | "etag"> {
-    const text = signedText(this.deps.signer, answer);
-    return { bytes: Buffer.from(text), etag: `"${sha256hex(text).slice(0, 32)}"` };
-  }
+const bytesOf = (text: string): Pick<CachedAnswer, "bytes" | "etag"> => ({
+  bytes: Buffer.from(text),
+  etag: `"${sha256hex(text).slice(0, 32)}"`,
+});
+
+/** Where the value of the first member `asked` stands: no member that comes before it in order holds one of that name. */
+function placeOfAsked(text: string, asked: string): Spelt["at"] {
+  const from = text.indexOf('"asked":') + '"asked":'.length;
+  return { from, to: from + JSON.stringify(asked).length };
 }
 
 const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
@@ -215,14 +255,21 @@ function inOrder(value: unknown): unknown {
   return ordered;
 }
 
+/** RFC 8785 text of an answer with what is signed beside it. */
+const orderedText = (signer: Signer, answer: object): string =>
+  JSON.stringify(inOrder({ ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" }));
+
+/** An RFC 8785 text of an object, with the signature over it behind its members. */
+function withSignature(signer: Signer, text: string): string {
+  const signature = Buffer.from(signer.sign(Buffer.from(text))).toString("base64url");
+  return `${text.slice(0, -1)},"signature":"${signature}"}`;
+}
+
 /**
  * JSON text of an answer, signed as `signObject` signs. Once members are in order, JSON.stringify prints exactly the
  * RFC 8785 text, and that text is sent too, with the signature behind it: 100 us less a check than canonicalizing
  * apart. The answer must hold JSON values only, and no lone surrogate: those JSON.stringify would print as escapes,
  * and no verifier would take them.
  */
-export function signedText(signer: Signer, answer: object): string {
-  const signed = JSON.stringify(inOrder({ ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" }));
-  const signature = Buffer.from(signer.sign(Buffer.from(signed))).toString("base64url");
-  return `${signed.slice(0, -1)},"signature":"${signature}"}`;
-}
+export const signedText = (signer: Signer, answer: object): string =>
+  withSignature(signer, orderedText(signer, answer));

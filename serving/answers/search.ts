@@ -1,4 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
+import { sorting, stepsInTurns } from "../../infra/concurrency.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { Advertised } from "../schemas/check.ts";
@@ -24,30 +25,41 @@ const taken = (band: Band | undefined): ReadonlySet<Band> =>
 
 /** Endpoints that are looked at between two turns of the event loop. */
 const AT_ONCE = 2_000;
+/** And while they are put in order: so many of them a step, and so many steps. */
+const LOOKED_A_STEP = 64;
+const STEPS_AT_ONCE = 32;
 
 /** By the published entries alone, so that a newer volatile table sorts nothing again. */
-const orders = new WeakMap<Layered<Entry>, readonly ListedEntry[]>();
+const orders = new WeakMap<Layered<Entry>, Promise<readonly ListedEntry[]>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
 
-/** All listed endpoints: by letter, then by composite, then by url. */
-function rankedIn(view: View): readonly ListedEntry[] {
-  const known = orders.get(view.entries);
+interface Ranked {
+  entry: ListedEntry;
+  rank: number;
+  composite: number;
+}
+
+const byRank = (a: Ranked, b: Ranked): number =>
+  a.rank - b.rank || b.composite - a.composite || (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0);
+
+/** All listed endpoints: by letter, then by composite, then by url. Put in order once, in turns with others. */
+function rankedIn({ entries }: View): Promise<readonly ListedEntry[]> {
+  const known = orders.get(entries);
   if (known) return known;
-  const rows: { entry: ListedEntry; rank: number; composite: number }[] = [];
-  for (const entry of view.entries.values()) {
+  const made = stepsInTurns(ranking(entries), STEPS_AT_ONCE);
+  orders.set(entries, made);
+  return made;
+}
+
+function* ranking(entries: Layered<Entry>): Generator<undefined, readonly ListedEntry[]> {
+  const rows: Ranked[] = [];
+  for (const entry of entries.values()) {
     if (!isListed(entry)) continue;
     rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
+    if (rows.length % LOOKED_A_STEP === 0) yield;
   }
-  rows.sort(
-    (a, b) =>
-      a.rank - b.rank ||
-      b.composite - a.composite ||
-      (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0),
-  );
-  const made = rows.map(({ entry }) => entry);
-  orders.set(view.entries, made);
-  return made;
+  return (yield* sorting(rows, byRank, LOOKED_A_STEP)).map(({ entry }) => entry);
 }
 
 function holds({ url, description, class: kind, tool }: ListedEntry, words: readonly string[]): boolean {
@@ -72,7 +84,7 @@ export async function* holding(
 ): AsyncGenerator<ListedEntry> {
   const words = q.toLowerCase().split(/\s+/, 20).filter(Boolean);
   let looked = 0;
-  for (const entry of rankedIn(view)) {
+  for (const entry of await rankedIn(view)) {
     if (++looked % AT_ONCE === 0) await turn();
     if ((kind === undefined || entry.class === kind) && holds(entry, words)) yield entry;
   }

@@ -23,8 +23,8 @@ export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, max
  * Answers by normalised query, bounded by number and size; the one made longest ago goes first. All live equally long,
  * so the order of insertion is the order of expiry.
  */
-export class AnswerCache {
-  readonly #answers = new Map<string, CachedAnswer>();
+export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
+  readonly #answers = new Map<string, A>();
   #bytes = 0;
 
   constructor(
@@ -33,7 +33,7 @@ export class AnswerCache {
   ) {}
 
   /** The answer, unless its time is over. */
-  get(key: string): CachedAnswer | undefined {
+  get(key: string): A | undefined {
     const answer = this.#answers.get(key);
     if (!answer) return undefined;
     if (this.now() - answer.madeAt < this.bounds.ttlMs) return answer;
@@ -41,7 +41,7 @@ export class AnswerCache {
     return undefined;
   }
 
-  set(key: string, answer: CachedAnswer): void {
+  set(key: string, answer: A): void {
     const held = this.#answers.get(key);
     if (held) this.#drop(key, held);
     this.#answers.set(key, answer);
@@ -56,7 +56,7 @@ export class AnswerCache {
     return this.#answers.size;
   }
 
-  #drop(key: string, answer: CachedAnswer): void {
+  #drop(key: string, answer: A): void {
     this.#answers.delete(key);
     this.#bytes -= key.length + answer.bytes.length;
   }

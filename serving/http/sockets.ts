@@ -55,6 +55,7 @@ interface Watched {
  * reader that takes less than the slowest rate while bytes wait for it is reset, so that the system forgets them too; a
  * body that comes slower than that is a 408; one that pipelines many requests without taking their answers is cut. A
  * look counts as one pause however late it comes: when our own loop stood still nobody is slow for it.
+ * @returns the share of all sockets that is taken, from 0 to 1
  * @param handle answers a request; a server of which this is the only listener to requests
  * @param clientOf key of the client behind a peer's address; null for a proxy, whose sockets are many clients'
  */
@@ -64,7 +65,7 @@ export function guardSockets(
   { total, perClient, minBytesPerS, slowMs }: SocketLimits,
   clientOf: (peer: string | undefined) => string | null,
   metrics?: Pick<Metrics, "count">,
-): void {
+): () => number {
   const watched = new Map<Socket, Watched>();
   const slots = new Slots(perClient);
   const pauseMs = Math.min(MAX_PAUSE_MS, slowMs / LOOKS);
@@ -124,4 +125,5 @@ export function guardSockets(
   });
   const looking = setInterval(look, pauseMs).unref();
   server.once("close", () => clearInterval(looking));
+  return () => watched.size / total;
 }

@@ -17,6 +17,7 @@ export const buyerOrders: Operation = {
   answer: BuyerOrders,
   type: JSON_TYPE,
   tag: "buy",
+  always: true,
   errors: ["not_the_wallet", "bad_cursor", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, query, limitHeaders }) {

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import type { Service } from "../context.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
-import type { Operation, Tag } from "./operation.ts";
+import { isShed, type Operation, type Tag } from "./operation.ts";
 
 /** A row that stands in the description: one whose answer has a schema. */
 export type Described = Operation & { answer: z.ZodType };
@@ -23,6 +23,7 @@ export function errorsOf(operation: Operation, service: Service): ProblemCode[] 
   if (body) codes.add("too_large");
   if (operation.limiter(service)) codes.add("too_many_requests");
   if (ofRecord) codes.add("not_ready");
+  if (isShed(operation)) codes.add("unavailable");
   codes.add("internal");
   return (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) => codes.has(code));
 }

@@ -80,11 +80,19 @@ export interface Operation {
     /** `input` was not looked at yet. @throws Problem, also by rejecting */
     run(service: Service, input: unknown, client: string): object | Promise<object>;
   };
+  /**
+   * It is answered also by a process that is behind with its work, as every row that has a price is: health, what buyers ask
+   * of their orders, and what decides for itself what it can still give.
+   */
+  always?: true;
   /** Errors are shown as a page. */
   page?: boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }
+
+/** Is it refused while this process is behind with its work? */
+export const isShed = ({ price, always }: Pick<Operation, "price" | "always">): boolean => !price && always !== true;
 
 /** Cache of what may be a minute old. */
 export const MINUTE = "public, max-age=60";

@@ -38,9 +38,13 @@ export const check: Operation = {
       return JSON.parse((await checks.answer(validated(CheckQuery, input), client)).bytes.toString("utf8")) as object;
     },
   },
+  // What is kept for its minute costs nothing; the rest is shed.
+  always: true,
+  errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));
+    if (!call.service.checks.isKept(query)) call.service.overload?.refuseFree("check");
     const answer = call.service.checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
   },

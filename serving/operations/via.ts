@@ -93,6 +93,7 @@ const order: Operation = {
   answer: OrderShown,
   type: JSON_TYPE,
   tag: "buy",
+  always: true,
   errors: ["not_found", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, params, limitHeaders }) {

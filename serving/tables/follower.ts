@@ -99,7 +99,11 @@ export class Follower {
     await inTurns(came, FOLDED_A_TURN, name);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
-    if (changed) this.#view = new View({ ...old, size, entries, volatile });
+    if (changed) {
+      const view = new View({ ...old, size, entries, volatile });
+      await view.prepareLike(old);
+      this.#view = view;
+    }
     this.#snapshot = snapshot;
     this.#loadedAt = this.deps.clock.monotonic();
     this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);

@@ -1,3 +1,4 @@
+import { inTurns } from "../../infra/concurrency.ts";
 import { BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
 import { addressKey, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Payee } from "../schemas/check.ts";
@@ -6,6 +7,9 @@ import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 
 /** Origins named in one answer; an address can stand behind thousands. */
 export const MAX_ORIGINS = 100;
+
+/** Rows that are added between two turns of others: a few milliseconds. */
+const ADDED_A_TURN = 2_000;
 
 /** What is kept of an address that is known: with all its origins. */
 type Figures = Omit<Payee, "address">;
@@ -26,15 +30,28 @@ export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
   readonly #made = new Map<string, Figures>();
 
-  constructor(private readonly view: Paid) {
-    for (const row of view.volatile.rows.values()) {
-      const entry = view.entry(row.capability_id);
-      if (!isListed(entry)) continue;
-      for (const key of addressesOf(row)) {
-        const held = this.#byAddress.get(key);
-        if (held) held.push(entry);
-        else this.#byAddress.set(key, [entry]);
-      }
+  private constructor(private readonly view: Paid) {}
+
+  static of(view: Paid): PayeeTable {
+    const table = new PayeeTable(view);
+    for (const row of view.volatile.rows.values()) table.#add(row);
+    return table;
+  }
+
+  /** The same, in turns with others: there are as many rows as endpoints. */
+  static async inTurns(view: Paid): Promise<PayeeTable> {
+    const table = new PayeeTable(view);
+    await inTurns(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
+    return table;
+  }
+
+  #add(row: VolatileRow): void {
+    const entry = this.view.entry(row.capability_id);
+    if (!isListed(entry)) return;
+    for (const key of addressesOf(row)) {
+      const held = this.#byAddress.get(key);
+      if (held) held.push(entry);
+      else this.#byAddress.set(key, [entry]);
     }
   }
 

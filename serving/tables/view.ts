@@ -71,7 +71,6 @@ export class View {
   readonly evidence: EvidenceFiles;
   readonly archive: ArchiveFiles;
   #payees: PayeeTable | undefined;
-  readonly #memo = new Map<string, unknown>();
 
   constructor(parts: ViewParts) {
     this.origin = parts.origin;
@@ -112,16 +111,19 @@ export class View {
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
   }
 
-  /** Who is paid by whom; made at the first question of a view. */
+  /** Who is paid by whom; made at the first question, where it was not prepared. */
   get payees(): PayeeTable {
-    this.#payees ??= new PayeeTable(this);
+    this.#payees ??= PayeeTable.of(this);
     return this.#payees;
   }
 
-  /** Something that follows from this view alone, made once (a sorted table, a total). */
-  memo<T>(name: string, make: () => T): T {
-    if (!this.#memo.has(name)) this.#memo.set(name, make());
-    return this.#memo.get(name) as T;
+  /** Make at leisure what was asked of the view before this one: nobody who asks this one then waits for it. */
+  async prepareLike({ isAskedOfPayees }: View): Promise<void> {
+    if (isAskedOfPayees) this.#payees ??= await PayeeTable.inTurns(this);
+  }
+
+  get isAskedOfPayees(): boolean {
+    return this.#payees !== undefined;
   }
 }
 

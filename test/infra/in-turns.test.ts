@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { inTurns, range, turnByTurn } from "../../infra/concurrency.ts";
+import { inTurns, range, sorting, stepsInTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { drawn, SEED } from "../helpers/drawn.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
 it("works on so many items in their order, and on no more within one turn of the loop", async () => {
@@ -34,4 +35,31 @@ it("bounds a turn for all who take part, however many begin at once and whatever
   );
   // Who fits in still may go past it by his own work.
   expect(turns.end()).toMatchObject({ all: 200, most: 12 });
+});
+
+it("sorts as Array.sort does, stably, however many there are", () => {
+  const lot = drawn(SEED);
+  for (const many of [0, 1, 2, 15, 16, 17, 100, 1_000, 1_025]) {
+    const items = Array.from({ length: many }, (_, at) => ({ key: Math.floor(lot() * 20), at }));
+    const before = [...items];
+    const steps = sorting(items, (a, b) => a.key - b.key, 16);
+    let step = steps.next();
+    while (!step.done) step = steps.next();
+    expect(step.value).toEqual([...items].sort((a, b) => a.key - b.key));
+    expect(items).toEqual(before);
+  }
+});
+
+it("sorts no more within one turn of the loop than was asked for", async () => {
+  const turns = new TurnsSeen();
+  const items = Array.from({ length: 5_000 }, (_, i) => (i * 7_919) % 5_003);
+  const compare = (a: number, b: number): number => {
+    turns.see();
+    return a - b;
+  };
+  const sorted = await stepsInTurns(sorting(items, compare, 32), 4);
+  expect(sorted).toEqual([...items].sort((a, b) => a - b));
+  const seen = turns.end();
+  // 4 steps of 32 items: each is compared once when merged, and log2(32) times in its first run.
+  expect([seen.most <= 4 * 32 * 6, seen.turns > 100]).toEqual([true, true]);
 });

@@ -113,7 +113,10 @@ const happening = fc.record({
   ...{ watcher: fc.nat(5), cap: fc.nat(1), leaf: fc.nat(30), attempt: fc.integer({ min: 1, max: 4 }) },
 });
 
-function recordOf({ type, watcher, cap, leaf, attempt }: fc.RecordValue<typeof happening>, n: number) {
+function recordOf(
+  { type, watcher, cap, leaf, attempt }: typeof happening extends fc.Arbitrary<infer H> ? H : never,
+  n: number,
+) {
   const id = `wat_${watcher}`;
   const by = { now: new Date(Date.parse(at) + n), producer: "test" };
   const notified = {
@@ -179,7 +182,7 @@ test("what the forms orders.1 and watchers.1 hold", async () => {
   const made = new FakeLog();
   await made.append([recordOf({ type: "created", watcher: 1, cap: 1, leaf: 1, attempt: 1 }, 1)]);
   await fromStart(watchers, made, "watchers");
-  const [kept] = [...watchers.kept()] as [{ watcher: Watcher }];
+  const [kept] = [...watchers.kept()] as unknown as [{ watcher: Watcher }];
   expect([watchers.form, Object.keys(kept.watcher).join(" ")]).toMatchInlineSnapshot(`
     [
       "watchers.1",

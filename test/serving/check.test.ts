@@ -279,6 +279,24 @@ describe("the minute", () => {
     expect(serving.log.records).toHaveLength(1);
   });
 
+  test("is signed once for each spelling, and an odd one that comes first costs no second signature", async () => {
+    let signed = 0;
+    const { answers: key } = record.keys;
+    const sign = (bytes: Uint8Array) => {
+      signed++;
+      return key.sign(bytes);
+    };
+    const serving = await servingOver(record, { answers: { ...key, kid: key.kid, sign } });
+    const odd = SUM.url.replace("https", "HTTPS");
+    for (const [url, signatures] of [
+      ...[[odd, 1] as const, [odd, 1] as const, [SUM.url, 2] as const, [odd, 2] as const, [SUM.url, 2] as const],
+    ]) {
+      const answer = CheckAnswer.parse(await (await serving.get(checkPath({ url }))).json());
+      expect([answer.asked, signed]).toEqual([url, signatures]);
+      expect(verifyObject(record.jwks, answer, { purpose: "answers", at: answer.answered_at })).toEqual({ ok: true });
+    }
+  });
+
   test("ends for those who asked at once with one answer and one ask", async () => {
     const serving = await servingOver(record);
     const path = checkPath({ url: "https://race.example/x" });

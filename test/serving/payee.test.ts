@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
+import { PayeeTable } from "../../serving/tables/payees.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -156,4 +157,23 @@ test("where origins are cut, the answer says how many there are", async () => {
   } finally {
     await many.close();
   }
+});
+
+test("who is paid is made ready for the next view once one was asked of it, and says the same as made anew", async () => {
+  const on = await servingOver(record);
+  const asked = async () => CheckAnswer.parse(await (await on.get(checkPath({ url: GOOD.url, pay_to: OWN }))).json());
+  await record.live([rowOf(SILENT, { pay_to: null, pay_tos: [STRANGE] })]);
+  await on.follower.refresh();
+  expect(on.follower.view.isAskedOfPayees, "nobody asked").toBe(false);
+  await asked();
+  await record.live([rowOf(TWIN, { pay_to: OWN, pay_tos: [OWN] }), rowOf(GOOD, { pay_to: OWN, pay_tos: [OWN] })]);
+  expect(await on.follower.refresh()).toBe(true);
+  const { view } = on.follower;
+  expect(view.isAskedOfPayees).toBe(true);
+  const anew = PayeeTable.of(view);
+  for (const address of [OWN, POLYGON, EARLIER, LISTED, STRANGE, BASE58]) {
+    expect(view.payees.get(address)).toEqual(anew.get(address));
+  }
+  on.clock.pass(60_000);
+  expect((await asked()).payee).toMatchObject(anew.get(OWN));
 });

@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
-import { setImmediate } from "node:timers/promises";
 import { sha256hex } from "../../../infra/canonical.ts";
+import { sorting, stepsInTurns } from "../../../infra/concurrency.ts";
 import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
@@ -143,7 +143,7 @@ const isFresh = ({ one }: Lot): boolean => one.paidBlocks === 0;
  * letter that stands needs its samples), then what is left for those never paid.
  * @returns by capability, which cap its day does not fit into, or null where it is covered
  */
-function cover(lots: readonly Lot[], reservation: Reservation): Map<string, Uncovered | null> {
+function* cover(lots: readonly Lot[], reservation: Reservation): Generator<undefined, Map<string, Uncovered | null>> {
   const decided = new Map<string, Uncovered | null>();
   const take = (lot: Lot): void => {
     const { one, to, price } = lot;
@@ -153,9 +153,16 @@ function cover(lots: readonly Lot[], reservation: Reservation): Map<string, Unco
   const fresh = lots.filter(isFresh);
   for (const lot of fresh) {
     if (lot.price !== null && reservation.fitsNewShare(lot.to, lot.price, BigInt(BLOCKS_PER_DAY))) take(lot);
+    yield;
   }
-  for (const lot of lots) if (!isFresh(lot)) take(lot);
-  for (const lot of fresh) if (decided.get(lot.one.cap) !== null) take(lot);
+  for (const lot of lots) {
+    if (!isFresh(lot)) take(lot);
+    yield;
+  }
+  for (const lot of fresh) {
+    if (decided.get(lot.one.cap) !== null) take(lot);
+    yield;
+  }
   return decided;
 }
 
@@ -174,18 +181,15 @@ export function planDay(input: PlanInput): DayPlan {
 
 /** Endpoints that are looked at between two turns of others: a few milliseconds. */
 const DRAWN_A_TURN = 64;
+/** Endpoints that find their place within one of those: comparing two is little beside drawing a day. */
+const SORTED_A_STEP = 16;
 
 /** The same plan, drawn in turns: a process that plans a large market answers and measures meanwhile. */
-export async function planInTurns(input: PlanInput): Promise<DayPlan> {
-  const drawing = drawn(input);
-  for (let looked = 0; ; looked++) {
-    if (looked % DRAWN_A_TURN === 0) await setImmediate();
-    const { value, done } = drawing.next();
-    if (done) return value;
-  }
+export function planInTurns(input: PlanInput): Promise<DayPlan> {
+  return stepsInTurns(drawn(input), DRAWN_A_TURN);
 }
 
-/** Stops after each endpoint that was looked at. */
+/** Stops after each endpoint that was looked at, and often enough while they are put in order. */
 function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
   const own = new Set(input.ownOrigins ?? []);
@@ -195,8 +199,8 @@ function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
     if (!own.has(new URL(one.url).origin)) byCap.set(one.cap, lotOf(one, input));
     yield;
   }
-  const lots = [...byCap.values()].sort(firstCovered);
-  const decided = cover(lots, new Reservation(caps, input.spentBefore ?? 0n));
+  const lots = yield* sorting(byCap.values(), firstCovered, SORTED_A_STEP);
+  const decided = yield* cover(lots, new Reservation(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
   const lines: PlanLine[] = [];
   for (const { one, to, bytes, price } of lots) {
@@ -208,9 +212,9 @@ function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
     lines.push({ cap: one.cap, host, payee, calls, base_per_day: base, covered: why === null, price_micro, why });
     yield;
   }
-  lines.sort((a, b) => (a.cap < b.cap ? -1 : 1));
-  const covered = lines.filter((line) => line.covered).map((line) => line.cap);
-  return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines };
+  const byId = yield* sorting(lines, (a, b) => (a.cap < b.cap ? -1 : 1), SORTED_A_STEP);
+  const covered = byId.filter((line) => line.covered).map((line) => line.cap);
+  return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines: byId };
 }
 
 /** Micro-units that a plan sets aside for a covered endpoint: four calls, whether they are made or not. */

@@ -45,7 +45,7 @@ class Said implements KeptFold {
 
 const path = () => join(dir, "folds", "said");
 function tailOf(fold = new Said(), id = log.id) {
-  const logger = { warn: (_: unknown, says: string) => void told.push(says) };
+  const logger = { warn: (_: unknown, says?: string) => void told.push(says ?? "") };
   const file = new FoldFile(path(), fold, { logId: () => id, logger });
   return { fold, tail: new LogTail(log, "t", (record) => fold.apply(record), file) };
 }

@@ -1,0 +1,159 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { ownLag } from "../../infra/loop-watch.ts";
+import { createMetrics } from "../../infra/telemetry.ts";
+import { OVERLOAD, Overload } from "../../serving/http/overload.ts";
+import type { SocketLimits } from "../../serving/http/sockets.ts";
+import { type Serving, serve } from "../../serving/main.ts";
+import { isShed } from "../../serving/operations/operation.ts";
+import { OPERATIONS } from "../../serving/operations.ts";
+import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
+import { checkPath, servingOver } from "../helpers/serving.ts";
+
+const SUM = { url: "https://seller.example/sum" };
+const MUL = { url: "https://seller.example/mul" };
+let record: PublicRecord;
+const open: { close(): unknown }[] = [];
+beforeAll(async () => {
+  record = await PublicRecord.open();
+  await record.publish([listingDraft(SUM), listingDraft(MUL)], record.grades([cardOf(SUM)], "B."));
+});
+afterAll(() => record.close());
+afterEach(async () => {
+  for (const one of open.splice(0).reverse()) await one.close();
+});
+
+/** A process whose looks at its loop a test makes itself. */
+function forced(lot = 0) {
+  let look = (_lateMs: number): void => {};
+  const metrics = createMetrics();
+  const lag = (see: (lateMs: number) => void) => {
+    look = see;
+    return () => {};
+  };
+  const overload = new Overload(lag, metrics, () => lot);
+  const looks = (...late: number[]): void => {
+    for (const ms of late) look(ms);
+  };
+  return { overload, metrics, look: looks };
+}
+
+async function listening(overload: Overload, limits: Partial<SocketLimits> = {}): Promise<Serving> {
+  const serving = await servingOver(record, { overload });
+  const server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 50, overload, limits });
+  open.push(server);
+  return server;
+}
+
+test("looks that are late in succession are overload, one stall is none; it ends well below where it began", () => {
+  const { overload, look } = forced();
+  look(5_000, 0, 900, 900, 0);
+  expect(overload.isBehind).toBe(false);
+  look(...Array(3).fill(OVERLOAD.slowMs));
+  expect(overload.isBehind, "three looks, and too little in all").toBe(false);
+  look(...Array(2).fill(OVERLOAD.slowMs));
+  expect(overload.isBehind).toBe(true);
+  look(...Array(OVERLOAD.steadyLooks - 1).fill(0), OVERLOAD.steadyMs);
+  look(...Array(OVERLOAD.steadyLooks - 1).fill(0));
+  expect(overload.isBehind, "not steady for long enough").toBe(true);
+  look(0);
+  expect(overload.isBehind).toBe(false);
+});
+
+test("nearly all sockets taken are overload, until a quarter is free again", () => {
+  const { overload, look } = forced();
+  let share = 0.89;
+  overload.ofSockets(() => share);
+  const at = (next: number): boolean => {
+    share = next;
+    look(0);
+    return overload.isBehind;
+  };
+  expect([0.89, 0.9, 0.8, 0.75, 0.74, 0.89].map(at)).toEqual([false, true, true, true, false, false]);
+});
+
+test("what is free is refused before anything is done for it; what has a price, orders, kept checks and health are not", async () => {
+  const { overload, look, metrics } = forced(0.5);
+  const { url } = await listening(overload);
+  const kept = await (await fetch(url + checkPath(SUM))).text();
+  look(...Array(5).fill(300));
+  expect(await (await fetch(url + checkPath(SUM))).text()).toBe(kept);
+  for (const path of [checkPath(MUL), "/v1/trust/feed", "/", "/v1/trust/index", "/docs/api", "/checkpoint"]) {
+    const response = await fetch(url + path, { headers: { accept: "application/json" } });
+    expect([path, response.status, response.headers.get("retry-after")]).toEqual([path, 503, "5"]);
+    expect(response.headers.get("cache-control")).toBe("no-store");
+    expect(ProblemDocument.parse(await response.json())).toMatchObject({ status: 503, instance: path.split("?")[0] });
+  }
+  // A page says so to people as a page.
+  const page = await fetch(`${url}/`, { headers: { accept: "text/html" } });
+  expect([page.status, page.headers.get("content-type")]).toEqual([503, "text/html; charset=utf-8"]);
+  for (const path of ["/livez", "/readyz"]) expect([path, (await fetch(url + path)).status]).toEqual([path, 200]);
+  // This server sells nothing, and says that, not that it has too much to do.
+  for (const path of [`/v1/via/${capOf(SUM)}`, "/v1/orders/ord_0000000000000000000000000000"]) {
+    expect(await (await fetch(url + path)).text()).not.toMatch(/has to wait/);
+  }
+  expect(await metrics.text()).toMatch(/touchstone_http_shed_total\{operation="check"\} 1\n/);
+  look(...Array(10).fill(0));
+  expect((await fetch(url + checkPath(MUL))).status).toBe(200);
+});
+
+test("rows that are never shed: those with a price, and these", () => {
+  const kept = OPERATIONS.filter((operation) => !isShed(operation));
+  expect(kept.filter(({ price }) => !price).map(({ id }) => id)).toEqual([
+    ...["check", "order", "buyerOrders", "livez", "readyz"],
+  ]);
+  expect(kept.map(({ id }) => id)).toEqual(expect.arrayContaining(["viaGet", "viaPost", "routeExecute"]));
+});
+
+test("sockets of who is free are closed where nearly all are taken", async () => {
+  const { overload, look } = forced();
+  const server = await listening(overload, { total: 10, perClient: 10 });
+  const sockets: Socket[] = [];
+  for (let i = 0; i < 9; i++) {
+    const socket = connect({ port: server.port, host: "127.0.0.1" });
+    sockets.push(socket);
+    open.push({ close: () => socket.destroy() });
+    await once(socket, "connect");
+  }
+  const asked = async (socket: Socket, path: string): Promise<string> => {
+    socket.write(`GET ${path} HTTP/1.1\r\nhost: h\r\n\r\n`);
+    return String((await once(socket, "data"))[0]);
+  };
+  expect(await asked(sockets[0]!, "/livez")).toMatch(/^HTTP\/1.1 200/);
+  look(0);
+  const closed = once(sockets[1]!, "end");
+  expect(await asked(sockets[1]!, "/")).toMatch(/^HTTP\/1.1 503 .*connection: close/is);
+  await closed;
+  expect(await asked(sockets[0]!, "/livez")).toMatch(/^HTTP\/1.1 200/);
+});
+
+test("a loop that is really busy sheds what is free while health is answered, and then goes on", {
+  timeout: 30_000,
+}, async () => {
+  const overload = new Overload(ownLag);
+  open.push(overload);
+  const { url } = await listening(overload);
+  let busy = true;
+  // Each turn of the loop takes as long as hundreds of requests would.
+  const block = (): void => {
+    const until = performance.now() + 2 * OVERLOAD.slowMs;
+    while (performance.now() < until);
+    if (busy) setTimeout(block, 1);
+  };
+  block();
+  await new Promise<void>((resolve) => {
+    const look = (): void => void (overload.isBehind ? resolve() : setTimeout(look, 5));
+    look();
+  });
+  const [free, health] = await Promise.all([fetch(url + checkPath(SUM)), fetch(`${url}/livez`)]);
+  expect([free.status, health.status]).toEqual([503, 200]);
+  expect(Number(free.headers.get("retry-after"))).toBeGreaterThanOrEqual(2);
+  busy = false;
+  await new Promise<void>((resolve) => {
+    const look = (): void => void (overload.isBehind ? setTimeout(look, 5) : resolve());
+    look();
+  });
+  expect((await fetch(url + checkPath(SUM))).status).toBe(200);
+});
