@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
@@ -86,15 +87,23 @@ export type ControlSeen = {
   at: string;
 };
 
-/** Failures that come together share one control call, if it is not older than this (real ms): the same minute. */
+/** How long a control call that failed speaks for failures that come after it (real ms): the same minute. */
 const FRESH_MS = 5_000;
+
+interface Asking {
+  at: number;
+  begun: boolean;
+  ok: Promise<boolean>;
+}
 
 /**
  * A call to an address that we know to be up: when that fails too, the fault is ours and not the seller's
- * (verification-method.md section 1). Without an address to call nothing is ever excused.
+ * (verification-method.md section 1). Without an address to call nothing is ever excused. An outage of ours may have begun
+ * since a call that was answered, so nobody is held to be at fault by one that left before he failed: only failures of
+ * one moment share it. One that failed excuses what comes within the next seconds as well.
  */
 export class Control {
-  #last: { at: number; ok: Promise<boolean> } | null = null;
+  #last: Asking | null = null;
 
   constructor(
     private readonly egress: Egress,
@@ -103,10 +112,26 @@ export class Control {
 
   async call(clock: Clock): Promise<ControlSeen | null> {
     if (this.url === null) return null;
-    const now = clock.monotonic();
-    if (!this.#last || now - this.#last.at > FRESH_MS) this.#last = { at: now, ok: this.#ask(this.url) };
-    const ok = await this.#last.ok;
-    return { url: this.url, ok, at: rfc3339(clock.now()) };
+    const before = this.#last;
+    const isFresh = before !== null && clock.monotonic() - before.at <= FRESH_MS;
+    if (isFresh && before.begun && !(await before.ok)) return this.#said(false, clock);
+    return this.#said(await this.#asking(clock).ok, clock);
+  }
+
+  #said(ok: boolean, clock: Clock): ControlSeen {
+    return { url: this.url!, ok, at: rfc3339(clock.now()) };
+  }
+
+  /** The call that is about to leave. */
+  #asking(clock: Clock): Asking {
+    if (this.#last && !this.#last.begun) return this.#last;
+    const asking: Asking = { at: clock.monotonic(), begun: false, ok: Promise.resolve(false) };
+    asking.ok = setImmediate().then(() => {
+      asking.begun = true;
+      return this.#ask(this.url!);
+    });
+    this.#last = asking;
+    return asking;
   }
 
   async #ask(url: string): Promise<boolean> {

@@ -274,8 +274,11 @@ export class FakeRail implements Rail {
     this.#ask();
     return { number: this.block, time: this.time };
   }
+  /** What every wallet holds, atomic units. */
+  funds = 10n ** 12n;
   async balance() {
-    return 0n;
+    this.#ask();
+    return this.funds;
   }
   async close() {}
 }
