@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import { type Clock, SimulatedClock } from "../../infra/clock.ts";
-import type { Egress } from "../../infra/egress/egress.ts";
+import { type Egress, saying } from "../../infra/egress/egress.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { type LoopWatch, ownLoop } from "../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
@@ -162,6 +162,7 @@ export function createObserver(parts: ObserverParts): Observer {
       ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
     }),
     control: new Control(egress, config.controlUrls),
+    controlFrom: (stock) => new Control(saying(egress, { stock }), config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
     firsts: shared?.firsts ?? null,

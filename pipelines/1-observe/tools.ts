@@ -14,6 +14,8 @@ export interface Tools extends Means {
   rail: Rail;
   wallets: Wallets;
   control: Control;
+  /** The same from the address that a blind call leaves from: that one may be gone while all others are there. */
+  controlFrom(stock: string): Control;
   recorder: Recorder;
   intake: Intake;
   /** Classes of endpoints, and the questions whose answers we know. */

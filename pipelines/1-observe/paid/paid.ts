@@ -13,7 +13,16 @@ import { PAID } from "../queue.ts";
 import { draft, NotRecorded, Recorder } from "../recorder.ts";
 import { lostRow, mcpPaidRow, probeRow, settlementRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainSaid, evaluated, type Payment, pollSettlement, type Shown, send, showAgain } from "./payment.ts";
+import {
+  type ChainSaid,
+  evaluated,
+  type Payment,
+  pollSettlement,
+  type Shown,
+  send,
+  showAgain,
+  withMeans,
+} from "./payment.ts";
 import { resultBody } from "./result.ts";
 import { measureRetry } from "./retry.ts";
 import { type Prepared, sign } from "./sign.ts";
@@ -33,7 +42,8 @@ export interface PaidEnd {
 async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
   const exchanged = await send(tools, payment);
   const evaluation = await evaluated(tools, payment, exchanged);
-  const chain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
+  const polled = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
+  const chain = evaluation.delivered ? polled : await withMeans(tools.rail, payment, polled);
   const failed = !evaluation.delivered || evaluation.delivery === 0;
   const control = failed ? await tools.control.call(clock) : null;
   const body = resultBody(tools, payment, exchanged, evaluation, chain, control);
@@ -82,7 +92,9 @@ async function recordUnpaid(
  * @throws NotRecorded when the log does not take a record. If that was the intent, nothing left. If it was a later one,
  * the intent stays open and becomes `ours` at the next start: a theft is never claimed from memory.
  */
-export async function paidCall(tools: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+  const source = stockOf(listed.cap, call);
+  const tools = source === undefined ? all : { ...all, control: all.controlFrom(source) };
   let one = tools.intake.current(listed);
   const seed = seedOf(tools.secret, one.cap, call);
   const at = clock.now();

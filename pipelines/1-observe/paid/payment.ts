@@ -118,6 +118,8 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
 export interface ChainSaid {
   seen: Settlement | null;
   down: string | null;
+  /** Why nobody could have settled what we signed, by our own doing. */
+  unable?: string;
 }
 
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
@@ -162,4 +164,25 @@ export async function pollSettlement(
     said = await lookUp(rail, intent);
   }
   return said;
+}
+
+/**
+ * Nothing came and nothing settled: was it us? A known wallet pays several at once and may have run dry since it was
+ * looked at; a blind one has one payee alone, who could empty it by settling late, so what it holds afterwards excuses
+ * nobody. And the chain's time may lie before the moment from which our signature is valid.
+ */
+export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainSaid): Promise<ChainSaid> {
+  if (said.seen || said.down !== null) return said;
+  try {
+    const head = await rail.head();
+    if (head.time < signed.validAfter) {
+      return { ...said, unable: `our clock is ahead: the chain is at ${head.time}, valid after ${signed.validAfter}` };
+    }
+    if (call.blind || (await rail.balance(signed.from)) >= signed.amountAtomic) return said;
+  } catch (error) {
+    return { seen: null, down: (error as Error).message ?? String(error) };
+  }
+  // Less than the price may be what is left once it was paid.
+  const again = await lookUp(rail, intent);
+  return again.seen || again.down !== null ? again : { ...again, unable: "our wallet holds less than the price" };
 }

@@ -21,7 +21,7 @@ const ENDED = {
  * Whose fault is the end of a watched paid connection (verification-method.md section 1)? Every signed payment is a sample
  * of correctness, so a row leaves only for one of two reasons:
  * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
- *   needs the same chain). No answer for any other reason stays a 0, even when no byte of ours left (`sent: false`):
+ *   needs the same chain), or what we signed could not have been settled (payment.ts, withMeans). No answer for any other reason stays a 0, even when no byte of ours left (`sent: false`):
  *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
  *   and a seller who could be excused by closing its port on the second connection would never be measured.
  *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
@@ -41,6 +41,7 @@ function faultOf(
   const failed = !passes(evaluation);
   if (payment.intent.known_answer?.control) return "ours";
   if (control?.ok === false || (chain.down !== null && !evaluation.delivered)) return "ours";
+  if (chain.unable !== undefined) return "ours";
   if (endedByUs(exchanged) && !chain.seen) return "ours";
   if (evaluation.wall) return "blocked";
   const made = payment.prepared.input.kind === "synthetic";
@@ -76,6 +77,7 @@ export function resultBody(
     ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
     ...(loop.stoodStill ? [STOOD_STILL] : []),
     ...(payment.intent.known_answer?.control ? [CONTROL_INPUT] : []),
+    ...(chain.unable === undefined ? [] : [chain.unable]),
     ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
   ].join("; ");
   return {

@@ -43,6 +43,20 @@ export type Signed =
 /** Time a paid leg gets: what the 402 says, at least 30 s, at most 120 s (egress.md). */
 export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
+/**
+ * Seconds that a signature may lose of the time that the seller asked for. Signatures are dated by our clock and settled by
+ * the chain's: with a clock that is behind, an honest seller would be handed one that ends while it works.
+ */
+const MAX_BEHIND_S = 15;
+
+/** Why what was signed could not be settled in time, by our own doing; null where it can. */
+function whyNotSettled(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
+  // A challenge may end sooner than we would: that is its seller's word.
+  const wanted = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_BEHIND_S);
+  const left = signed.validBefore - head.time;
+  return left < wanted ? `our clock is behind the chain's: the payment would be valid for ${left} s` : null;
+}
+
 async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
   const { network, asset, amountAtomic } = entry;
@@ -52,8 +66,12 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
     : await tools.wallets.known(need);
   // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
   const head = await tools.rail.head({ network });
+  const held = await tools.rail.balance(wallet.address, { network, asset });
+  if (held < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${held} of ${amountAtomic}`);
   const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
   const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);
+  const late = whyNotSettled(signed, bounded, head);
+  if (late !== null) throw new Error(late);
   return { head, signed };
 }
 

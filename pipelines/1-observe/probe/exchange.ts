@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
@@ -86,16 +87,24 @@ export type ControlSeen = {
   at: string;
 };
 
-/** Failures that come together share one control call, if it is not older than this (real ms): the same minute. */
+/** How long a control call that failed speaks for failures that come after it (real ms): the same minute. */
 const FRESH_MS = 5_000;
+
+interface Asking {
+  at: number;
+  begun: boolean;
+  seen: Promise<Pick<ControlSeen, "url" | "ok">>;
+}
 
 /**
  * Calls to addresses that we know to be up: when more than half of them fail too, the fault is ours and not the seller's
  * (verification-method.md section 1). One of several that is down itself excuses nobody. Without an address to call
- * nothing is ever excused. What is recorded names one that decided.
+ * nothing is ever excused. An outage of ours may have begun since a call that was answered, so nobody is held to be at
+ * fault by one that left before he failed: only failures of one moment share it. One that failed excuses what comes
+ * within the next seconds as well. What is recorded names an address that decided.
  */
 export class Control {
-  #last: { at: number; seen: Promise<Pick<ControlSeen, "url" | "ok">> } | null = null;
+  #last: Asking | null = null;
 
   constructor(
     private readonly egress: Egress,
@@ -104,9 +113,24 @@ export class Control {
 
   async call(clock: Clock): Promise<ControlSeen | null> {
     if (this.urls.length === 0) return null;
-    const now = clock.monotonic();
-    if (!this.#last || now - this.#last.at > FRESH_MS) this.#last = { at: now, seen: this.#ask() };
-    return { ...(await this.#last.seen), at: rfc3339(clock.now()) };
+    const before = this.#last;
+    const isFresh = before !== null && clock.monotonic() - before.at <= FRESH_MS;
+    const known = isFresh && before.begun ? await before.seen : null;
+    const seen = known !== null && !known.ok ? known : await this.#asking(clock).seen;
+    return { ...seen, at: rfc3339(clock.now()) };
+  }
+
+  /** The calls that are about to leave. */
+  #asking(clock: Clock): Asking {
+    if (this.#last && !this.#last.begun) return this.#last;
+    const leave = async () => {
+      await setImmediate();
+      asking.begun = true;
+      return this.#ask();
+    };
+    const asking: Asking = { at: clock.monotonic(), begun: false, seen: leave() };
+    this.#last = asking;
+    return asking;
   }
 
   async #ask(): Promise<Pick<ControlSeen, "url" | "ok">> {

@@ -301,8 +301,11 @@ export class FakeRail implements Rail {
   async transfersIn() {
     return [];
   }
+  /** What every wallet holds, atomic units. */
+  funds = 10n ** 12n;
   async balance() {
-    return 0n;
+    this.#ask();
+    return this.funds;
   }
   async close() {}
 }
