@@ -25,7 +25,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   ],
   ["If you sell", ["listings", "schedule", "corrections"]],
   ["How it is measured and proven", ["verification-method", "evidence", "archive", "audit", "mirror", "trace"]],
-  ["If you run it", ["deploy", "commands", "market"]],
+  ["If you run it", ["deploy", "networks-and-wallets", "commands", "market"]],
 ];
 
 const item = (name: string, { type, title, lead }: Doc): unknown =>
