@@ -161,9 +161,9 @@ export const Settings = z.strictObject({
               address: z.string().regex(/^0x[0-9a-fA-F]{40}$/, "expected the address of a contract"),
               symbol: z.string().min(1).max(20).default("USDC"),
               decimals: z.int().min(0).max(36).default(6),
-              /** EIP-712 domain. */
-              name: z.string().min(1).max(100),
-              version: z.string().min(1).max(20),
+              /** EIP-712 domain; needed everywhere but on Tempo. */
+              name: z.string().max(100).default(""),
+              version: z.string().max(20).default(""),
             }),
           )
           .max(8)

@@ -53,10 +53,11 @@ export function signingDomain(network: string, asset: string): SigningDomain | n
 }
 
 /** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
-function methodDetails(challenge: PaymentChallenge): { credentialTypes?: unknown; splits?: unknown } {
+export function methodDetails(challenge: PaymentChallenge): Record<string, unknown> {
   try {
     const request = JSON.parse(Buffer.from(challenge.request, "base64url").toString("utf8"));
-    return request?.methodDetails ?? {};
+    const details: unknown = request?.methodDetails;
+    return typeof details === "object" && details !== null ? (details as Record<string, unknown>) : {};
   } catch {
     return {};
   }
@@ -66,13 +67,13 @@ const sorted = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Members in the order in which the stock client writes them. */
-function asWritten({ opaque, request, ...others }: PaymentChallenge): object {
+export function asWritten({ opaque, request, ...others }: PaymentChallenge): object {
   return { ...sorted(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
 /** Headers a credential is sent in: the protocol's own, and that of servers which keep Authorization for themselves. */
 const HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
-const headerOf = (challenge: PaymentChallenge) =>
+export const headerOf = (challenge: PaymentChallenge) =>
   HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**

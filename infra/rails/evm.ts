@@ -2,7 +2,7 @@ import { type Address, erc20Abi, isAddress } from "viem";
 import { agreed } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable } from "./charge.ts";
 import { signExact, whyNotPayable } from "./exact.ts";
-import type { PayableEntry, Rail } from "./rails.ts";
+import type { PayableEntry, Rail, Settlement, SettlementQuery } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
 import { type Confirmations, findSettlement, findTransfers, findTransfersIn, type Money, newestFinal } from "./settlement.ts";
 
@@ -47,13 +47,26 @@ export const payableOn = (token: Token): Pick<Rail, "network" | "canPay" | "deci
   };
 };
 
+/** Units of the token that an address holds. @throws ChainDown */
+export const balanceOf = ({ reader, asset }: Money, address: string): Promise<bigint> =>
+  reading("a balance", () =>
+    reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] }),
+  );
+
+/** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
+export interface Way {
+  obstacleTo: (entry: PayableEntry) => string | null;
+  /** @param any answers from whichever node answers */
+  signer: (any: Money) => Rail["sign"];
+  find: (node: Money, query: SettlementQuery) => Promise<Settlement | null>;
+}
+
 /**
- * Rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens on an EVM chain. Signing x402 asks the
- * chain nothing; mpp's nonce is the seller's, so the chain is asked whether it was used. Every read is tried a bounded
- * number of times and then throws `ChainDown`. What moved is believed of single nodes that answer the whole question,
- * and of as many as have to agree; signatures and balances take any node that answers.
+ * A rail over a token on an EVM chain. Every read is tried a bounded number of times and then throws `ChainDown`. What
+ * moved is believed of single nodes that answer the whole question, and of as many as have to agree; signatures and
+ * balances take any node that answers.
  */
-export function createEvmRail(options: EvmRailOptions): Rail {
+export function railOver(options: EvmRailOptions, way: Way): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
   if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
@@ -68,19 +81,18 @@ export function createEvmRail(options: EvmRailOptions): Rail {
   });
   const any = moneyOf(urls);
   const nodes = urls.map(moneyOf);
-  const signCharge = createChargeSigner(any);
-  const obstacleTo = obstacleOn(options);
+  const sign = way.signer(any);
   return {
     network,
     asset: token,
     decimalsOf: () => decimals,
-    canPay: (entry) => obstacleTo(entry) === null,
+    canPay: (entry) => way.obstacleTo(entry) === null,
     async sign(entry, wallet, context) {
-      const obstacle = obstacleTo(entry);
+      const obstacle = way.obstacleTo(entry);
       if (obstacle) throw new Error(`this rail cannot pay the entry: ${obstacle}`);
-      return entry.challenge ? signCharge(entry, entry.challenge, wallet) : signExact(entry, wallet, context);
+      return sign(entry, wallet, context);
     },
-    settlementOf: (query) => agreed.settlement(nodes, agree, (money) => findSettlement(money, query)),
+    settlementOf: (query) => agreed.settlement(nodes, agree, (money) => way.find(money, query)),
     transfers: (query) => agreed.transfers(nodes, agree, (money) => findTransfers(money, query)),
     transfersIn: (tx) => agreed.transfers(nodes, agree, (money) => findTransfersIn(money, tx)),
     head: () =>
@@ -96,16 +108,23 @@ export function createEvmRail(options: EvmRailOptions): Rail {
         const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
         return { number: Number(block.number), time: Number(block.timestamp) };
       }),
-    balance: (address) =>
-      reading("a balance", () =>
-        any.reader.readContract({
-          address: token,
-          abi: erc20Abi,
-          functionName: "balanceOf",
-          args: [address as Address],
-        }),
-      ),
+    balance: (address) => balanceOf(any, address),
     // Reads share the process's HTTP connections: there is nothing of our own to let go.
     close: async () => {},
   };
 }
+
+/**
+ * Rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens. Signing x402 asks the chain nothing; mpp's
+ * nonce is the seller's, so the chain is asked whether it was used.
+ */
+export const createEvmRail = (options: EvmRailOptions): Rail =>
+  railOver(options, {
+    obstacleTo: obstacleOn(options),
+    signer(any) {
+      const signCharge = createChargeSigner(any);
+      return (entry, wallet, context) =>
+        entry.challenge ? signCharge(entry, entry.challenge, wallet) : signExact(entry, wallet, context);
+    },
+    find: findSettlement,
+  });

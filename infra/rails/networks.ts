@@ -4,14 +4,15 @@ import { knownUsdc, signingDomain } from "./charge.ts";
 import { createEvmRail, payableOn } from "./evm.ts";
 import { decimalsOf, type Payer, type Place, type Rail } from "./rails.ts";
 import type { Confirmations } from "./settlement.ts";
+import { createTempoRail, isTempo, payableOnTempo, tempoDollar } from "./tempo.ts";
 
-/** A token that is paid in: a unit of it is a dollar, and its contract has EIP-3009. */
+/** A token that is paid in: a unit of it is a dollar. Its contract has EIP-3009, or it is a TIP-20 token of Tempo. */
 export interface Token {
   symbol: string;
   /** Lower-case 0x address. */
   address: string;
   decimals: number;
-  /** EIP-712 domain. */
+  /** EIP-712 domain; of Tempo's tokens nobody needs it, and it is empty. */
   name: string;
   version: string;
 }
@@ -30,11 +31,15 @@ export interface Network {
 }
 
 /** Test networks: money there is worth nothing, and the first block is deep enough. Elsewhere the chain's own word counts. */
-const TEST_NETWORKS = new Set(["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002"]);
+const TEST_NETWORKS = new Set([
+  ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
+]);
 const depthOf = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
 
 /** USDC of a network as the protocols' own packages have it. @throws ConfigError where they have none */
 function usdcOf(id: string, setting: string): Token {
+  const dollar = tempoDollar(id);
+  if (dollar) return { ...dollar, decimals: 6, name: "", version: "" };
   const known = knownUsdc(id);
   if (!known) throw new ConfigError([`${setting}.assets: USDC of ${id} is not known here; name address and domain`]);
   const { address, name, version } = known;
@@ -45,16 +50,24 @@ function fromList(one: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = one;
   if (agree > rpc_urls.length)
     throw new ConfigError([`${setting}.agree: ${agree} nodes are to agree, and rpc_urls names ${rpc_urls.length}`]);
-  const assets = one.assets.map((asset) => ({ ...asset, address: asset.address.toLowerCase() }));
+  const assets = one.assets.map((asset, n) => {
+    const address = asset.address.toLowerCase();
+    if (isTempo(id) || (asset.name && asset.version)) return { ...asset, address };
+    const known = signingDomain(id, address);
+    if (!known) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
+    return { ...asset, ...known, address };
+  });
   return {
     ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? depthOf(id) },
     assets: assets.length > 0 ? assets : [usdcOf(id, setting)],
   };
 }
 
+const NO_DOMAIN = { name: "", version: "" };
+
 /** The short way to say one network: `chain.*`. */
 function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain"]): Network {
-  const domain = asset === null ? null : signingDomain(id, asset);
+  const domain = asset === null ? null : isTempo(id) ? NO_DOMAIN : signingDomain(id, asset);
   if (asset !== null && (!isAddress(asset, { strict: false }) || !domain))
     throw new ConfigError([
       `chain.asset: nothing is known of ${asset} on ${id}; write it in networks, with its domain`,
@@ -88,12 +101,17 @@ export function paidNetworks(config: Pick<Config, "networks" | "chain">): Networ
 
 const domainOf = ({ name, version }: Token) => ({ name, version });
 
+const payableAt = (id: string, one: Token) =>
+  isTempo(id)
+    ? { ...payableOnTempo(id, one.address), decimalsOf: () => one.decimals }
+    : payableOn({ network: id, asset: one.address, decimals: one.decimals, domain: domainOf(one) });
+
 /** What would be paid on these networks, for who pays nothing: no chain is asked. */
 export function payerOn(networks: readonly Network[]): Payer {
   const payers = networks.flatMap(({ id, assets }) =>
     assets.map((one) => ({
       address: one.address,
-      ...payableOn({ network: id, asset: one.address, decimals: one.decimals, domain: domainOf(one) }),
+      ...payableAt(id, one),
     })),
   );
   return {
@@ -116,12 +134,11 @@ export function payerOn(networks: readonly Network[]): Payer {
 export const railOn = (networks: readonly Network[], confirm?: (network: string) => Promise<void>): Rail =>
   createRails(
     networks.flatMap(({ id, rpcUrls, agree, confirmations, assets }) =>
-      assets.map((one) =>
-        createEvmRail({
-          ...{ rpcUrl: rpcUrls, agree, network: id, confirmations },
-          ...{ asset: one.address, decimals: one.decimals, domain: domainOf(one) },
-        }),
-      ),
+      assets.map((one) => {
+        const token = { asset: one.address, decimals: one.decimals };
+        const options = { rpcUrl: rpcUrls, agree, network: id, confirmations, ...token };
+        return isTempo(id) ? createTempoRail(options) : createEvmRail({ ...options, domain: domainOf(one) });
+      }),
     ),
     confirm,
   );

@@ -106,13 +106,13 @@ export async function logsSince<L extends { removed: boolean }>(
   return { logs, head };
 }
 
-interface TransferLog {
+export interface TransferLog {
   transactionHash: string;
   blockNumber: bigint;
   args: { from: Address; to: Address; value: bigint };
 }
 
-async function toSettlement(money: Money, log: TransferLog, newest: bigint): Promise<Settlement> {
+export async function toSettlement(money: Money, log: TransferLog, newest: bigint): Promise<Settlement> {
   const { blockNumber } = log;
   const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
   return {

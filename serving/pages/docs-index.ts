@@ -28,7 +28,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     "How it is measured and proven",
     ["how-a-letter-is-made", "verification-method", "classes", "evidence", "archive", "audit", "mirror", "trace"],
   ],
-  ["If you run it", ["operate", "deploy", "commands", "settings", "market"]],
+  ["If you run it", ["operate", "networks-and-wallets", "deploy", "commands", "settings", "market"]],
 ];
 
 const item = (name: string, { type, title, lead }: Doc): unknown =>

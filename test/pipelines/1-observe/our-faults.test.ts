@@ -297,7 +297,7 @@ describe("the way out", () => {
   });
 
   test("a source address that is no address of this machine any more: nobody was asked", async () => {
-    const world = fakeWorld({ controlUrl: null });
+    const world = fakeWorld({ controlUrls: [] });
     const server = await realSeller(honest(world.rail));
     const egress: Egress = createEgress({
       allowLoopback: true,
@@ -306,7 +306,7 @@ describe("the way out", () => {
     });
     try {
       const plan = await listAndPlan(world, honest(world.rail), `http://127.0.0.1:${server.port}`);
-      const observer: Observer = world.restart({ controlUrl: null }, { egress });
+      const observer: Observer = world.restart({ controlUrls: [] }, { egress });
       for (const call of [aProbe, aPayment]) await observer.observeSpan(only(plan, call), START, END);
       const probes = world.log.bodies("handshake");
       expect(probes.length).toBeGreaterThanOrEqual(2);

@@ -1,0 +1,224 @@
+import {
+  type Address,
+  createClient,
+  custom,
+  decodeFunctionData,
+  type Hex,
+  isAddress,
+  isHex,
+  parseAbi,
+  parseAbiItem,
+  zeroAddress,
+} from "viem";
+import { privateKeyToAccount } from "viem/accounts";
+import type { Transaction } from "viem/tempo";
+import { systemClock } from "../clock.ts";
+import { asWritten, headerOf, methodDetails } from "./charge.ts";
+import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
+import {
+  CannotSign,
+  NoWallet,
+  type PayableEntry,
+  type PaymentChallenge,
+  type Rail,
+  type Settlement,
+  type SettlementQuery,
+  type SignedPayment,
+  type Wallet,
+} from "./rails.ts";
+import { reading } from "./rpc.ts";
+import { logsSince, type Money, newestFinal, toSettlement } from "./settlement.ts";
+
+/**
+ * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package takes
+ * by default.
+ */
+const DOLLARS: Readonly<Record<string, { symbol: string; address: string }>> = {
+  "eip155:4217": { symbol: "USDC.e", address: "0x20c000000000000000000000b9537d11c60e8b50" },
+  "eip155:42431": { symbol: "pathUSD", address: "0x20c0000000000000000000000000000000000000" },
+};
+
+export const isTempo = (network: string): boolean => Object.hasOwn(DOLLARS, network);
+
+/** The dollar of a Tempo chain; null for any other network. */
+export const tempoDollar = (network: string): { symbol: string; address: string } | null =>
+  isTempo(network) ? DOLLARS[network]! : null;
+
+const CALL = parseAbi(["function transferWithMemo(address to, uint256 amount, bytes32 memo)"]);
+const WITH_MEMO = parseAbiItem(
+  "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
+);
+const UINT128_END = 1n << 128n;
+/** A challenge that ends sooner could lapse on the way. */
+const LEAST_VALIDITY_S = 10;
+/** Memos remembered so that none is signed twice, newest kept. */
+const MAX_SIGNED = 10_000;
+/** How far back a memo is looked for before it is signed: challenges live for minutes. */
+const LOOK_BACK_BLOCKS = 9_000;
+/** Gas is priced in 1e-18 dollars, and a token has 6 decimals. */
+const FEE_UNIT = 10n ** 12n;
+
+/**
+ * Why this mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null when it can. Pure;
+ * never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
+ */
+export function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
+  const { challenge } = entry;
+  if (challenge?.method !== "tempo" || challenge.intent !== "charge") return "no tempo/charge";
+  if (!challenge.id || !challenge.realm) return "id and realm are missing";
+  if (entry.network !== network) return `network ${entry.network}`;
+  if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
+  if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
+  if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
+  if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT128_END) return "amount is not a positive uint128";
+  if (!headerOf(challenge)) return `header ${challenge.header}`;
+  if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
+  const { supportedModes, splits, memo } = methodDetails(challenge);
+  if (supportedModes !== undefined && !(Array.isArray(supportedModes) && supportedModes.includes("pull")))
+    return "only payments that the payer sends are taken";
+  // A memo of the seller's own choice may be another payment's: ours is made from the challenge, and names it alone.
+  if (memo !== undefined && memo !== null) return "the seller sets the memo";
+  return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
+}
+
+/** The protocol's client and the chain's transactions: seconds to load, and needed by who signs on Tempo alone. */
+async function loadClient() {
+  const [{ tempo }, { Transaction }, { tempo: chain }] = await Promise.all([
+    import("mppx/client"),
+    import("viem/tempo"),
+    import("viem/tempo/chains"),
+  ]);
+  return { charge: tempo.charge, deserialize: Transaction.deserialize, chain };
+}
+
+type Deserialize = Awaited<ReturnType<typeof loadClient>>["deserialize"];
+
+/** What the signed transaction does, held against what was to be signed: one transfer of this token, and nothing else. */
+function checked(
+  deserialize: Deserialize,
+  signed: string,
+  entry: PayableEntry,
+  from: string,
+): { memo: Hex; validBefore: number; fee: bigint } {
+  const {
+    calls,
+    validBefore,
+    gas = 0n,
+    maxFeePerGas = 0n,
+    ...said
+  } = deserialize(signed as Transaction.TransactionSerializedTempo) as {
+    calls?: readonly { to?: string; data?: Hex; value?: bigint }[];
+    validBefore?: number;
+    from?: string;
+    gas?: bigint;
+    maxFeePerGas?: bigint;
+  };
+  const [call, ...others] = calls ?? [];
+  if (!call?.data || others.length > 0 || !validBefore)
+    throw new Error("it is not one call with an end to its validity");
+  const { args } = decodeFunctionData({ abi: CALL, data: call.data });
+  const [to, amount, memo] = args;
+  const isWanted =
+    call.to?.toLowerCase() === entry.asset.toLowerCase() &&
+    to.toLowerCase() === entry.payTo.toLowerCase() &&
+    amount === entry.amountAtomic &&
+    (call.value ?? 0n) === 0n &&
+    (said.from === undefined || said.from.toLowerCase() === from.toLowerCase());
+  if (!isWanted) throw new Error("what was signed is not what was to be paid");
+  return { memo, validBefore, fee: (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT };
+}
+
+/** See `Rail.settlementOf`: the payment's memo stands in the token's own event. */
+async function findByMemo(money: Money, query: SettlementQuery): Promise<Settlement | null> {
+  const args = { from: query.from as Address, memo: query.nonce as Hex };
+  const { logs, head } = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
+    money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, fromBlock, toBlock }),
+  );
+  const log = logs[0];
+  if (!log) return null;
+  const { from, to, amount: value } = log.args;
+  return toSettlement(money, { ...log, args: { from, to, value } }, await newestFinal(money, head));
+}
+
+/**
+ * Signs mpp `tempo/charge` challenges with the protocol's own client: a whole transaction, with a memo made from the
+ * challenge, that is good for 25 seconds and that the seller sends. Nothing leaves here. The fee is taken from the payer
+ * in the same token, unless the seller pays it, so a wallet needs no coin. The memo stands in the place of the nonce.
+ */
+function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
+  const { reader, network } = any;
+  const signed = new Set<string>();
+  const chainId = Number(network.slice("eip155:".length));
+  const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
+
+  async function refuseUsed(from: string, memo: Hex): Promise<void> {
+    const repeated = new CannotSign("the seller repeats a challenge that was signed before");
+    const key = `${from} ${memo}`;
+    if (signed.has(key)) throw repeated;
+    // Before the chain is asked: two calls at once with one challenge would both find it unused.
+    signed.add(key);
+    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
+    try {
+      const head = await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }));
+      const sinceBlock = Math.max(0, Number(head) - LOOK_BACK_BLOCKS);
+      if (await findByMemo(any, { from, nonce: memo, sinceBlock })) throw repeated;
+    } catch (error) {
+      if (error !== repeated) signed.delete(key);
+      throw error;
+    }
+  }
+
+  return async (entry, wallet) => {
+    const challenge = entry.challenge as PaymentChallenge;
+    if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
+    const account = privateKeyToAccount(wallet.privateKey);
+    const now = systemClock.now().getTime();
+    if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)
+      throw new CannotSign("the challenge has expired, or is about to");
+    // Only what was read and will be checked: whatever else the seller wrote asks for nothing of us.
+    const asked = {
+      ...{ amount: entry.amountAtomic.toString(), currency: entry.asset, recipient: entry.payTo },
+      methodDetails: { chainId, ...(methodDetails(challenge).feePayer === true ? { feePayer: true } : {}) },
+    };
+    const { charge, deserialize, chain } = await loadClient();
+    const client = createClient({ chain: { ...chain, id: chainId }, transport: custom({ request }) });
+    const method = charge({ account, getClient: () => client as never, mode: "pull" });
+    const { id, realm, expires } = challenge;
+    const own = { id, realm, method: "tempo", intent: "charge", request: asked, ...(expires ? { expires } : {}) };
+    const credential = await reading("the fee of a payment", () =>
+      method.createCredential({ challenge: own as never, context: {} as never }),
+    );
+    const { payload, source } = JSON.parse(
+      Buffer.from(credential.replace(/^Payment /, ""), "base64url").toString("utf8"),
+    ) as { payload: { type: string; signature: string }; source: string };
+    if (payload.type !== "transaction") throw new Error(`a credential of type ${payload.type}`);
+    const from = account.address.toLowerCase();
+    const { memo, validBefore, fee } = checked(deserialize, payload.signature, entry, from);
+    const sponsored = asked.methodDetails.feePayer === true;
+    const held = await balanceOf(any, from);
+    // The client signs what the wallet cannot pay, and a seller that cannot take it would look like one that does not want to.
+    if (held < entry.amountAtomic + (sponsored ? 0n : fee))
+      throw new NoWallet(`the wallet holds ${held} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`);
+    await refuseUsed(from, memo);
+    const complete = { challenge: asWritten(challenge), payload, source };
+    return {
+      headerName: headerOf(challenge)!,
+      headerValue: `Payment ${Buffer.from(JSON.stringify(complete)).toString("base64url")}`,
+      ...{ from, nonce: memo, validAfter: 0, validBefore, amountAtomic: entry.amountAtomic },
+    };
+  };
+}
+
+/** What a rail on Tempo would pay, for who pays nothing. */
+export const payableOnTempo = (network: string, asset: string): Pick<Rail, "network" | "canPay"> => ({
+  network,
+  canPay: (entry) => whyNotTempo(entry, network, asset.toLowerCase()) === null,
+});
+
+/** Rail for mpp `tempo/charge` with a TIP-20 token: settlement is read from the token's event that carries the memo. */
+export const createTempoRail = (options: EvmRailOptions): Rail =>
+  railOver(options, {
+    obstacleTo: (entry) => whyNotTempo(entry, options.network, options.asset.toLowerCase()),
+    signer: createTempoSigner,
+    find: findByMemo,
+  });

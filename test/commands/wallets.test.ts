@@ -1,0 +1,165 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { exitCodeOf } from "../../commands/exit.ts";
+import { walletFolderOf, withRoles } from "../../commands/roles.ts";
+import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { type Config, loadConfig } from "../../infra/config.ts";
+import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
+import { walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { dayOf } from "../../pipelines/record/time.ts";
+import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
+
+const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
+const VAULT = "0x00000000000000000000000000000000000000aa";
+const [PAST, TODAY] = ["2026-10-01", dayOf(systemClock.now())];
+
+let dir: string;
+let chain: FundedChain;
+let config: Config;
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "wallets-command-"));
+  chain = await fundedChain(8453);
+  config = configOf();
+}, 60_000);
+afterAll(async () => {
+  await chain?.stop();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const configOf = (changes: Record<string, string> = {}): Config =>
+  loadConfig(undefined, {
+    TOUCHSTONE_DATA_DIR: dir,
+    TOUCHSTONE_LOG_LEVEL: "silent",
+    TOUCHSTONE_NETWORKS: JSON.stringify([{ id: "eip155:8453", rpc_urls: [chain.rpcUrl], confirmations: 1 }]),
+    ...changes,
+  });
+
+/** What a command printed, as a machine reads it. */
+async function told<T>(work: () => void | Promise<void>): Promise<T> {
+  const written: string[] = [];
+  const spy = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+    written.push(String(text));
+    return true;
+  });
+  try {
+    await work();
+  } finally {
+    spy.mockRestore();
+  }
+  return JSON.parse(written.join("")) as T;
+}
+
+interface Made {
+  known: { address: string; made: boolean };
+  gas: { address: string };
+  blind: string[];
+}
+interface Listed {
+  wallets: { role: string; address: string; day: string | null; balances: Record<string, string | null> }[];
+  pools: { known: string; fresh: number; freshTotal: string }[];
+  findings: { name: string; ok: boolean }[];
+}
+const HERE = "eip155:8453 USDC";
+const list = () => told<Listed>(() => listWallets(config, { json: true }));
+
+test("before there are any: list says what to do, with a code of its own", async () => {
+  const refused = await listWallets(config, { json: true }).catch((error: Error) => error);
+  expect(String(refused)).toContain("touchstone wallets new");
+  expect(exitCodeOf(refused)).toBe(22);
+});
+
+test("new, list, sweep: what is left of past days leaves by signed authorizations, and nothing else does", async () => {
+  const made = await told<Made>(() => newWallets(config, { blind: 4, json: true }));
+  expect(made).toMatchObject({ known: { made: true }, blind: expect.arrayContaining([expect.any(String)]) });
+  const again = await told<Made>(() => newWallets(config, { blind: 0, json: true }));
+  expect(again).toMatchObject({ known: { address: made.known.address, made: false }, blind: [] });
+  const [old, poor, todays, fresh] = made.blind as [string, string, string, string];
+  await chain.fund(made.known.address, 5_000_000n);
+  for (const [address, atomic] of [
+    [old, 750_000n],
+    [todays, 400_000n],
+    [fresh, 300_000n],
+  ] as const)
+    await chain.fund(address, atomic);
+  const folder = walletFolderOf(config);
+  for (const address of [old, poor]) folder.use({ address, day: PAST, cap: "cap_a", network: "eip155:8453" });
+  folder.use({ address: todays, day: TODAY, cap: "cap_b", network: "eip155:8453" });
+
+  const listed = await list();
+  const holds = (address: string) => listed.wallets.find((one) => one.address === address);
+  expect(holds(made.known.address)).toMatchObject({ role: "known", balances: { [HERE]: "5" } });
+  expect(holds(old)).toMatchObject({ role: "blind", day: PAST, balances: { [HERE]: "0.75" } });
+  expect(holds(fresh)).toMatchObject({ day: null, balances: { [HERE]: "0.3" } });
+  expect(listed.pools).toMatchObject([{ known: "5", fresh: 1, freshTotal: "0.3" }]);
+  expect(listed.findings.map(({ ok }) => ok)).toEqual([true, false]);
+
+  const sweep = (options: object = {}) =>
+    told<{ swept: object[] }>(() => sweepWallets(config, { to: VAULT, json: true, ...options }));
+  const dry = await sweep({ dryRun: true });
+  expect(dry.swept).toEqual([expect.objectContaining({ from: old, amount: "0.75", tx: null })]);
+  await expect(sweep()).rejects.toThrow(`gas wallet ${made.gas.address} has nothing`);
+  await chain.giveGas(made.gas.address);
+  const done = await sweep();
+  expect(done.swept).toEqual([expect.objectContaining({ from: old, says: "swept", tx: expect.stringMatching(/^0x/) })]);
+  const rail = railOn(paidNetworks(config));
+  const balances = await Promise.all([VAULT, old, todays, fresh].map((one) => rail.balance(one)));
+  expect(balances).toEqual([750_000n, 0n, 400_000n, 300_000n]);
+  expect((await sweep()).swept).toEqual([]);
+  await expect(sweep({ to: "0x12" })).rejects.toThrow("--to");
+});
+
+test("low water: gauges, a count of alarms, and money that arrives", async () => {
+  const folder = walletFolderOf(config);
+  const networks = paidNetworks(config);
+  const rail = railOn(networks);
+  const low = { money: "10.00", blind: 4 };
+  const report = await walletReport(folder.read(), rail, networks);
+  expect(walletFindings(report, low).filter(({ ok }) => !ok)).toHaveLength(2);
+  expect(walletFindings(report, { money: "0.10", blind: 1 }).filter(({ ok }) => !ok)).toEqual([]);
+  const metrics = createMetrics();
+  const said: string[] = [];
+  const logger = { ...createLogger("silent"), warn: () => {}, info: (_: unknown, text: string) => said.push(text) };
+  const watch = watchWallets({
+    ...{ folder, rail, networks, low, metrics, clock: systemClock, every_ms: 50 },
+    logger: logger as unknown as ReturnType<typeof createLogger>,
+  });
+  await vi.waitFor(async () => expect(await metrics.text()).toContain("touchstone_wallets_low 2"), 10_000);
+  await chain.fund(folder.read().known!.address, 20_000_000n);
+  await vi.waitFor(() => expect(said).toContain("money arrived at a wallet"), 10_000);
+  await watch.stop();
+  const text = await metrics.text();
+  expect(text).toContain('touchstone_wallet_known_units{network="eip155:8453",asset="USDC"} 20');
+  expect(text).toContain('touchstone_wallets_blind_fresh{network="eip155:8453",asset="USDC"} 1');
+});
+
+test("a chain that cannot be asked is said so, and is no empty purse", async () => {
+  const networks = [{ ...paidNetworks(config)[0]!, rpcUrls: ["http://127.0.0.1:9"] }];
+  const report = await walletReport(walletFolderOf(config).read(), railOn(networks), networks);
+  expect(report.pools).toMatchObject([{ known: null, fresh: null }]);
+  expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ ok: false, why: "down" }]);
+});
+
+test("a role does not start on a chain that is another than the settings say", async () => {
+  const wrong = configOf({
+    TOUCHSTONE_NETWORKS: JSON.stringify([{ id: "eip155:137", rpc_urls: [chain.rpcUrl] }]),
+  });
+  const refused = await withRoles(wrong, async () => {}).catch((error: Error) => error);
+  expect(String(refused)).toContain("the settings say eip155:137, and the node says eip155:8453");
+  expect(exitCodeOf(refused)).toBe(21);
+});
+
+test("wallets that mint refuse to start on several networks", async () => {
+  const [base] = config.networks;
+  const networks = JSON.stringify([base, { ...base, id: "eip155:137", rpc_urls: ["http://127.0.0.1:9"] }]);
+  const several = configOf({ TOUCHSTONE_NETWORKS: networks, TOUCHSTONE_WALLETS_MINT: "true" });
+  const refused = await withRoles(several, async () => {}).catch((error: Error) => error);
+  expect(String(refused)).toContain("wallets.mint");
+});
+
+test("the asset that is swept and listed is the network's own", () => {
+  expect(paidNetworks(config)[0]!.assets[0]!.address).toBe(ASSET);
+});

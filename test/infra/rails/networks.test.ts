@@ -1,0 +1,227 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { exitCodeOf } from "../../../commands/exit.ts";
+import { loadConfig } from "../../../infra/config.ts";
+import { checkNetwork, confirmedNetworks, requireNetworks } from "../../../infra/rails/network-checks.ts";
+import { createRails, type Network, networksIn, paidNetworks, payerOn, railOn } from "../../../infra/rails/networks.ts";
+import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
+import { requireLocalChain } from "../../../infra/rails/wallets.ts";
+import { redact } from "../../../infra/secrets.ts";
+import { type FundedChain, fundedChain, sellerOn } from "../../helpers/funded-chain.ts";
+import { PAYEE } from "./harness.ts";
+
+const BASE = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
+const NOBODY = "http://127.0.0.1:9";
+const OTHER = "0x000000000000000000000000000000000000dead";
+const config = (networks: unknown, more: Record<string, string> = {}) =>
+  loadConfig(undefined, { TOUCHSTONE_NETWORKS: JSON.stringify(networks), ...more });
+
+describe("settings", () => {
+  test("an id and a node suffice where the chain's USDC is known", () => {
+    const [base, sepolia, celo] = networksIn(
+      config(["eip155:8453", "eip155:84532", "eip155:42220"].map((id) => ({ id, rpc_urls: [NOBODY] }))),
+    );
+    expect(base).toEqual({
+      ...{ id: "eip155:8453", rpcUrls: [NOBODY], agree: 1, confirmations: "finalized" },
+      assets: [{ symbol: "USDC", address: BASE, decimals: 6, name: "USD Coin", version: "2" }],
+    });
+    expect(sepolia).toMatchObject({ confirmations: 1, assets: [{ name: "USDC", version: "2" }] });
+    expect(celo).toMatchObject({ confirmations: "finalized", assets: [{ name: "USDC", version: "2" }] });
+  });
+
+  test("chain.* is short for one network, with a node or without", () => {
+    const one = loadConfig(undefined, { TOUCHSTONE_CHAIN_NETWORK: "eip155:8453", TOUCHSTONE_CHAIN_RPC_URL: NOBODY });
+    expect(networksIn(one)).toEqual(networksIn(config([{ id: "eip155:8453", rpc_urls: [NOBODY] }])));
+    const none = loadConfig(undefined, {});
+    expect(networksIn(none)).toMatchObject([{ id: "eip155:84532", rpcUrls: [] }]);
+    expect(() => paidNetworks(none)).toThrow("TOUCHSTONE_CHAIN_RPC_URL");
+  });
+
+  test.each([
+    ["a chain whose USDC nobody knows", [{ id: "eip155:999999", rpc_urls: [NOBODY] }], "networks.0.assets"],
+    ["more nodes to agree than there are", [{ id: "eip155:8453", rpc_urls: [NOBODY], agree: 2 }], "networks.0.agree"],
+    ["one network twice", [1, 2].map(() => ({ id: "eip155:8453", rpc_urls: [NOBODY] })), "named twice"],
+    ["no EVM chain", [{ id: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", rpc_urls: [NOBODY] }], "priced and not paid"],
+    [
+      "a token of a signing domain that nobody knows",
+      [{ id: "eip155:8453", rpc_urls: [NOBODY], assets: [{ address: OTHER }] }],
+      "networks.0.assets.0",
+    ],
+    ["no node", [{ id: "eip155:8453", rpc_urls: [] }], "RPC_URLS"],
+    ["a depth that is none", [{ id: "eip155:8453", rpc_urls: [NOBODY], confirmations: "latest" }], "CONFIRMATIONS"],
+  ])("%s is refused, by the setting's name", (_, networks, says) => {
+    expect(() => networksIn(config(networks))).toThrow(says);
+  });
+
+  test("the key in a node's address reaches no text", () => {
+    config([{ id: "eip155:8453", rpc_urls: ["https://rpc.test/v2/a-key-of-mine?token=another-key"] }]);
+    expect(redact("https://rpc.test/v2/a-key-of-mine?token=another-key")).not.toMatch(/key-of-mine|another-key/);
+  });
+});
+
+const entry = (network: string, asset: string, amountAtomic: bigint): PayableEntry => ({
+  ...{ x402Version: 2, scheme: "exact", network, asset, payTo: PAYEE, amountAtomic, maxTimeoutSeconds: 60 },
+  ...{ extra: { name: "USD Coin", version: "2" }, raw: {} },
+});
+
+test("a token of 18 decimals: whole micro-units are paid, and what the record could not say is not", () => {
+  const token = { symbol: "USDC", address: OTHER, decimals: 18, name: "USD Coin", version: "1" };
+  const one: Network = { id: "eip155:56", rpcUrls: [NOBODY], agree: 1, confirmations: 1, assets: [token] };
+  for (const rail of [payerOn([one]), railOn([one])]) {
+    expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_000n))).toBe(true);
+    expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_001n))).toBe(false);
+    expect(rail.decimalsOf!({ network: "eip155:56", asset: OTHER })).toBe(18);
+  }
+});
+
+test("a question that does not say which chain is refused where there are several", async () => {
+  const rail = railOn(networksIn(config(["eip155:8453", "eip155:137"].map((id) => ({ id, rpc_urls: [NOBODY] })))));
+  const query = { from: OTHER, nonce: `0x${"1".repeat(64)}`, sinceBlock: 0 };
+  await expect(rail.settlementOf(query)).rejects.toThrow("name one");
+  await expect(rail.settlementOf({ ...query, network: "eip155:1", asset: BASE })).rejects.toThrow("0 rails");
+  await expect(rail.head()).rejects.toThrow("name one");
+});
+
+/** A node in between that answers some methods in its own way: a lagging one, a lying one. */
+async function through(rpcUrl: string, answers: Record<string, unknown>): Promise<{ url: string; server: Server }> {
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const asked = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; method: string };
+    const headers = { "content-type": "application/json" };
+    if (asked.method in answers) {
+      const result = answers[asked.method];
+      return void response.writeHead(200, headers).end(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result }));
+    }
+    const answer = await fetch(rpcUrl, { method: "POST", body: JSON.stringify(asked), headers });
+    response.writeHead(200, headers).end(await answer.text());
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
+}
+
+describe("over a chain", () => {
+  let chain: FundedChain;
+  let blindNode: Awaited<ReturnType<typeof through>>;
+  let base: Network;
+  beforeAll(async () => {
+    chain = await fundedChain(8453);
+    blindNode = await through(chain.rpcUrl, { eth_getLogs: [] });
+    [base] = networksIn(config([{ id: "eip155:8453", rpc_urls: [chain.rpcUrl] }])) as [Network];
+  }, 60_000);
+  afterAll(async () => {
+    blindNode?.server.close();
+    await chain?.stop();
+  });
+
+  test("a chain that is what the settings say", async () => {
+    const findings = await checkNetwork(base);
+    expect(findings.filter(({ ok }) => !ok)).toEqual([]);
+    expect(findings.map(({ name }) => name)).toEqual([
+      "network eip155:8453 node 1",
+      "network eip155:8453 confirmations",
+      `token USDC ${BASE} on eip155:8453: decimals`,
+      `token USDC ${BASE} on eip155:8453: signing domain`,
+    ]);
+  });
+
+  const wrong: [string, (one: Network) => Network, string[]][] = [
+    ["another chain's id", (one) => ({ ...one, id: "eip155:137" }), ["eip155:137", "eip155:8453"]],
+    [
+      "another domain",
+      (one) => ({ ...one, assets: [{ ...one.assets[0]!, name: "USDC" }] }),
+      ['settings say name "USDC"', 'token says name "USD Coin"'],
+    ],
+    [
+      "another version of it",
+      (one) => ({ ...one, assets: [{ ...one.assets[0]!, version: "1" }] }),
+      ['version "1"', 'version "2"'],
+    ],
+    [
+      "other decimals",
+      (one) => ({ ...one, assets: [{ ...one.assets[0]!, decimals: 18 }] }),
+      ["settings say 18", "token says 6"],
+    ],
+    ["no contract", (one) => ({ ...one, assets: [{ ...one.assets[0]!, address: OTHER }] }), [OTHER, "no contract"]],
+  ];
+  test.each(wrong)("%s: refused, both sides named, with a code of its own", async (_, change, says) => {
+    const refused = await requireNetworks([change(base)]).then(
+      () => null,
+      (error: Error) => error,
+    );
+    expect(refused?.name).toBe("NetworkMismatch");
+    for (const text of says) expect(refused!.message).toContain(text);
+    expect(exitCodeOf(refused)).toBe(21);
+    const confirm = confirmedNetworks([change(base)]);
+    await expect(confirm(change(base).id)).rejects.toMatchObject({ name: "NetworkMismatch" });
+  });
+
+  test("a node that is down is no mismatch: what is left is said, and nothing is signed until enough answer", async () => {
+    const half = { ...base, rpcUrls: [NOBODY, chain.rpcUrl] };
+    expect(await requireNetworks([half])).toMatchObject([{ name: "network eip155:8453 node 1", why: "down" }]);
+    await confirmedNetworks([half])("eip155:8453");
+    await expect(confirmedNetworks([{ ...half, agree: 2 }])("eip155:8453")).rejects.toMatchObject({
+      name: "ChainDown",
+    });
+    const dead = { ...base, rpcUrls: [NOBODY] };
+    expect(await requireNetworks([dead])).toMatchObject([{ why: "down" }]);
+    const rail = railOn([dead], confirmedNetworks([dead]));
+    const wallet = { address: OTHER, privateKey: `0x${"1".repeat(64)}` };
+    await expect(rail.sign(entry("eip155:8453", BASE, 5n), wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
+  });
+
+  test("two nodes have to agree: what one alone tells of is neither settled nor missing", async () => {
+    const seller = await sellerOn({ network: "eip155:8453", asset: BASE, amount: "20000", payTo: PAYEE }, chain);
+    const { privateKeyToAddress } = await import("viem/accounts");
+    const privateKey = `0x${"7".repeat(64)}` as const;
+    const wallet = { address: privateKeyToAddress(privateKey).toLowerCase(), privateKey };
+    await chain.fund(wallet.address, 1_000_000n);
+    const over = (rpcUrls: string[], agree: number): Rail => railOn([{ ...base, rpcUrls, agree, confirmations: 1 }]);
+    const one = over([chain.rpcUrl], 1);
+    const { number: sinceBlock } = await one.head();
+    const signed = await one.sign({ ...entry("eip155:8453", BASE, 20_000n), raw: seller.terms }, wallet, {});
+    const query = { from: wallet.address, nonce: signed.nonce, sinceBlock, network: "eip155:8453", asset: BASE };
+    const both = over([chain.rpcUrl, blindNode.url], 2);
+    expect(await both.settlementOf(query)).toBeNull();
+
+    const paid = await fetch(seller.url, { headers: { "payment-signature": signed.headerValue } });
+    expect(paid.status).toBe(200);
+    await seller.close();
+    const settled = { tx: seller.seen.paid[0], amountAtomic: 20_000n, final: true };
+    expect(await one.settlementOf(query)).toMatchObject(settled);
+    await expect(both.settlementOf(query)).rejects.toMatchObject({ name: "ChainDown" });
+    // A third that saw it too: two agree, and the one that did not is outvoted. So is one that is down.
+    expect(await over([blindNode.url, chain.rpcUrl, chain.rpcUrl], 2).settlementOf(query)).toMatchObject(settled);
+    expect(await over([NOBODY, chain.rpcUrl, chain.rpcUrl], 2).settlementOf(query)).toMatchObject(settled);
+    await expect(over([NOBODY, chain.rpcUrl], 2).settlementOf(query)).rejects.toMatchObject({ name: "ChainDown" });
+    expect(await over([NOBODY, chain.rpcUrl], 1).settlementOf(query)).toMatchObject(settled);
+    const back = { from: wallet.address, to: PAYEE, sinceBlock, network: "eip155:8453", asset: BASE };
+    expect(await over([chain.rpcUrl, chain.rpcUrl], 2).transfers(back)).toHaveLength(1);
+    expect(await both.transfers(back)).toEqual([]);
+  });
+
+  test("the head that two nodes agree on is the older one: nothing is called over too soon", async () => {
+    const genesis = await fetch(chain.rpcUrl, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_getBlockByNumber", params: ["0x0", false] }),
+    });
+    const { result } = (await genesis.json()) as { result: unknown };
+    const lagging = await through(chain.rpcUrl, { eth_getBlockByNumber: result });
+    const rail = railOn([{ ...base, rpcUrls: [chain.rpcUrl, lagging.url], agree: 2 }]);
+    expect(await rail.head()).toMatchObject({ number: 0 });
+    lagging.server.close();
+  });
+
+  test("money is minted on a node that was started for it, and nowhere else", async () => {
+    await requireLocalChain(chain.rpcUrl);
+    const real = await through(chain.rpcUrl, { web3_clientVersion: "reth/v1.9.3/x86_64-unknown-linux-gnu" });
+    await expect(requireLocalChain(real.url)).rejects.toThrow("wallets.mint");
+    real.server.close();
+  });
+
+  test("a rail over none is no rail", () => {
+    expect(() => createRails([])).toThrow(TypeError);
+  });
+});
