@@ -130,7 +130,7 @@ describe("an execution", () => {
 
   test("is held once, over its fallback, and captured once", async () => {
     const buyer = await buyerByEscrow();
-    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map(rail.balance));
+    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((address) => rail.balance(address)));
     const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken, specs.good));
     expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
     expect(before! - (await rail.balance(buyer.address))).toBe(50_600n);
@@ -143,7 +143,7 @@ describe("an execution", () => {
 
   test("that came to nothing gives back what was held, and its last payment is dead", async () => {
     const buyer = await buyerByEscrow();
-    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map(rail.balance));
+    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((address) => rail.balance(address)));
     const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken));
     expect(answer.status).toBe(502);
     expect([await rail.balance(buyer.address), await rail.balance(ESCROW)]).toEqual([before, inEscrow]);
