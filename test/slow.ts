@@ -19,11 +19,13 @@ export const SLOW = [
   "test/pipelines/mirror/{power,segment,segment-cards,table}.test.ts",
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees,takeover}.test.ts",
-  "test/pipelines/orders/histories-long.test.ts",
+  "test/pipelines/orders/histories-{long,real}.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,payees}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
   "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",
   "test/flow/buy.test.ts",
+  // 50 processes, one after the other: three minutes of an idle machine, fifteen of a busy one.
+  "test/flow/buying-killed.test.ts",
   "test/pipelines/6-notify/kill.test.ts",
 ];

@@ -75,7 +75,15 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
       line = sent.catch(() => {});
       return sent;
     },
-    receipt: (hash) => minedReceipt(reader, hash),
+    async receipt(hash) {
+      try {
+        return await minedReceipt(reader, hash);
+      } catch (error) {
+        // The node may have let go of it. Counted on, it would be a gap that nothing sent after it ever passes.
+        nonce = null;
+        throw error;
+      }
+    },
   };
 }
 

@@ -1,7 +1,9 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Abi, encodeErrorResult, type Hex, parseAbi } from "viem";
+import { type Abi, encodeErrorResult, erc20Abi, type Hex, parseAbi } from "viem";
+import { generatePrivateKey } from "viem/accounts";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
 import { ChainDown, createReader, reading } from "../../../infra/rails/rpc.ts";
 import { createSender, transact, whyItWouldRevert } from "../../../infra/rails/sender.ts";
 
@@ -64,4 +66,25 @@ test.each([
   expect(await transact(reader, sender, call)).toMatchObject({ outcome: "unknown" });
   await expect(whyItWouldRevert(reader, TO, call)).rejects.toThrow(ChainDown);
   await expect(reading("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
+});
+
+test("a transaction that the node let go of stops one wait, and nothing that is sent after it", {
+  timeout: 60_000,
+}, async () => {
+  const chain = await startLocalChain();
+  try {
+    const reader = createReader(chain.rpcUrl);
+    const sender = createSender(reader, chain.chainId, generatePrivateKey());
+    await chain.giveGas(sender.address);
+    const approve = { address: chain.asset as Hex, abi: erc20Abi as Abi, functionName: "approve", args: [TO, 1n] };
+    const node = (method: string, ...params: unknown[]) => reader.request({ method, params } as never);
+    const before = await node("evm_snapshot");
+    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "sent" });
+    await node("evm_revert", before);
+    // Its block is gone, and it with it: this one's number is past a gap.
+    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "unknown" });
+    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "sent" });
+  } finally {
+    await chain.stop();
+  }
 });

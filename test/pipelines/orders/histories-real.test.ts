@@ -1,0 +1,54 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import * as fc from "../../helpers/fast-check.ts";
+import { SELLERS } from "../../helpers/order-world.ts";
+import { RealNode } from "../../helpers/real-chain.ts";
+import { type History, HOLDINGS, history, holds, lived } from "./histories.ts";
+
+/**
+ * The histories of the fake chain on a node's: its token judges signatures and nonces, the protocol's facilitator charges,
+ * and blocks that vanish are the node's own. What is done at once ends in an order of its own each time, so a seed draws a
+ * history, not its course.
+ */
+const RUNS = Number(process.env.HISTORIES ?? 300);
+
+/** With blocks that vanish after every third of its happenings, in turns with what stood in them and without. */
+const shaken = (drawn: History): History => ({
+  ...drawn,
+  happenings: drawn.happenings.flatMap((one, n) =>
+    n % 3 === 2 ? [one, { do: "reorg" as const, depth: 1 + (n % 11), again: n % 2 === 0 }] : [one],
+  ),
+});
+
+let node: RealNode;
+
+beforeAll(async () => {
+  const payees = SELLERS.map((seller) => `0x${seller.replaceAll(" ", "")}`);
+  node = await RealNode.open(HOLDINGS, [...payees, "0xself"]);
+});
+afterAll(() => node?.close());
+
+test(`no history of ${RUNS} on a real chain breaks an invariant`, { timeout: 1_800_000 }, async () => {
+  const seen = { histories: 0, orders: 0, vanished: 0 };
+  const began = performance.now();
+  await fc.assert(
+    fc.asyncProperty(history, async (drawn) => {
+      const chain = await node.fresh(drawn.confirmations);
+      try {
+        const world = await lived(shaken(drawn), chain);
+        await holds(world);
+        seen.histories++;
+        seen.orders += [...world.table().all()].length;
+        seen.vanished += chain.vanished;
+      } finally {
+        await chain.over();
+      }
+    }),
+    // Another course of the same history proves nothing of the one that failed.
+    { numRuns: RUNS, endOnFailure: true },
+  );
+  const seconds = Math.round((performance.now() - began) / 1000);
+  process.stdout.write(
+    `${seen.histories} histories on a real chain, ${seen.orders} orders, ${seen.vanished} blocks vanished, ${seconds} s\n`,
+  );
+  expect(seen.orders).toBeGreaterThan(RUNS);
+});
