@@ -113,7 +113,10 @@ export const Settings = z.strictObject({
     .default([]),
   /** File of classes: which endpoints are asked questions whose answer we know, and how (docs/classes.md). */
   classes_file: z.string().min(1).nullable().default(null),
-  /** Reference of prices: `{base}` and `{quote}` stand in its url; `answer` is a JSON pointer. null: no price is asked for. */
+  /**
+   * Reference of prices: `{base}` and `{quote}` stand in its url; `answer` is a JSON pointer. null: no price is asked
+   * for.
+   */
   price_reference: z
     .strictObject({
       url: z

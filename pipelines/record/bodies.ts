@@ -117,8 +117,8 @@ const Listing = z.looseObject({
 const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Says });
 
 /**
- * Which class we gave an endpoint, how it is asked by it, and where its answer lies; null: no longer any. A seller that names
- * its class itself has no such record. dropped: no control input of it passed, so it is not used.
+ * Which class we gave an endpoint, how it is asked by it, and where its answer lies; null: no longer any. A seller that
+ * names its class itself has no such record. dropped: no control input of it passed, so it is not used.
  */
 const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
 

@@ -37,7 +37,9 @@ export function variantOf({ class: name, variant }: Pick<KnownAnswer, "class" | 
   return Object.hasOwn(variants, variant) ? variants[variant]! : null;
 }
 
-/** Class of a listing: sellers may name one (`class` in their listing), and a name that is none of ours says nothing. */
+/**
+ * Class of a listing: sellers may name one (`class` in their listing), and a name that is none of ours says nothing.
+ */
 export function classOf(hints: { named?: string | undefined }): string {
   return checkerOf(hints.named ?? any.name).name;
 }

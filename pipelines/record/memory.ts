@@ -24,7 +24,10 @@ export interface Memory {
   verdicts(): Promise<Verdict[]>;
   /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody passed. */
+  /**
+   * Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody
+   * passed.
+   */
   failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
   /** Calls of a class and UTC day that count and were answered, and that no correction withdraws. */
   callsOfClass(name: string, day: string): Promise<ClassCall[]>;
@@ -90,7 +93,9 @@ export interface ListedCap {
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
-  /** The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none. */
+  /**
+   * The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none.
+   */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
   lastTried: string | null;

@@ -12,8 +12,8 @@ import { NoRegister, Register } from "../register/register.ts";
 import type { Parts } from "./parts.ts";
 
 /**
- * What questions of classes are made of on this machine: the operator's file, and a source each for what cannot be computed.
- * Nothing is planted where our own address could not be fetched by anybody else.
+ * What questions of classes are made of on this machine: the operator's file, and a source each for what cannot be
+ * computed. Nothing is planted where our own address could not be fetched by anybody else.
  * @throws ConfigError for a file of classes or a reference that cannot be used
  */
 export function classesOf(

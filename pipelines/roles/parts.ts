@@ -89,7 +89,10 @@ function makeSecret(dir: string, name: string): void {
   }
 }
 
-/** The secret of planted pages; null where an operator brought none: then none is planted or served here. @throws KeyFileError */
+/**
+ * The secret of planted pages; null where an operator brought none: then none is planted or served here. @throws
+ * KeyFileError
+ */
 function pagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
 }

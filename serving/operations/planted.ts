@@ -4,8 +4,8 @@ import { HTML_TYPE, reply } from "../http/reply.ts";
 import type { Operation } from "./operation.ts";
 
 /**
- * GET /p/{token}: a page for one reader, by which an endpoint that reads pages is held to the truth (docs/classes.md). It
- * follows from its token alone: nothing is looked up, and nothing says that it was fetched.
+ * GET /p/{token}: a page for one reader, by which an endpoint that reads pages is held to the truth (docs/classes.md).
+ * It follows from its token alone: nothing is looked up, and nothing says that it was fetched.
  */
 export const planted: Operation = {
   id: "planted",

@@ -71,7 +71,8 @@ export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown
   return html`<section aria-labelledby="about" class="rule"><h2 id="about">About</h2><dl>
 ${entry?.description ? html`<dt>Description</dt><dd>${entry.description} <span class="soft small">(the seller's words)</span></dd>` : ""}<dt>Url</dt><dd>${code(url)}</dd>
 <dt>Method</dt><dd>${entry?.method ?? view.row(cap)?.method ?? NONE}</dd>${entry?.tool ? html`<dt>MCP tool</dt><dd>${code(entry.tool)}</dd>` : ""}
-<dt>Class</dt><dd>${checkerOf(kind).level === "truth" ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd><dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
+<dt>Class</dt><dd>${checkerOf(kind).level === "truth" ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd>
+<dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 
 /** Conditions on the grade, each with its sentence; nothing where there are none. */

@@ -114,7 +114,7 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["refunded"],
     without: ["took_the_money"],
   },
-  // Four classes that are not arithmetic. Early questions about blocks wait for the first final one: there is none at first.
+  // Four classes that are not arithmetic. Questions about blocks wait for the first final one.
   ...Object.fromEntries(
     ["encoder", "scraper", "chain-reader", "parrot"].map((name) => [
       name,

@@ -18,8 +18,8 @@ export interface Asked {
   /** The mapping that the question was made with; null where the seller named its class itself. */
   mapping: Mapping | null;
   /**
-   * A control input: the mapping is ours and was never seen to work for this endpoint. Said before the call and kept whatever
-   * comes: a row that is left out only when it fails would flatter its seller.
+   * A control input: the mapping is ours and was never seen to work for this endpoint. Said before the call and kept
+   * whatever comes: a row that is left out only when it fails would flatter its seller.
    */
   control: boolean;
   /** The mapping stands and is not used: no control input of it passed. */
@@ -27,8 +27,8 @@ export interface Asked {
 }
 
 /**
- * Control inputs that may all fail. Then the mapping is taken for wrong: the endpoint is asked with its own example again, as
- * if nobody had mapped it, until somebody maps it in another way.
+ * Control inputs that may all fail. Then the mapping is taken for wrong: the endpoint is asked with its own example
+ * again, as if nobody had mapped it, until somebody maps it in another way.
  */
 export const MAX_CONTROLS = 3;
 /** Mapped endpoints whose trials are remembered beside what the record says of them. */
@@ -40,6 +40,7 @@ const wordFor = (mapping: { id: string; dropped: boolean } | null): string =>
 
 interface Trial {
   id: string;
+  dropped?: boolean;
   controls: number;
   passed: boolean;
 }
@@ -68,7 +69,7 @@ export class Asking {
     const classing = classingOf(one, declared, this.with_.maps);
     const { checker, mapping } = classing;
     const trial = mapping && this.#trialOf(one, mapping);
-    if (trial && !trial.passed && trial.controls >= MAX_CONTROLS) {
+    if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
       return { checker: any, known: null, mapping, control: false, dropped: true };
     }
     const known = await this.#draw(classing, seed);
@@ -89,7 +90,7 @@ export class Asking {
       this.with_.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
       this.with_.logger.warn(
         { cap: one.cap, class: mapping.class, variant: mapping.variant, by: mapping.by },
-        "no control input of a mapping passed: the mapping is taken for wrong, and the endpoint for no member of the class",
+        "no control input of a mapping passed: it is taken for wrong, and the endpoint for no member of the class",
       );
     }
   }
@@ -99,7 +100,8 @@ export class Asking {
     const kept = mapped?.id === id ? mapped : { controls: 0, passed: false };
     const own = this.#trials.get(cap);
     const mine = own?.id === id ? own : { controls: 0, passed: false };
-    return { id, controls: Math.max(kept.controls, mine.controls), passed: kept.passed || mine.passed };
+    const dropped = mapped?.id === id && mapped.dropped;
+    return { id, dropped, controls: Math.max(kept.controls, mine.controls), passed: kept.passed || mine.passed };
   }
 
   async #draw({ checker, variant, mapping, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {

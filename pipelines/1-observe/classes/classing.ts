@@ -49,7 +49,10 @@ const outputs = (schema: unknown): string[] => {
 const holds = (value: unknown, names: readonly string[]): boolean =>
   isObject(value) && names.every((name) => Object.hasOwn(value, name));
 
-/** Kinds of question whose names the example has, in its query or else in its body; several are told apart by the answer. */
+/**
+ * Kinds of question whose names the example has, in its query or else in its body; several are told apart by the
+ * answer.
+ */
 function ownForm({ variants }: Checker, { example, outputSchema }: Words): { name: string; place: Place } | null {
   if (!example) return null;
   const place = Object.values(variants).some(({ asks }) => holds(example.query, asks)) ? "query" : "body";
@@ -112,8 +115,8 @@ function inputNames({ inputSchema, example }: Words, place: Place): string[] {
 }
 
 /**
- * A seller that names no class, and whose own words fit exactly one question of exactly one class: its input has the names of
- * the question and no others, its answer's schema names the question's answer and that of no other question.
+ * A seller that names no class, and whose own words fit exactly one question of exactly one class: its input has the
+ * names of the question and no others, its answer's schema names the question's answer and that of no other question.
  */
 function bySchema(words: Words, place: Place): Classing {
   const [asked, answered] = [inputNames(words, place), outputs(words.outputSchema)];

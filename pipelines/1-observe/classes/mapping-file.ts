@@ -91,8 +91,8 @@ function mappingOfRow({ class: name, variant, input, answer }: Row): Mapping {
 }
 
 /**
- * An operator's file of classes (docs/classes.md). The narrower word goes before the wider: an id, a url, a host; and one
- * that names tool or method before one that does not.
+ * An operator's file of classes (docs/classes.md). The narrower word goes before the wider: an id, a url, a host; and
+ * one that names tool or method before one that does not.
  * @throws ConfigError naming the place of everything that is wrong in it
  */
 export function readMaps(path: string): ClassMaps {

@@ -46,8 +46,9 @@ const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => 
 };
 
 /**
- * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one made from a
- * schema. A third party's example counts as made: a catalogue must not be able to fail somebody else's endpoint.
+ * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one
+ * made from a schema. A third party's example counts as made: a catalogue must not be able to fail somebody else's
+ * endpoint.
  * @param known null for a free probe, which needs no question that nobody saw before
  */
 export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {

@@ -2,11 +2,16 @@ import { type Checker, Lots, numeric, short, yes } from "./checker.ts";
 
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
-/** Questions lie in these years: the rules of the zones below were all settled by then, and no new law moves the past. */
+/**
+ * Questions lie in these years: the rules of the zones below were all settled by then, and no new law moves the past.
+ */
 const FROM_S = Date.UTC(2012, 0, 1) / 1000;
 const DAYS_LONG = 4_000;
 
-/** Zones of every sort: far east and west, both halves of the earth, half and quarter hours, with and without summer time. */
+/**
+ * Zones of every sort: far east and west, both halves of the earth, half and quarter hours, with and without summer
+ * time.
+ */
 const ZONES = [
   "Asia/Tokyo",
   "Asia/Kolkata",

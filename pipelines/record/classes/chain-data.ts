@@ -21,8 +21,8 @@ const variant = (answer: string, truthOf: (block: Block) => string | number): Om
 });
 
 /**
- * What stands in a block of the chain that we read ourselves, at a height that is final: it never changes, and what we read
- * at the moment of the question is recorded with it.
+ * What stands in a block of the chain that we read ourselves, at a height that is final: it never changes, and what we
+ * read at the moment of the question is recorded with it.
  */
 export const chainData: Checker = {
   name: "chain-data",

@@ -1,6 +1,7 @@
 /**
- * What a class of endpoints is: a kind of question whose answer we know, so that an answer can be held against truth. Every
- * part is pure, but for what a draw is told by `sources`: that is asked for when the question is, and recorded with it.
+ * What a class of endpoints is: a kind of question whose answer we know, so that an answer can be held against truth.
+ * Every part is pure, but for what a draw is told by `sources`: that is asked for when the question is, and recorded
+ * with it.
  */
 export interface Checker {
   name: string;
@@ -8,7 +9,9 @@ export interface Checker {
   level: "truth" | "schema" | "parse";
   /** Its questions by name: one seller answers one kind, and its form or a mapping says which. */
   variants: Readonly<Record<string, Variant>>;
-  /** May an unnamed endpoint be given it by the schema that it declares? Only where nothing else could look like that. */
+  /**
+   * May an unnamed endpoint be given it by the schema that it declares? Only where nothing else could look like that.
+   */
   bySchema?: true;
   /** How near to the truth an answer has to be, in words (docs/classes.md). */
   tolerance: string;
@@ -18,9 +21,14 @@ export interface Checker {
 
 /** One kind of question. */
 export interface Variant {
-  /** Names of what is asked. A seller that names the class itself takes them under these names, in its query or its body. */
+  /**
+   * Names of what is asked. A seller that names the class itself takes them under these names, in its query or its
+   * body.
+   */
   asks: readonly string[];
-  /** Further names that an example in that form has: a question is for it only where they say what the question says. */
+  /**
+   * Further names that an example in that form has: a question is for it only where they say what the question says.
+   */
   fixed?: readonly string[];
   /** JSON pointer of the answer in that form; null: the whole answer as text, whatever its form. */
   answer: string | null;
@@ -40,7 +48,10 @@ export interface Question {
   truth: unknown;
 }
 
-/** What cannot be computed, and is asked of our own sources at the moment of the question. Absent: there is no such source. */
+/**
+ * What cannot be computed, and is asked of our own sources at the moment of the question. Absent: there is no such
+ * source.
+ */
 export interface Sources {
   /** A page of ours that nobody has seen, and the facts on it. */
   page?: (seed: Uint8Array) => { url: string; facts: readonly string[] };
@@ -70,7 +81,9 @@ export interface KnownAnswer {
   answer: string | null;
 }
 
-/** Numbers from 32 pseudo-random bytes, in their order; each byte is used once, and a draw takes fewer than there are. */
+/**
+ * Numbers from 32 pseudo-random bytes, in their order; each byte is used once, and a draw takes fewer than there are.
+ */
 export class Lots {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}

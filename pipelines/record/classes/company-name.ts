@@ -1,6 +1,9 @@
 import { type Checker, short, yes } from "./checker.ts";
 
-/** Names are compared by their letters and figures alone: registers write the same name with other signs and in other cases. */
+/**
+ * Names are compared by their letters and figures alone: registers write the same name with other signs and in other
+ * cases.
+ */
 const plain = (text: string): string =>
   text
     .normalize("NFKD")

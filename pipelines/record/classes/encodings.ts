@@ -40,7 +40,9 @@ const variant = (name: string): Variant => {
   };
 };
 
-/** A text encoded or hashed: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1 and SHA-2 of its UTF-8 bytes. */
+/**
+ * A text encoded or hashed: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1 and SHA-2 of its UTF-8 bytes.
+ */
 export const encodings: Checker = {
   name: "encodings",
   level: "truth",

@@ -1,8 +1,8 @@
 import { type Checker, type Fields, Lots, short, type Variant, yes } from "./checker.ts";
 
 /**
- * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only such as have one capital and one name
- * that nobody disputes; where two spellings are usual both stand, the first is asked with.
+ * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only such as have one capital and
+ * one name that nobody disputes; where two spellings are usual both stand, the first is asked with.
  */
 const COUNTRIES: readonly (readonly [
   name: string,

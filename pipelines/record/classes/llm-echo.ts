@@ -1,9 +1,9 @@
 import { type Checker, Lots, short, yes } from "./checker.ts";
 
-const ONES =
-  "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(
-    " ",
-  );
+const ONES = (
+  "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " +
+  "seventeen eighteen nineteen"
+).split(" ");
 const TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split(" ");
 
 /** A number from 0 to 99 in English words. */
@@ -16,7 +16,9 @@ export function inWords(number: number): string {
 const isTruth = (truth: unknown): truth is { code: string; sum: number } =>
   typeof truth === "object" && truth !== null && "code" in truth && "sum" in truth;
 
-/** The answer as the JSON object that was asked for; null for anything else, also for one in a fence or in a sentence. */
+/**
+ * The answer as the JSON object that was asked for; null for anything else, also for one in a fence or in a sentence.
+ */
 function obedient(said: string): Record<string, unknown> | null {
   try {
     const value: unknown = JSON.parse(said);
@@ -37,9 +39,9 @@ function inside(said: string): Record<string, unknown> | null {
 const MOST = 4_000;
 
 /**
- * A language model does as it is told: it gives back a word that nobody knew, adds two numbers that were written in words,
- * and answers in the form that was asked for and nothing else. A third of the score each. It says nothing of how clever the
- * model is, nor of which one it is.
+ * A language model does as it is told: it gives back a word that nobody knew, adds two numbers that were written in
+ * words, and answers in the form that was asked for and nothing else. A third of the score each. It says nothing of how
+ * clever the model is, nor of which one it is.
  */
 export const llmEcho: Checker = {
   name: "llm-echo",

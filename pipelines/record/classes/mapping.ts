@@ -5,7 +5,9 @@ import type { Example, Fields } from "./checker.ts";
 const MAX_DEPTH = 24;
 const Texts = z.record(z.string().max(200), z.string().max(10_000));
 
-/** Where the fields of a question go: `{name}` alone is the value itself, `{name:text}` or one inside of a text is text. */
+/**
+ * Where the fields of a question go: `{name}` alone is the value itself, `{name:text}` or one inside of a text is text.
+ */
 export const Template = z.looseObject({
   query: Texts.optional(),
   body: z.unknown().optional(),

@@ -5,7 +5,9 @@ const MOST = 500_000;
 /** Facts of a page, and the length of one, that are looked for. */
 const MOST_FACTS = 32;
 
-/** Words and numbers alone, one space between them: markup, JSON and Markdown put different signs around the same words. */
+/**
+ * Words and numbers alone, one space between them: markup, JSON and Markdown put different signs around the same words.
+ */
 const words = (text: string): string => ` ${text.toLowerCase().replace(/[^a-z0-9]+/g, " ")} `;
 
 /**

@@ -3,9 +3,9 @@ import { DAY_MS } from "../time.ts";
 import { Lots } from "./checker.ts";
 
 /**
- * Planted pages: who has the secret can plant one and can serve it, and nobody else can tell what stands on it before it is
- * fetched. Nothing is kept: a page follows from its token. A token says the day and no more; which endpoint it was made for
- * stands nowhere in it.
+ * Planted pages: who has the secret can plant one and can serve it, and nobody else can tell what stands on it before
+ * it is fetched. Nothing is kept: a page follows from its token. A token says the day and no more; which endpoint it
+ * was made for stands nowhere in it.
  */
 export interface PlantedPage {
   title: string;
@@ -36,14 +36,14 @@ export function plantedToken(secret: Uint8Array, seed: Uint8Array, at: Date): st
   return Buffer.concat([head, mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES)]).toString("hex");
 }
 
-const ADJECTIVES =
-  "amber brisk calm dusty early faint grand hollow ivory jolly keen lunar mild noble opal plain quiet rapid silver tidal".split(
-    " ",
-  );
-const NOUNS =
-  "anchor bridge canyon delta ember falcon garden harbour island jetty kernel lantern meadow needle orchard pebble quarry river summit tunnel".split(
-    " ",
-  );
+const ADJECTIVES = (
+  "amber brisk calm dusty early faint grand hollow ivory jolly keen lunar mild noble opal plain quiet rapid " +
+  "silver tidal"
+).split(" ");
+const NOUNS = (
+  "anchor bridge canyon delta ember falcon garden harbour island jetty kernel lantern meadow needle orchard " +
+  "pebble quarry river summit tunnel"
+).split(" ");
 
 /** What stands on the page of a token; it follows from token and secret alone. */
 function contents(secret: Uint8Array, token: string): PlantedPage {
@@ -65,8 +65,8 @@ export function plantedPage(secret: Uint8Array, token: string, now: Date): Plant
 }
 
 /**
- * What an answer is looked through for. Each stands in one element of the page, since what is between two depends on the
- * reader; the title is not among them, since readers leave it out.
+ * What an answer is looked through for. Each stands in one element of the page, since what is between two depends on
+ * the reader; the title is not among them, since readers leave it out.
  */
 export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
   heading,
@@ -85,11 +85,12 @@ export function plantedHtml({ title, heading, rows, code }: PlantedPage): string
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta name="robots" content="${ROBOTS}"><title>${title}</title></head>
 <body><main><article><h1>${heading}</h1>
-<p>This page was made for one reader. Its figures describe nothing; they are there to be read, and are different on every such
-page.</p>
+<p>This page was made for one reader. Its figures describe nothing; they are there to be read, and are different on
+every such page.</p>
 <table><thead><tr><th scope="col">Item</th><th scope="col">Count</th></tr></thead><tbody>
 ${lines}
 </tbody></table>
-<p>The reference of this page is <strong>${code}</strong>. Whoever asked for it will know it by that.</p></article></main></body></html>
+<p>The reference of this page is <strong>${code}</strong>. Whoever asked for it will know it by that.</p>
+</article></main></body></html>
 `;
 }

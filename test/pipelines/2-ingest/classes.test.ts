@@ -62,7 +62,7 @@ async function asked(
 const WRONG = { ...CAME, outcome: 0 };
 const RIGHT = { ...CAME, outcome: 1 };
 
-test("the mapping that stands, what came of its control inputs, and the class that a listing is said to have", async () => {
+test("the mapping that stands, its control inputs, and the class that a listing is said to have", async () => {
   const classes = async () => {
     const { listed } = await world.lake.transaction((tx) => listingFacts(tx, "all"));
     return listed.find(({ capability_id }) => capability_id === capOf("a"))?.class;
@@ -93,7 +93,7 @@ test("the mapping that stands, what came of its control inputs, and the class th
   expect([await mapped(), await classes()]).toEqual([null, "any"]);
 });
 
-test("a day on which nobody of three payees passed, and its calls; a pass, a control or two payees are no such day", async () => {
+test("a day on which nobody of three payees passed, and its calls; a pass, a control, two payees are none", async () => {
   const day = (n: string) => (time: string) => at(time, `2026-11-${n}`);
   const failed = () => memory.failedClasses("2026-11-01", "2026-12-01", 3);
   const [one, two] = [day("10"), day("11")];

@@ -1,9 +1,11 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
-import { createMetrics } from "../../../../infra/telemetry.ts";
-import { mapsOf } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
+import { createLogger, createMetrics } from "../../../../infra/telemetry.ts";
+import { Asking } from "../../../../pipelines/1-observe/classes/asking.ts";
+import { mapsOf, NO_MAPS } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
 import { pageSource } from "../../../../pipelines/1-observe/classes/sources.ts";
+import type { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
 import { plantedHtml, plantedPage } from "../../../../pipelines/record/classes/planted.ts";
 import { variantOf } from "../../../../pipelines/record/classes.ts";
@@ -86,7 +88,7 @@ describe("a seller whose schema fits one question of one class", () => {
     }
   });
 
-  test("one that does another thing costs it nothing: three controls, then its own example, also after a restart", async () => {
+  test("one that does another thing costs it nothing: three controls, then its own example", async () => {
     const world = fakeWorld();
     const other = hasher(world, () => ({ sha256: "is my name" }));
     await day(world, other);
@@ -96,6 +98,30 @@ describe("a seller whose schema fits one question of one class", () => {
       ["example", null, null],
     ]);
     expect(world.log.bodies("class.mapped").map(({ dropped }) => dropped)).toEqual([false, true]);
+  });
+
+  test("the record's word on the trials holds after a restart, and is not written again", async () => {
+    const world = fakeWorld();
+    await day(
+      world,
+      hasher(world, (text) => ({ sha256: sha256(text) })),
+    );
+    const { mapping } = world.log.bodies("class.mapped")[0]!;
+    const [one] = await world.memory.listed();
+    const appended: unknown[] = [];
+    const recorder = { append: async (drafts: unknown[]) => appended.push(...drafts) } as unknown as Recorder;
+    const metrics = createMetrics();
+    const asking = new Asking({ maps: NO_MAPS, sources: {}, recorder, metrics, logger: createLogger("silent") });
+    const ask = async (trials: { dropped: boolean; controls: number; passed: boolean }) => {
+      const mapped = { id: mapping!.id, ...trials };
+      const asked = await asking.ask({ ...one!, mapped }, null, Buffer.alloc(32, 1));
+      await asking.tell({ ...one!, mapped }, asked, world.clock);
+      return [asked.known !== null, asked.control, asked.dropped, appended.length];
+    };
+    expect(await ask({ dropped: false, controls: 1, passed: false })).toEqual([true, true, false, 0]);
+    expect(await ask({ dropped: false, controls: 2, passed: true })).toEqual([true, false, false, 0]);
+    expect(await ask({ dropped: true, controls: 0, passed: false })).toEqual([false, false, true, 0]);
+    expect(await ask({ dropped: false, controls: 3, passed: false })).toEqual([false, false, true, 1]);
   });
 
   test.each<[string, Record<string, unknown>]>([
