@@ -196,4 +196,4 @@ const check: Operation = {
   },
 };
 
-export const PAGES: readonly Operation[] = [docsIndex, docs, home, check, leaderboard, endpoint, status];
+export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, check, status];

@@ -310,6 +310,42 @@ describe.skipIf(missing)("the keyboard", () => {
   });
 });
 
+describe.skipIf(missing)("a phone", () => {
+  test("shows a row of the market in at most 90 px, in one line its name and its verdict; opened it shows the sentence", async () => {
+    const context = await contextOf({ scheme: "light", screen: "phone", script: false });
+    try {
+      const { page } = await opened(context, "/");
+      const rows = page.locator(".market tbody tr");
+      const heights = () =>
+        page.evaluate<number[]>(
+          '[...document.querySelectorAll(".market tbody tr")].map((row) => row.getBoundingClientRect().height)',
+        );
+      const closed = await heights();
+      expect(closed).toHaveLength(100);
+      expect(Math.max(...closed)).toBeLessThanOrEqual(90);
+      await rows.first().locator("summary").click();
+      expect((await heights())[0]).toBeGreaterThan(90);
+      expect(await rows.first().locator("details").textContent()).toContain("95 % confidence");
+    } finally {
+      await context.close();
+    }
+  });
+
+  test("checks a url that was pasted on the home page", async () => {
+    const context = await contextOf({ scheme: "dark", screen: "phone", script: false });
+    try {
+      const { page, said } = await opened(context, "/");
+      await page.locator(".box input").fill(RICH.url);
+      await page.keyboard.press("Enter");
+      await page.waitForURL((url) => url.pathname === "/check");
+      expect(await page.locator(".verdict .grade").textContent()).toBe("B");
+      expect(said).toEqual([]);
+    } finally {
+      await context.close();
+    }
+  });
+});
+
 describe.skipIf(missing)("a page", () => {
   test("runs no script and loads no picture, even when somebody got one into it", async () => {
     const context = await contextOf({ scheme: "light", screen: "desktop", script: true });
