@@ -66,6 +66,8 @@ export interface ListedCap {
   /** Quote of the newest answered 402, money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
+  /** Newest 402 that was seen, RFC 3339, null before the first; where it is not known, nobody counts as silent. */
+  lastAsked?: string | null;
   /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
   lastTried: string | null;
 }
