@@ -24,7 +24,10 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     ],
   ],
   ["If you sell", ["listings", "schedule", "corrections"]],
-  ["How it is measured and proven", ["verification-method", "evidence", "archive", "audit", "mirror", "analysts", "trace"]],
+  [
+    "How it is measured and proven",
+    ["verification-method", "evidence", "archive", "audit", "mirror", "analysts", "trace"],
+  ],
   ["If you run it", ["deploy", "commands", "market"]],
 ];
 

@@ -175,7 +175,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, ownNe
     ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
   const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
-  const refused = refusesPaidCalls(item) ? [defect("paid_calls_refused")] : [];
+  const refused = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
   const own = [...(listed.isTerms ? listed.defects : listed.stated), ...refused];
   const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
