@@ -1,6 +1,9 @@
 import type { BudgetLine, BudgetReport } from "../pipelines/budget/report.ts";
 
 const REASONS: Record<string, string> = {
+  excluded: "excluded by the settings",
+  opted_out: "its seller asks for no paid test calls",
+  silent: "silent for two weeks or more",
   nothing_to_pay: "nothing that we can pay",
   per_call: "dearer than a call may be",
   per_host_day: "the host's day is full",

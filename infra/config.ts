@@ -212,6 +212,8 @@ export const Settings = z.strictObject({
       blind_addresses: z.array(ip).max(64).default([]),
       /** Who is paid first when the budget is short: host or capability id -> a whole number; 0 for all others. */
       priority: z.record(named, z.int().min(-100).max(100)).default({}),
+      /** Hosts that are probed and never paid. */
+      exclude: z.array(named).max(1_000).default([]),
     })
     .prefault({}),
   lake: z

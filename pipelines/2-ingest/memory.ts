@@ -95,6 +95,7 @@ interface ListedRow {
   passes: number;
   price_micro: bigint | null;
   pay_to: string | null;
+  last_asked: Date | null;
   last_tried: Date | null;
   /** Id of the mapping that stands, and what came of its trials. */
   mapping: string | null;
@@ -136,6 +137,7 @@ function listedOf(row: ListedRow): ListedCap {
     retest: { failing, passes: failing ? row.passes : 0 },
     lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
     lastPayTo: row.pay_to,
+    lastAsked: row.last_asked && rfc3339(row.last_asked),
     lastTried: row.last_tried && rfc3339(row.last_tried),
     mapped: row.mapping === null ? null : mappedOf(row.mapping, row),
   };

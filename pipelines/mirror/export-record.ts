@@ -5,7 +5,7 @@ import type { Source } from "../published/source.ts";
 import type { SignedCard } from "../record/card.ts";
 import { AmendmentLine, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
-import { type Band, BANDS, COMPONENTS } from "../record/vocabulary.ts";
+import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
 import { COLUMN, type Columns, hostOf, moment, type Row } from "./parquet-table.ts";
 
 /** A proven record as it is read for analysis: where it lies, and the head below which it is read. */

@@ -97,6 +97,8 @@ export interface ListedCap {
    * The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none.
    */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
+  /** Newest 402 that was seen, RFC 3339, null before the first; where it is not known, nobody counts as silent. */
+  lastAsked?: string | null;
   /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
   lastTried: string | null;
 }

@@ -1,7 +1,13 @@
 import { z } from "zod";
 
-/** Why an endpoint is not paid today: nothing that we can pay, or which cap its whole day does not fit into. */
+/**
+ * Why an endpoint is not paid today: the operator or its seller says so, it has shown no 402 for weeks, there is nothing
+ * that we can pay, or which cap its whole day does not fit into.
+ */
 export const UNCOVERED = [
+  "excluded",
+  "opted_out",
+  "silent",
   "nothing_to_pay",
   "per_call",
   "per_host_day",

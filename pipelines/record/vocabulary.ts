@@ -115,6 +115,7 @@ export const DEFECTS = {
   network_differs: "the 402 offers no network that the listing names",
   asset_differs: "the 402 asks for an asset other than the listing's",
   schema_differs: "the schema in the 402 is not the one the listing names",
+  paid_calls_refused: "the seller's listing asks for no paid test calls, so none is made",
   no_402: "the url is listed as paid and does not ask for payment",
 } as const;
 export type DefectCode = keyof typeof DEFECTS;

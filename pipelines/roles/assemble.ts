@@ -180,6 +180,7 @@ export async function assemble(
     askLine,
     caps,
     priority: config.observe.priority,
+    exclude: config.observe.exclude,
     logger,
     metrics,
     ownOrigins,

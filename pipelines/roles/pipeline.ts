@@ -41,6 +41,8 @@ export interface PipelineParts {
   caps: Caps;
   /** The operator's word on who is paid first: host or capability id -> a whole number. */
   priority: Readonly<Record<string, number>>;
+  /** Hosts that are never paid. */
+  exclude?: readonly string[];
   logger: Logger;
   metrics: Metrics;
   /** Origins of our own endpoints, which are never graded. */
@@ -125,7 +127,7 @@ export class Pipeline {
   }
 
   async #drawPlan(day: string): Promise<DayPlan> {
-    const { privateStore, memory, lake, caps, priority, ownOrigins, clock } = this.parts;
+    const { privateStore, memory, lake, caps, priority, exclude = [], ownOrigins, clock } = this.parts;
     const salt = await saltOf(privateStore, day);
     const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
     const spentBefore = (spent?.micro ?? 0n) + (await this.#promisedBefore(day));
@@ -141,6 +143,7 @@ export class Pipeline {
       ownOrigins,
       demand,
       priority,
+      exclude,
     });
     if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));

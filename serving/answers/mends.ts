@@ -33,6 +33,8 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
   network_differs: "List the networks that the 402 offers, or offer one of those that you list.",
   asset_differs: "Let the 402 and your listing name the same asset on each network.",
   schema_differs: "Publish one output schema: let the 402 carry the one that your listing names.",
+  paid_calls_refused:
+    "Nothing is broken: take `paid_test_calls: false` out of your listing if you want a letter that paid calls stand behind.",
   no_402: "Answer 402 with terms to a request without payment, or take the url out of your list of paid endpoints.",
 };
 

@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -7,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { EXIT, exitCodeOf } from "../../commands/exit.ts";
+import { listListings, removeListing, showListing } from "../../commands/listed.ts";
 import { addListings } from "../../commands/listings.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
@@ -223,5 +225,52 @@ describe("touchstone listings add", () => {
     const refused = addListings(config, at("asks.example", "/"), {});
     await expect(refused).rejects.toThrow(/resolve_to: only together with allow_loopback/);
     expect(await refused.catch(exitCodeOf)).toBe(EXIT.usage);
+  });
+});
+
+describe("the list", () => {
+  /** What one of the words prints, in this process. */
+  async function said(work: () => Promise<void>): Promise<string> {
+    let stdout = "";
+    const write = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+      stdout += String(text);
+      return true;
+    });
+    try {
+      await work();
+      return stdout;
+    } finally {
+      write.mockRestore();
+    }
+  }
+  const config = () => loadConfig(undefined, settings());
+
+  test("is shown, one endpoint with all that is said of it, and loses what an operator takes off", async () => {
+    const url = at("asks.example", "/listed-by-hand");
+    const file = join(dir, "by-hand.txt");
+    await writeFile(file, `${url}\n`);
+    expect((await add(file)).code).toBe(EXIT.ok);
+    const listed = async () => {
+      const text = await said(() => listListings(config(), { json: true, host: new URL(url).host }));
+      return (JSON.parse(text) as { endpoints: { url: string; capability_id: string }[] }).endpoints;
+    };
+    const one = (await listed()).find((each) => each.url === url)!;
+    expect(one.capability_id).toBe(capId("GET", url));
+    expect(await said(() => showListing(config(), url, {}))).toMatch(/listed +by by-hand\.txt since 20\d\d-/);
+    const removed = await said(() => removeListing(config(), one.capability_id, { json: true, says: "asked for" }));
+    expect(JSON.parse(removed)).toEqual({ removed: [one.capability_id], sources: 1 });
+    expect((await listed()).map((each) => each.url)).not.toContain(url);
+    expect(await said(() => showListing(config(), url, {}))).toContain("delisted by by-hand.txt");
+    // Twice says that there is nothing to take off.
+    expect(await said(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
+  });
+
+  test("an endpoint that was never listed is unknown, and a folder that is not there stays so", async () => {
+    const unknown = showListing(config(), "https://nobody.example/x", {});
+    expect(await unknown.then(() => 0, exitCodeOf)).toBe(EXIT.unknown);
+    const nowhere = join(dir, "nowhere");
+    const lost = listListings(loadConfig(undefined, { TOUCHSTONE_DATA_DIR: nowhere }), {});
+    expect(await lost.then(() => 0, exitCodeOf)).toBe(EXIT.unreadable);
+    expect(existsSync(nowhere)).toBe(false);
   });
 });

@@ -2,6 +2,7 @@ import type { Payer } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
 import { capId } from "../../record/ids.ts";
+import { defect } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "../terms/declared.ts";
 import { choose, type Networks, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
@@ -171,9 +172,11 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
     fixed_price:
       listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) && !movesItsPrice(item),
     ...(prices.length > 0 ? { prices_said: prices } : {}),
+    ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
   const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
-  const own = listed.isTerms ? listed.defects : listed.stated;
+  const refused = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
+  const own = [...(listed.isTerms ? listed.defects : listed.stated), ...refused];
   const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
     source: source.name.slice(0, 300),
@@ -201,6 +204,13 @@ export function settleClaim(
   const { offers } = choose({ offers: body.claims.offers, payables: read.payables }, rail);
   return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, own: read.own };
 }
+
+/**
+ * A seller's word that nobody is to pay its endpoints for a test: a member of its document, of an item or an operation.
+ * Only what stands in its own listing counts (docs/listings.md).
+ */
+export const refusesPaidCalls = (said: unknown): boolean =>
+  get(said, "paid_test_calls") === false || get(said, "x-paid-test-calls") === false;
 
 /** What is said of the call and its answer, without a word on the price. */
 function claimsSaid(said: Declared, url: string): Claims {

@@ -1,6 +1,6 @@
 import { parse as parseYaml } from "yaml";
 import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MOST_VALUES, parseJson } from "../json.ts";
-import { type Rejected, rejected, urlOf } from "./claims.ts";
+import { type Rejected, refusesPaidCalls, rejected, urlOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
 import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.ts";
@@ -61,6 +61,12 @@ function tabled(form: Form, { rows, rejected: refused }: Rows): Listed {
  * @param max items that are read; the rest are rejected as too many
  */
 export function readListed(document: unknown, max = MAX_ITEMS): Listed {
+  const listed = readItems(document, max);
+  if (!refusesPaidCalls(document)) return listed;
+  return { ...listed, items: listed.items.map((item) => ({ ...item, paid_test_calls: false })) };
+}
+
+function readItems(document: unknown, max: number): Listed {
   if (isOpenApi(document)) {
     const { items, rejected: refused } = openApiItems(document);
     if (items.length === 0) return nothing(document);

@@ -1,6 +1,6 @@
 import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
 import { looksLikeEntry } from "../terms/x402.ts";
-import { type Rejected, rejected } from "./claims.ts";
+import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
 
 /** Operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
@@ -194,6 +194,7 @@ function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: 
       ? { description: operation.summary ?? operation.description }
       : {}),
     ...termsOf(operation),
+    ...(refusesPaidCalls(operation) || refusesPaidCalls(pathItem) ? { paid_test_calls: false } : {}),
     ...(info === undefined ? {} : { payment: info }),
     ...(request.schema === undefined ? {} : { inputSchema: request.schema }),
     ...(answer.schema === undefined ? {} : { outputSchema: answer.schema }),

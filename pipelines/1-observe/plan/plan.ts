@@ -5,7 +5,7 @@ import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
 import type { DayPlan, PlanLine, PlannedCall, Uncovered } from "../../record/plan.ts";
-import { blockOf, blockStart, dayOf, dayStart } from "../../record/time.ts";
+import { blockOf, blockStart, DAY_MS, dayOf, dayStart } from "../../record/time.ts";
 import { hostOf } from "../urls.ts";
 import { type Caps, type Payee, Reservation, type Reserved, toWhom } from "./spend.ts";
 import { BLOCKS_PER_DAY } from "./steps.ts";
@@ -35,6 +35,8 @@ export interface PlanInput {
   demand?: ReadonlyMap<string, number>;
   /** The operator's word: capability id or host -> a whole number, 0 where nothing is said. */
   priority?: Readonly<Record<string, number>>;
+  /** Hosts that the operator pays nothing to, as `priority` names them; they are probed like all others. */
+  exclude?: readonly string[];
 }
 
 /**
@@ -102,9 +104,24 @@ interface Lot {
   turn: string;
   /** floor(log2(1 + n)): twice as many clients are one step, so that a handful of them never outweighs the price. */
   demand: number;
+  /** Why it is not paid, whatever it costs. */
+  unpaid: Uncovered | null;
 }
 
-function lotOf(one: ListedCap, { salt, caps, demand, priority = {} }: PlanInput): Lot {
+/** Without a 402 for so long an endpoint is silent: there is nobody to pay, and money kept for it would starve others. */
+const SILENT_MS = 14 * DAY_MS;
+
+/** Is it not to be paid, however much money there is? What answers again is paid from the next day's plan on. */
+function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncovered | null {
+  const { host, hostname } = new URL(one.url);
+  if (exclude.some((name) => name === host || name === hostname)) return "excluded";
+  if (one.sellerClaims?.no_paid_calls === true) return "opted_out";
+  const heard = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
+  return heard !== null && dayStart(day).getTime() - Date.parse(heard) >= SILENT_MS ? "silent" : null;
+}
+
+function lotOf(one: ListedCap, input: PlanInput): Lot {
+  const { salt, caps, demand, priority = {} } = input;
   const host = hostOf(one.url);
   const said = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
   const { price, payTo } = expected(one, caps);
@@ -116,6 +133,7 @@ function lotOf(one: ListedCap, { salt, caps, demand, priority = {} }: PlanInput)
     priority: said(one.cap) ?? said(host) ?? said(new URL(one.url).hostname) ?? 0,
     turn: one.lastTried === null ? "" : dayOf(new Date(one.lastTried)),
     demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
+    unpaid: unpaidBecause(one, input),
   };
 }
 
@@ -147,12 +165,18 @@ function* cover(lots: readonly Lot[], reservation: Reservation): Generator<undef
   const decided = new Map<string, Uncovered | null>();
   const take = (lot: Lot): void => {
     const { one, to, price } = lot;
-    const why = price === null ? "nothing_to_pay" : reservation.take(to, price, BigInt(BLOCKS_PER_DAY), isFresh(lot));
+    const none = lot.unpaid ?? (price === null ? "nothing_to_pay" : null);
+    const why = none ?? reservation.take(to, price!, BigInt(BLOCKS_PER_DAY), isFresh(lot));
     decided.set(one.cap, why);
   };
   const fresh = lots.filter(isFresh);
   for (const lot of fresh) {
-    if (lot.price !== null && reservation.fitsNewShare(lot.to, lot.price, BigInt(BLOCKS_PER_DAY))) take(lot);
+    if (
+      lot.price !== null &&
+      lot.unpaid === null &&
+      reservation.fitsNewShare(lot.to, lot.price, BigInt(BLOCKS_PER_DAY))
+    )
+      take(lot);
     yield;
   }
   for (const lot of lots) {

@@ -55,9 +55,12 @@ export function toWhom<P extends string | null>(host: string, payTo: P): Payee &
   return { host, domain: domainOf(host), payee };
 }
 
+/** Reasons that have nothing to do with a cap. */
+type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
+
 /** What counts together under one cap. */
 interface Room {
-  why: Exclude<Uncovered, "nothing_to_pay" | "per_call">;
+  why: Exclude<Uncovered, Unpayable | "per_call">;
   /** Names the sum that is held against the cap. */
   key: string;
   most: bigint;
@@ -114,7 +117,7 @@ export class Reservation {
    * Sets `calls` payments of `price` aside for one endpoint; or names the cap they do not fit into, and sets nothing aside.
    * @param fresh the endpoint was never paid
    */
-  take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, "nothing_to_pay"> | null {
+  take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, Unpayable> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
     const rooms = roomsOf(this.caps, to, this.before);

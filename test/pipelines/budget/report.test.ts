@@ -114,16 +114,18 @@ test("the next letter of what can be paid has its price, and the cheapest covere
 
 test("the table is for people: bounded, with the reasons in words and where to look next", () => {
   const text = budgetText(report, 2);
-  expect(text).toContain("covered   1 of 5 endpoints, 0.08 set aside");
+  expect(text).toContain("covered   1 of 5 endpoints, 0.080000 set aside");
   expect(text).toContain(
     "0.060000 of 0.200000 on the day (3 calls; 0.040000 settled, 0.020000 lost by our own fault, 0.020000 refunded)",
   );
-  expect(text).toContain("at most 0.05 a call; on a day 2.00 a host, 3.00 a domain, 4.00 a payee");
-  expect(text).toContain("0.20 of a day's caps is kept for endpoints never paid");
-  expect(text).toContain(`0.06 to cheap.example\n          0.06 to the payee ${PAY_TO}`);
+  expect(text).toContain("at most 0.050000 a call; on a day 2.000000 a host, 3.000000 a domain, 4.000000 a payee");
+  expect(text).toContain("0.200000 of a day's caps is kept for endpoints never paid");
+  expect(text).toContain(`0.060000 to cheap.example\n          0.060000 to the payee ${PAY_TO}`);
   expect(text).toContain("1 dearer than a call may be");
   expect(text).toContain("and 3 more: --all, or --json");
-  expect(text).toMatch(/covered +UNRATED +0\.02 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/);
+  expect(text).toMatch(
+    /covered +UNRATED +0\.020000 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/,
+  );
   expect(budgetText(report, 10)).not.toContain("more: --all");
 });
 

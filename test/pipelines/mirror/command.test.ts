@@ -1,4 +1,5 @@
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { cp, mkdtemp, rm, unlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -44,4 +45,43 @@ it("ends with a code of its own while something is missing, and says what; with 
     expect(said).toMatchObject({ size, missing: [{ key, expected: "an object", got: "none", tries }] });
   }
   expect(mirror(sourceDir(record))).toMatchObject({ status: EXIT.ok, said: { result: "idle", size, missing: [] } });
+});
+
+/** Words as a person types them. */
+function typed(line: string) {
+  const argv = ["--import", "tsx", "touchstone.ts", ...line.split(" ").slice(1)];
+  const { status, stdout, stderr } = spawnSync(process.execPath, argv, { cwd: ROOT, encoding: "utf8" });
+  return { status, stdout, stderr };
+}
+
+it("prints next steps and keys in the form in which they run, and reads a folder by either name", () => {
+  const copy = join(dir, "typed");
+  const first = typed(`touchstone mirror ${sourceDir(record)} ${copy} --max-age 0`);
+  const next = /^next: (touchstone .*)$/m.exec(first.stdout)![1]!;
+  const keys = /pinned (--log-key .*) as /.exec(first.stderr)![1]!;
+  expect(next).toBe(`touchstone audit ${copy}`);
+  // What this record's cards stand on was never published: the audit runs, and says so.
+  for (const line of [`${next} ${keys}`, `touchstone audit ${join(copy, "public")} ${keys}`]) {
+    expect(typed(line).stdout).toMatch(/^(?:ok|proven|NOT proven|BROKEN).*/m);
+  }
+  const verified = typed(`touchstone mirror ${sourceDir(record)} ${copy} ${keys} --max-age 0 --verify`);
+  expect([verified.status, verified.stdout]).toEqual([0, expect.stringContaining("everything that is held holds")]);
+});
+
+it("tells a fault as JSON where JSON is asked for, one cause by one code, and leaves nothing behind", () => {
+  const nowhere = join(dir, "nowhere");
+  for (const line of [
+    `touchstone mirror ${nowhere} ${join(dir, "new")} --json`,
+    `touchstone audit ${nowhere} --json`,
+    `touchstone export ${nowhere} ${join(dir, "x.parquet")} --json`,
+    `touchstone exposure ${nowhere} --json`,
+  ]) {
+    const { status, stdout } = typed(line);
+    expect([line, status]).toEqual([line, EXIT.unreadable]);
+    expect(JSON.parse(stdout)).toEqual({ error: "unreadable", code: EXIT.unreadable, says: expect.any(String) });
+  }
+  expect(existsSync(join(dir, "new"))).toBe(false);
+  const { status, stdout } = typed("touchstone serve --mirror somewhere");
+  expect([status, stdout]).toEqual([EXIT.usage, ""]);
+  expect(typed("touchstone --version").stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });

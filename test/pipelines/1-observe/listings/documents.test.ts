@@ -205,6 +205,34 @@ describe("forms are recognised by what is in them", () => {
   });
 });
 
+describe("a seller that asks for no paid test calls", () => {
+  const refused = (text: string) =>
+    readFile(text).items.map((one) => {
+      const taken = claimOf(one, { name: "own", ownOrigin: "https://seller.example" }, rail);
+      if (!("claim" in taken)) throw new Error(taken.rejected.says);
+      const { claims, defects } = taken.claim.body;
+      const said = defects.some((each) => each.defect === "paid_calls_refused");
+      expect(claims.no_paid_calls === true).toBe(said);
+      return said;
+    });
+  const openApi = (root: string, operation: string) => `{"openapi": "3.1.0", ${root} "paths": {
+    "/a": {"get": {${operation} "x-payment-info": {"price": "0.01"}}}, "/b": {"get": {"x-payment-info": {"price": "0.01"}}}},
+    "servers": [{"url": "https://seller.example"}]}`;
+
+  test.each<[string, string, boolean[]]>([
+    ["nothing is said", '{"resources": ["https://seller.example/a", "https://seller.example/b"]}', [false, false]],
+    ["of the whole document", '{"paid_test_calls": false, "resources": ["https://seller.example/a"]}', [true]],
+    [
+      "of one item",
+      '{"resources": [{"url": "https://seller.example/a", "paid_test_calls": false}, {"url": "https://seller.example/b"}]}',
+      [true, false],
+    ],
+    ["anything but false", '{"paid_test_calls": "no", "resources": ["https://seller.example/a"]}', [false]],
+    ["of a whole OpenAPI document", openApi('"x-paid-test-calls": false,', ""), [true, true]],
+    ["of one operation", openApi("", '"x-paid-test-calls": false,'), [true, false]],
+  ])("%s", (_, text, want) => expect(refused(text)).toEqual(want));
+});
+
 describe("agent cards", () => {
   const card = (change: Record<string, unknown>) =>
     JSON.stringify({

@@ -570,3 +570,44 @@ describe("money", () => {
     expect(reservation.take(at("c"), 1n, 4n)).toBe("per_day");
   });
 });
+
+describe("who is probed and not paid", () => {
+  const days = (n: number): string => new Date(dayStart(DAY).getTime() - n * 86_400_000).toISOString();
+  const whyOf = (one: ListedCap, exclude: string[] = []) => {
+    const { lines } = planDay({ day: DAY, salt, listed: [one], caps: CAPS, now, exclude });
+    const [{ covered, why, calls }] = lines as [(typeof lines)[number]];
+    // Free handshakes go on whatever is paid.
+    expect(calls.filter(({ kind }) => kind === "knock")).toHaveLength(4);
+    expect(calls.some(({ kind }) => kind === "paid")).toBe(covered);
+    return why;
+  };
+  const refusing = (one: ListedCap): ListedCap => ({ ...one, sellerClaims: { ...one.claims, no_paid_calls: true } });
+
+  test.each<[string, ListedCap, string[], string | null]>([
+    ["asked for money yesterday", listed("https://a.example", { lastAsked: days(1) }), [], null],
+    ["asked for money 13 days ago", listed("https://a.example", { lastAsked: days(13) }), [], null],
+    ["asked for money two weeks ago", listed("https://a.example", { lastAsked: days(14) }), [], "silent"],
+    [
+      "never asked, known for long",
+      listed("https://a.example", { lastAsked: null, firstSeen: days(20) }),
+      [],
+      "silent",
+    ],
+    ["never asked, new", listed("https://a.example", { lastAsked: null, firstSeen: days(2) }), [], null],
+    ["never seen", listed("https://a.example", { lastAsked: null, firstSeen: null, lastPrice: null }), [], null],
+    ["its host is excluded", listed("https://a.example"), ["a.example"], "excluded"],
+    ["another port of the host is", listed("https://a.example:8443"), ["a.example:9443"], null],
+    ["another host is", listed("https://a.example"), ["b.example"], null],
+    ["its seller asks for none", refusing(listed("https://a.example")), [], "opted_out"],
+    [
+      "somebody else says so",
+      {
+        ...listed("https://a.example"),
+        sellerClaims: null,
+        claims: refusing(listed("https://a.example")).sellerClaims!,
+      },
+      [],
+      null,
+    ],
+  ])("%s", (_, one, exclude, why) => expect(whyOf(one, exclude)).toBe(why));
+});
