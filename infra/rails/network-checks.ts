@@ -52,6 +52,24 @@ async function checkNode(reader: Reader, name: string, id: string): Promise<Find
   }
 }
 
+/** Nodes further apart than this are not in step: of one of them, what is new is not seen. Seconds of chain time. */
+const APART_S = 120;
+
+/** Nodes that have to agree, or stand in for each other, are in step. */
+async function checkStep(readers: readonly Reader[], id: string): Promise<Finding[]> {
+  if (readers.length < 2) return [];
+  const name = `network ${id} nodes in step`;
+  try {
+    const times = await Promise.all(readers.map(async (reader) => Number((await reader.getBlock()).timestamp)));
+    const apart = Math.max(...times) - Math.min(...times);
+    const says = `their newest blocks are ${apart} s apart`;
+    if (apart <= APART_S) return [well(name, says)];
+    return [{ name, ok: false, says, todo: "name nodes that keep up", why: "down" }];
+  } catch (error) {
+    return [down(name, error)];
+  }
+}
+
 /** A node knows the tag by which the settings call a block final. */
 async function checkDepth(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
   if (typeof confirmations === "number") return [];
@@ -136,14 +154,18 @@ export async function checkNetwork(network: Network): Promise<Finding[]> {
   const nodes = await Promise.all(
     readers.map((reader, n) => checkNode(reader, `network ${network.id} node ${n + 1}`, network.id)),
   );
-  const good = readers[nodes.findIndex(({ ok }) => ok)];
+  const all = readers.filter((_, n) => nodes[n]!.ok);
+  const [good] = all;
   if (!good) return nodes;
   const rest = await Promise.all([
+    checkStep(all, network.id),
     checkDepth(good, network),
     ...network.assets.map((token) => checkToken(good, network.id, token)),
   ]);
   return [...nodes, ...rest.flat()];
 }
+
+const NODE = / node \d+$/;
 
 const inLines = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
@@ -171,8 +193,8 @@ export function confirmedNetworks(networks: readonly Network[]): (id: string) =>
     const network = networks.find((one) => one.id === id);
     if (!network) throw new TypeError(`no network ${id}`);
     const left = await requireNetworks([network]);
-    const answered = network.rpcUrls.length - left.filter(({ name }) => name.includes(" node ")).length;
-    const token = left.find(({ name }) => !name.includes(" node "));
+    const answered = network.rpcUrls.length - left.filter(({ name }) => NODE.test(name)).length;
+    const token = left.find(({ name }) => name.startsWith("token "));
     if (answered < network.agree || token) throw new ChainDown(`not looked at yet: ${inLines(left)}`);
     confirmed.add(id);
   };

@@ -1,3 +1,4 @@
+import { chmodSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,7 +9,7 @@ import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
-import { walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
+import { checkWallets, walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
@@ -141,6 +142,19 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   const report = await walletReport(walletFolderOf(config).read(), railOn(networks), networks);
   expect(report.pools).toMatchObject([{ known: null, fresh: null }]);
   expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ ok: false, why: "down" }]);
+});
+
+test("the check of the wallets throws nothing: files that others can read are a finding, and so is having none", async () => {
+  const networks = paidNetworks(config);
+  const check = (folder: string) => checkWallets(folder, railOn(networks), networks, { money: "0.10", blind: 1 });
+  const { dir: at } = walletFolderOf(config);
+  expect((await check(at)).map(({ ok }) => ok)).toEqual([true, true, true]);
+  chmodSync(join(at, "seed.key"), 0o644);
+  expect(await check(at)).toMatchObject([{ name: "wallet files", ok: false, says: expect.stringContaining("0644") }]);
+  chmodSync(join(at, "seed.key"), 0o600);
+  expect(await check(join(dir, "nowhere"))).toMatchObject([
+    { ok: false, todo: expect.stringContaining("wallets new") },
+  ]);
 });
 
 test("a role does not start on a chain that is another than the settings say", async () => {

@@ -211,6 +211,11 @@ describe("over a chain", () => {
     const lagging = await through(chain.rpcUrl, { eth_getBlockByNumber: result });
     const rail = railOn([{ ...base, rpcUrls: [chain.rpcUrl, lagging.url], agree: 2 }]);
     expect(await rail.head()).toMatchObject({ number: 0 });
+    // And the check of the network says so when they are far apart.
+    const old = await through(chain.rpcUrl, { eth_getBlockByNumber: { ...(result as object), timestamp: "0x1" } });
+    const findings = await checkNetwork({ ...base, rpcUrls: [chain.rpcUrl, old.url] });
+    expect(findings.find(({ name }) => name.endsWith("in step"))).toMatchObject({ ok: false, why: "down" });
+    old.server.close();
     lagging.server.close();
   });
 
