@@ -37,8 +37,12 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     const allow = allowedAt(operation.path);
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
-  if (isShed(operation)) service.overload?.refuseFree(operation.id);
-  const client = service.client(peerOf(event), headers.get("x-forwarded-for"));
+  const peer = peerOf(event);
+  const shed = (): void => {
+    if (peer !== undefined) service.overload?.refuseFree(operation.id);
+  };
+  if (isShed(operation)) shed();
+  const client = service.client(peer, headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
   const taken = limiter?.take(client);
   const limitHeaders = limiter && taken ? limiter.headers(taken) : {};
@@ -56,6 +60,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
+    shed,
     operations: OPERATIONS,
   };
 }

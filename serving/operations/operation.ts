@@ -15,6 +15,8 @@ export interface Call {
   client: string;
   /** RateLimit headers of this answer. */
   limitHeaders: Record<string, string>;
+  /** Refuses while this process is behind, unless it asks itself, without a socket. @throws Problem unavailable */
+  shed: () => void;
   /** The whole table, for the operations that describe it. */
   operations: readonly Operation[];
 }

@@ -44,7 +44,7 @@ export const check: Operation = {
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));
-    if (!call.service.checks.isKept(query)) call.service.overload?.refuseFree("check");
+    if (!call.service.checks.isKept(query)) call.shed();
     const answer = call.service.checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
   },

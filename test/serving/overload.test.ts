@@ -99,6 +99,14 @@ test("what is free is refused before anything is done for it; what has a price, 
   expect((await fetch(url + checkPath(MUL))).status).toBe(200);
 });
 
+test("what this process asks itself, without a socket, is not shed", async () => {
+  const { overload, look } = forced();
+  const serving = await servingOver(record, { overload });
+  look(...Array(5).fill(300));
+  expect(overload.isBehind).toBe(true);
+  for (const path of [checkPath(SUM), "/"]) expect([path, (await serving.get(path)).status]).toEqual([path, 200]);
+});
+
 test("rows that are never shed: those with a price, and these", () => {
   const kept = OPERATIONS.filter((operation) => !isShed(operation));
   expect(kept.filter(({ price }) => !price).map(({ id }) => id)).toEqual([

@@ -1,0 +1,56 @@
+import { access } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test, vi } from "vitest";
+import { watcherRecord } from "../../pipelines/6-notify/records.ts";
+import { capOf } from "../helpers/public-record.ts";
+import { readWatcher, SUM, WatcherBed, watch } from "../helpers/watchers.ts";
+
+const at = "2026-11-21T06:00:00.000Z";
+
+/** Some that nobody asks about, so that the topic is long enough for its fold to be kept. */
+function strangers(many: number, partitions: number) {
+  const watched = [{ asked: SUM.url, matched: "exact" as const, capability_ids: [capOf(SUM)] }];
+  return Array.from({ length: many }, (_, n) => {
+    const made = { id: `wat_${n}`, url: `https://r${n}.example/in`, watched, tree_size: 0, standing: [] };
+    const body = { ...made, token_sha256: "0".repeat(64), created_at: at };
+    return watcherRecord("watcher.created", body, { now: new Date(at), producer: "test" }, partitions);
+  });
+}
+
+test("a replica that begins from a kept fold answers byte for byte what one from the topic's start answers", async () => {
+  const bed = await WatcherBed.open();
+  try {
+    const folds = { dir: join(bed.dir, "folds"), logId: () => bed.log.id, logger: bed.logger };
+    await bed.log.append(strangers(1_200, bed.log.partitions));
+    const first = await bed.serving({ folds });
+    const receiver = await bed.receiver();
+    const before = await watch(first, receiver.url, [SUM.url]);
+    await vi.waitFor(() => access(join(folds.dir, "watchers")), 20_000);
+    // The tail: one more, and one of before that was stopped.
+    const after = await watch(first, receiver.url, [SUM.url]);
+    await bed.log.append([
+      watcherRecord(
+        "watcher.stopped",
+        { id: before.watcher_id, why: "asked", at },
+        { now: new Date(at), producer: "test" },
+        bed.log.partitions,
+      ),
+    ]);
+    const read = vi.spyOn(bed.log, "read");
+    const [kept, whole] = [await bed.serving({ folds }), await bed.serving()];
+    const records = async () => (await Promise.all(read.mock.results.map(({ value }) => value))).flat().length;
+    for (const one of [before, after]) {
+      const texts = [];
+      for (const on of [kept, whole]) texts.push(await (await readWatcher(on, one)).text());
+      expect(texts[0]).toBe(texts[1]);
+      expect(JSON.parse(texts[0]!)).toMatchObject({ state: one === before ? "stopped" : "active" });
+    }
+    const all = await records();
+    read.mockClear();
+    await watch(await bed.serving({ folds }), receiver.url, [SUM.url]);
+    // The record before each partition's place is looked at, and what came since: the topic is not read again.
+    expect([all > 300, (await records()) < 20]).toEqual([true, true]);
+  } finally {
+    await bed.close();
+  }
+});
