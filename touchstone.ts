@@ -25,9 +25,19 @@ export const program = new Command("touchstone")
     process.exit(EXIT.usage);
   });
 
+/** Something was printed on stdout: an answer that was given says itself what is wrong, and a second one would garble it. */
+let hasAnswered = false;
+function noteAnswers(): void {
+  const { write } = process.stdout;
+  process.stdout.write = ((...given: Parameters<typeof write>) => {
+    hasAnswered = true;
+    return write.apply(process.stdout, given);
+  }) as typeof write;
+}
+
 /** With --json a fault is JSON too, on stdout, where a machine reads; words for people go to stderr either way. */
 function sayFault(code: number, says: string): void {
-  if (!process.argv.includes("--json")) return;
+  if (hasAnswered || !process.argv.includes("--json")) return;
   process.stdout.write(`${redact(JSON.stringify({ error: exitNameOf(code), code, says }))}\n`);
 }
 
@@ -434,4 +444,7 @@ function fail(error: unknown): never {
 
 // Whoever imports this file wants to look at the words, not to run them.
 const started = process.argv[1];
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) program.parseAsync().catch(fail);
+if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+  noteAnswers();
+  program.parseAsync().catch(fail);
+}

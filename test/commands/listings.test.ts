@@ -256,11 +256,11 @@ describe("the list", () => {
     };
     const one = (await listed()).find((each) => each.url === url)!;
     expect(one.capability_id).toBe(capId("GET", url));
-    expect(await said(() => showListing(config(), url, {}))).toMatch(/listed +by by-hand\.txt since 20\d\d-/);
+    expect(await said(() => showListing(config(), url, {}))).toMatch(/listed +by operator:by-hand\.txt since 20\d\d-/);
     const removed = await said(() => removeListing(config(), one.capability_id, { json: true, says: "asked for" }));
     expect(JSON.parse(removed)).toEqual({ removed: [one.capability_id], sources: 1 });
     expect((await listed()).map((each) => each.url)).not.toContain(url);
-    expect(await said(() => showListing(config(), url, {}))).toContain("delisted by by-hand.txt");
+    expect(await said(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
     // Twice says that there is nothing to take off.
     expect(await said(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
   });
