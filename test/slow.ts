@@ -8,6 +8,7 @@ export const SLOW = [
   "test/flow/bad-input.test.ts",
   "test/flow/kill.test.ts",
   "test/flow/lots.test.ts",
+  "test/flow/recorded-market.test.ts",
   "test/infra/log/kill.test.ts",
   "test/infra/secrets.test.ts",
   "test/pipelines/2-ingest/{ingest,kill-and-race,large,seams,tidy}.test.ts",

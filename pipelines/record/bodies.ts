@@ -81,6 +81,17 @@ const Handshake = z.looseObject({
   /** What differs from the seller-controlled listing, in words of `DEFECTS`. */
   differs: z.array(DefectSeen).max(32),
   control: Control.optional(),
+  /** Offers that the 402 carries with a signature (extension `offer-receipt`). No figure follows from them. */
+  signed_offers: z
+    .looseObject({
+      present: z.int().min(1),
+      /** Not looked at: another form than EIP-712, or past the first few. */
+      unread: z.int().min(0),
+      /** Signed over what this very 402 asks; and of those by the payee itself. */
+      valid: z.int().min(0),
+      authorised: z.int().min(0),
+    })
+    .optional(),
   says: Says.optional(),
 });
 
@@ -212,6 +223,8 @@ const PaidResult = z.looseObject({
   ...Delivered,
   differs: z.array(DefectSeen).max(32),
   control: Control.nullable(),
+  /** The receipt of the answer, where it is signed: over this call, and by the payee? Nothing is concluded from it. */
+  signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
   says: Says.optional(),
 });
 

@@ -12,6 +12,7 @@ import { stockOf } from "../probe/stock.ts";
 import { PAID } from "../queue.ts";
 import { draft, NotRecorded, Recorder } from "../recorder.ts";
 import { lostRow, mcpPaidRow, probeRow, settlementRow } from "../rows.ts";
+import { signedReceipt } from "../terms/signed.ts";
 import type { Tools } from "../tools.ts";
 import {
   type ChainSaid,
@@ -46,7 +47,9 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
   const chain = evaluation.delivered ? polled : await withMeans(tools.rail, payment, polled);
   const failed = !evaluation.delivered || evaluation.delivery === 0;
   const control = failed ? await tools.control.call(clock) : null;
-  const body = resultBody(tools, payment, exchanged, evaluation, chain, control);
+  const receipt = await signedReceipt(exchanged.result.headers, payment.intent);
+  const result = resultBody(tools, payment, exchanged, evaluation, chain, control);
+  const body = receipt ? { ...result, signed_receipt: receipt } : result;
   const slot = plannedSlot(payment.call.block, payment.call.minute);
   const rows = [draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
   // One append, so that a result never stands without the settlement that was seen with it.

@@ -1,4 +1,4 @@
-import type { Clock } from "../../../infra/clock.ts";
+import { type Clock, systemClock } from "../../../infra/clock.ts";
 import { decimalsOf, networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
@@ -7,6 +7,7 @@ import type { ToolExchange } from "../mcp/call-tool.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING } from "../terms/declared.ts";
 import { sameAsset, sameNetwork } from "../terms/networks.ts";
+import { signedOffers } from "../terms/signed.ts";
 import { defectsSeen, type ReadTerms, toPay, unreadable } from "../terms/terms.ts";
 import type { Answer402 } from "../terms/x402.ts";
 import {
@@ -48,6 +49,9 @@ async function ask(tools: ProbeTools, request: Request): Promise<Exchanged> {
   // One lost packet must not read as an outage: a transport error is retried once, anything else is an answer.
   return first.result.outcome === "transport" ? send() : first;
 }
+
+/** What sellers sign runs out by real time, also where the record's is simulated. */
+const unixNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 interface Outcome {
   state: Handshake["state"];
@@ -138,6 +142,7 @@ export async function probe(
   let differs = promisedPrice ? defectsSeen(["no_402"]) : [];
   if (read?.readable) differs = differences(sellerClaims, read);
   if (read?.readable && differs.length > 0 && relist) differs = differences(await relist(), read);
+  const signed = read && (await signedOffers({ ...read, extensions: read.context.extensions }, request.url, unixNow()));
   return {
     read,
     ...(mcp ? { mcp: mcp.seen } : {}),
@@ -154,6 +159,7 @@ export async function probe(
       terms: read?.terms ?? null,
       differs,
       ...(control ? { control } : {}),
+      ...(signed ? { signed_offers: signed } : {}),
       ...(says.length === 0 ? {} : { says: clean(says.join("; "), 2000) }),
     },
   };
