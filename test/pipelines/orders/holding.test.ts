@@ -15,7 +15,7 @@ import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Outcome } from "../../../infra/rails/sender.ts";
 import { claimKey, newOrderId } from "../../../pipelines/orders/claim.ts";
 import { Holding } from "../../../pipelines/orders/holding.ts";
-import type { Order } from "../../../pipelines/orders/order.ts";
+import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { type NewStep, OrderLog, OrderLost } from "../../../pipelines/orders/order-log.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 
@@ -229,6 +229,22 @@ describe("capturing", () => {
     expect([order.state, order.charged]).toEqual(["settled", { tx: "0xcaptured", amount: "0.050600" }]);
   });
 
+  test("in a block that vanishes is done again, and counts for good in one that does not", async () => {
+    const order = await answered(true);
+    says.capture = { said: sent, shows: is("captured", false) };
+    await holding.collect(order);
+    expect([order.state, order.final, isClosed(order)]).toEqual(["settled", false, false]);
+    const { steps } = order;
+    await holding.bring(order, T0);
+    expect([order.steps, asked]).toEqual([steps, ["capture"]]);
+    shown = [is("held")];
+    await holding.bring(order, T0);
+    expect([order.state, order.final, asked]).toEqual(["settled", false, ["capture", "capture"]]);
+    shown = [is("captured")];
+    await holding.bring(order, T0);
+    expect([order.state, order.final, order.charged?.tx]).toEqual(["settled", true, "0xcaptured"]);
+  });
+
   test("is not begun within a minute of the deadline, nor after it, and then the money is the buyer's to reclaim", async () => {
     const order = await answered(true);
     now = DEADLINE - 60;
@@ -262,6 +278,19 @@ describe("capturing", () => {
 });
 
 describe("giving back", () => {
+  test("in a block that vanishes is done again, and counts for good in one that does not", async () => {
+    const order = await answered(false);
+    says.void = { said: sent, shows: is("voided", false) };
+    await holding.giveBack(order);
+    expect([order.state, order.final, isClosed(order)]).toEqual(["voided", false, false]);
+    shown = [is("held")];
+    await holding.bring(order, T0);
+    expect([order.state, order.final, asked]).toEqual(["voided", false, ["void", "void"]]);
+    shown = [is("voided")];
+    await holding.bring(order, T0);
+    expect([order.state, order.final]).toEqual(["voided", true]);
+  });
+
   test.each<[string, HoldState, HoldState | null, number, Order["state"], string[]]>([
     ["held: again", is("held"), is("voided"), T0, "voided", ["void"]],
     ["held, refused again", is("held"), null, T0, "void_unknown", ["void"]],
