@@ -10,6 +10,7 @@ import { createFundedWallets } from "../../infra/rails/funded-wallets.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import type { RecordType } from "../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../pipelines/record/envelope.ts";
 import { addDays, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
