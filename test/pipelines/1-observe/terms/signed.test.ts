@@ -56,7 +56,7 @@ test.each<[string, ReturnType<typeof offersOf>, unknown]>([
 ])("signed offers: %s", async (_name, came, wanted) => {
   const seen = await came;
   if (wanted === null) expect(seen).toBeNull();
-  else expect(seen).toMatchObject(wanted);
+  else expect(seen).toMatchObject(wanted as object);
 });
 
 const INTENT = {
