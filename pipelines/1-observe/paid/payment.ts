@@ -174,11 +174,12 @@ export async function pollSettlement(
 export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainSaid): Promise<ChainSaid> {
   if (said.seen || said.down !== null) return said;
   try {
-    const head = await rail.head();
+    const { network, asset } = intent.quote;
+    const head = await rail.head({ network });
     if (head.time < signed.validAfter) {
       return { ...said, unable: `our clock is ahead: the chain is at ${head.time}, valid after ${signed.validAfter}` };
     }
-    if (call.blind || (await rail.balance(signed.from)) >= signed.amountAtomic) return said;
+    if (call.blind || (await rail.balance(signed.from, { network, asset })) >= signed.amountAtomic) return said;
   } catch (error) {
     return { seen: null, down: (error as Error).message ?? String(error) };
   }
