@@ -200,10 +200,12 @@ async function manyOpen(
   const seconds = (performance.now() - from) / 1000;
   const after = memory();
   const good = statuses.filter((status) => status === 200).length;
+  const others = statuses.filter((status) => status !== 200).join(" ");
   const live = theirs().filter((order) => !isEnded(order)).length;
   console.log(
     `${OPEN} asked for at once, of a seller that takes ${SLOW_MS} ms: all told after ${seconds.toFixed(1)} s, ` +
-      `${good} delivered and charged (others: ${statuses.filter((one) => one !== 200).join(" ") || "none"}), ${live} not ended, at most ${most.orders} open at once`,
+      `${good} delivered and charged (others: ${others || "none"}), ${live} not ended, ` +
+      `at most ${most.orders} open at once`,
   );
   const shown = (name: string, { heap, rss }: typeof before) =>
     `${name}: heap ${heap.toFixed(0)} MB, rss ${rss.toFixed(0)} MB`;
