@@ -1,9 +1,10 @@
 /**
  * What a purchase through the service costs beside its seller and its chain, and what 200 of them at once weigh. One
- * official client buys of the market's honest seller, in turns straight and through `via`; of each purchase the time is taken
- * apart: while a request of ours is at the seller, while the chain has a question or a transaction of ours, and the rest,
- * which is ours, HTTP to the buyer and the log's syncs included; `cpu` is of this process, the client's signing and its HTTP
- * too, and is the only one of them that other work on the machine leaves as it is. Run: npx tsx test/bench/via.bench.ts [purchases] [open at once]
+ * official client buys of the market's honest seller, in turns straight and through `via`; of each purchase the time
+ * is taken apart: while a request of ours is at the seller, while the chain has a question or a transaction of ours,
+ * and the rest, which is ours, HTTP to the buyer and the log's syncs included; `cpu` is of this process, the client's
+ * signing and its HTTP too, and is the only one of them that other work on the machine leaves as it is. Run: npx tsx
+ * test/bench/via.bench.ts [purchases] [open at once]
  */
 import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
