@@ -1,6 +1,7 @@
 /**
- * Tests of `npm run test:slow`: tables of disasters, kills from outside, drawn histories of whole machines, the same record
- * told by several owners, and what starts many processes. `npm test` has all others, the whole way of the market among them.
+ * Tests of `npm run test:slow`: tables of disasters, kills from outside, drawn histories of whole machines, the same
+ * record told by several owners, and what starts many processes. `npm test` has all others, the whole way of the
+ * market among them.
  */
 export const SLOW = [
   "test/deploy/image.test.ts",

@@ -25,6 +25,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "store.bench.ts": ["2000", "500"],
   "stream.bench.ts": ["200000"],
   "tree.bench.ts": ["300000"],
+  "via.bench.ts": ["20", "50"],
   "volatile.bench.ts": ["5000"],
 };
 /** What a benchmark is run with once more: a mirror's source is seldom on its own machine. */

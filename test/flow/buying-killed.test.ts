@@ -26,16 +26,16 @@ import type { SellingProcess } from "../helpers/selling-process.ts";
 
 /**
  * A selling service is killed from outside, with its whole process group, while buyers with the official client buy of
- * honest sellers and of thieves, into escrow and without, and send a payment whose answer was lost again. The chain and the
- * sellers live on. What the buyers were told, and the chain, say in the end what is right.
+ * honest sellers and of thieves, into escrow and without, and send a payment whose answer was lost again. The chain
+ * and the sellers live on. What the buyers were told, and the chain, say in the end what is right.
  */
 const KILLS = Number(process.env.KILLS ?? 50);
 const ROOT = resolve(import.meta.dirname, "../..");
 const PARTITIONS = 2;
 const lot = drawn(SEED);
 /**
- * When one is killed: some while they open the log and take over what the one before left, most of them among calls under
- * way, so many answers after their start however fast the machine is.
+ * When one is killed: some while they open the log and take over what the one before left, most of them among calls
+ * under way, so many answers after their start however fast the machine is.
  */
 const moment = () => (lot() < 0.2 ? { ms: lot() * 800 } : { answers: Math.floor(lot() * 8), ms: lot() ** 2 * 300 });
 /** Answers of all services so far. */

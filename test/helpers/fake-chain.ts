@@ -112,8 +112,8 @@ export class FakeChain implements TestChain {
   }
 
   /**
-   * The newest blocks vanish, as far as they can, and others take their place. @param again whether what stood in them is
-   * taken in once more, where it still holds
+   * The newest blocks vanish, as far as they can, and others take their place. @param again whether what stood in them
+   * is taken in once more, where it still holds
    */
   reorg(depth: number, again: boolean): void {
     const from = this.block - Math.min(depth, this.confirmations - 1);

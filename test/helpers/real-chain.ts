@@ -244,8 +244,8 @@ export class RealChain implements TestChain {
   }
 
   /**
-   * Back to a state of before, and on from there with other blocks. The node's own reorganisation loses the states of some
-   * blocks and keeps their logs, so it is a snapshot that is gone back to.
+   * Back to a state of before, and on from there with other blocks. The node's own reorganisation loses the states of
+   * some blocks and keeps their logs, so it is a snapshot that is gone back to.
    */
   async reorg(depth: number, again: boolean): Promise<void> {
     const deep = Math.min(depth, this.confirmations - 1);

@@ -4,9 +4,10 @@ import { ORDER_CAPS } from "../../pipelines/orders/caps.ts";
 import { type SoldSpec, sellingOver } from "./buying.ts";
 
 /**
- * A selling service as a process of its own, for tests that kill it from outside: the parts that a start opens, on the log of
- * a folder. Once its modules are read it says so and waits for its first line, so that one can stand ready while the one before
- * it dies; then it says where it is. A line after that asks it to bring every order to its end, and to end itself.
+ * A selling service as a process of its own, for tests that kill it from outside: the parts that a start opens, on the
+ * log of a folder. Once its modules are read it says so and waits for its first line, so that one can stand ready
+ * while the one before it dies; then it says where it is. A line after that asks it to bring every order to its end,
+ * and to end itself.
  */
 export interface SellingProcess {
   dir: string;

@@ -5,9 +5,9 @@ import { RealNode } from "../../helpers/real-chain.ts";
 import { type History, HOLDINGS, history, holds, lived } from "./histories.ts";
 
 /**
- * The histories of the fake chain on a node's: its token judges signatures and nonces, the protocol's facilitator charges,
- * and blocks that vanish are the node's own. What is done at once ends in an order of its own each time, so a seed draws a
- * history, not its course.
+ * The histories of the fake chain on a node's: its token judges signatures and nonces, the protocol's facilitator
+ * charges, and blocks that vanish are the node's own. What is done at once ends in an order of its own each time, so a
+ * seed draws a history, not its course.
  */
 const RUNS = Number(process.env.HISTORIES ?? 300);
 
