@@ -42,6 +42,10 @@ export const EXAMPLES: Record<string, readonly string[]> = {
   dispute: ["touchstone dispute dispute.json"],
   recompute: ["touchstone recompute all --from copy"],
   exposure: ["touchstone exposure dependencies.txt --base https://record.example"],
+  doctor: ["touchstone doctor", "touchstone doctor --role publish --json"],
+  "wallets new": ["touchstone wallets new --blind 20"],
+  "wallets list": ["touchstone wallets list --json"],
+  "wallets sweep": ["touchstone wallets sweep --to 0x0000000000000000000000000000000000000001 --dry-run"],
   "gap accept": ["touchstone gap accept"],
 };
 

@@ -4,7 +4,14 @@ import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable
 import { signExact, whyNotPayable } from "./exact.ts";
 import type { PayableEntry, Rail, Settlement, SettlementQuery } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
-import { type Confirmations, findSettlement, findTransfers, findTransfersIn, type Money, newestFinal } from "./settlement.ts";
+import {
+  type Confirmations,
+  findSettlement,
+  findTransfers,
+  findTransfersIn,
+  type Money,
+  newestFinal,
+} from "./settlement.ts";
 
 export interface EvmRailOptions {
   /** One node, or several in the order in which they are asked. */

@@ -26,7 +26,17 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   ["If you sell", ["listings", "schedule", "corrections"]],
   [
     "How it is measured and proven",
-    ["how-a-letter-is-made", "verification-method", "classes", "evidence", "archive", "audit", "mirror", "analysts", "trace"],
+    [
+      "how-a-letter-is-made",
+      "verification-method",
+      "classes",
+      "evidence",
+      "archive",
+      "audit",
+      "mirror",
+      "analysts",
+      "trace",
+    ],
   ],
   ["If you run it", ["operate", "networks-and-wallets", "deploy", "commands", "settings", "market"]],
 ];

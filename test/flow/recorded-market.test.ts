@@ -202,7 +202,7 @@ beforeAll(async () => {
   // No source has said anything before; the memory of the fake world would read its whole log to know that, for each.
   world.memory.listingsOf = async () => [];
   const parts = { egress, loop: ownLoop };
-  const observer = world.restart({ controlUrl: `http://control.example:${port}/ok`, hostsAtOnce: 16 }, parts);
+  const observer = world.restart({ controlUrls: [`http://control.example:${port}/ok`], hostsAtOnce: 16 }, parts);
   const began = performance.now();
   report = await observer.intakeCatalogue(`http://${MARKET}:${port}`);
   tookMs.intake = Math.round(performance.now() - began);
