@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { paidNetworks } from "../infra/rails/networks.ts";
 import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { type Finding, looked, type Standing } from "./findings/finding.ts";
@@ -79,6 +80,17 @@ function table(findings: readonly Finding[]): string {
   return `${lines.join("\n")}\n`;
 }
 
+/** What is wrong in the settings of the networks, as whoever pays would hear it. */
+function wrongNetworks(config: Config): readonly string[] {
+  try {
+    paidNetworks(config);
+    return [];
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
+}
+
 /**
  * What every role looks at before it opens anything: broken settings end it, as they would end it later and less clearly;
  * warnings are said once. @throws ConfigError naming all that is broken
@@ -90,7 +102,8 @@ export async function atStart(config: Config, role: Role, { json }: { json?: boo
   const broken = found.filter(({ standing }) => standing === "broken");
   const problems = broken.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`);
   if (missing !== null) problems.push(missing);
-  if (problems.length > 0) throw new ConfigError([...problems, "touchstone doctor looks at everything"]);
+  if (pays) problems.push(...wrongNetworks(config));
+  if (problems.length > 0) throw new ConfigError([...problems, "to look at everything: touchstone doctor"]);
   const warnings = found.filter(({ standing }) => standing === "warn");
   if (json || warnings.length === 0) return;
   process.stderr.write(redact(`${warnings.map(({ name, says }) => `warning: ${name}: ${says}`).join("\n")}\n`));

@@ -37,17 +37,13 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
     );
   if (allow_loopback)
     found.push(
-      isLocal
-        ? warn(
-            "allow_loopback",
-            "addresses of this machine may be fetched: for the demo and for tests",
-            "leave it off on a machine that strangers reach",
-          )
-        : broken(
-            "allow_loopback",
-            "strangers may have us fetch addresses of this machine",
-            "set allow_loopback to false",
-          ),
+      warn(
+        "allow_loopback",
+        isLocal
+          ? "addresses of this machine may be fetched: for the demo and for tests"
+          : `strangers may have us fetch addresses of this machine, and others reach it at ${base_url}`,
+        "leave it off on a machine that strangers reach",
+      ),
     );
   if (!isLocal && LOCAL.test(host) && limits.trusted_proxies.length === 0)
     found.push(
@@ -83,7 +79,7 @@ function storeFindings({ stores, log }: Config): Finding[] {
     found.push(warn("stores", "one store is a bucket and the other a folder of this machine", "set both, or neither"));
   if (log !== null && hidden === null)
     found.push(
-      broken(
+      warn(
         "stores",
         "several machines share the log, and the store is a folder of this one",
         "set stores.private and stores.public to buckets",

@@ -157,7 +157,7 @@ export class Recovery {
     }
     const vanished = "The block that the payment was settled in vanished.";
     if (gone) return buying.orders.step(order, { state: "written_off", says: vanished });
-    this.deps.metrics.count("orders_settlements_vanished_total");
+    this.deps.metrics.count("touchstone_orders_settlements_vanished_total");
     await buying.orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
   }

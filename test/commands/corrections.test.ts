@@ -130,8 +130,8 @@ describe("touchstone dispute", () => {
   const now = () => new Date();
 
   test.each<[string, () => Promise<unknown>, number]>([
-    ["no JSON", async () => "{", EXIT.usage],
-    ["another service", () => signedDispute(NAME, now(), { service: "https://other.test" }), EXIT.usage],
+    ["no JSON", async () => "{", EXIT.unreadable],
+    ["another service", () => signedDispute(NAME, now(), { service: "https://other.test" }), EXIT.unreadable],
     ["an endpoint of nobody", () => signedDispute("nobody", now()), EXIT.unknown],
     ["a record of nobody", () => signedDispute(NAME, now(), { record_id: unseen }), EXIT.unknown],
     ["a stranger", () => signedDispute(NAME, now(), {}, STRANGER), EXIT.signature],
@@ -146,7 +146,7 @@ describe("touchstone dispute", () => {
   });
 
   test("records one that a payTo of any 402 signed, once", async () => {
-    expect(await codeOf(dispute(config, join(dir, "absent.json"), {}))).toBe(EXIT.usage);
+    expect(await codeOf(dispute(config, join(dir, "absent.json"), {}))).toBe(EXIT.unreadable);
     const signed = await signedDispute(NAME, now(), { record_id: call.eventId });
     await dispute(config, file(signed), { json: true });
     const [one] = await disputes();

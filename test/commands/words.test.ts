@@ -72,7 +72,8 @@ async function printedInDocs(): Promise<[string, string][]> {
 /** Next steps as they stand in the sources of the commands, with a word in the place of what is filled in. */
 async function printedByCommands(): Promise<[string, string][]> {
   const found: [string, string][] = [];
-  for (const name of (await readdir(join(ROOT, "commands"))).filter((one) => one !== "help.ts")) {
+  const files = await readdir(join(ROOT, "commands"), { recursive: true });
+  for (const name of files.filter((one) => one.endsWith(".ts") && one !== "help.ts")) {
     const code = (await readFile(join(ROOT, "commands", name), "utf8")).split("\n");
     const source = code.filter((line) => !/^\s*(?:\/?\*|\/\/)/.test(line)).join("\n");
     for (const [, step] of source.matchAll(

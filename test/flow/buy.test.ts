@@ -60,12 +60,18 @@ test("each seller that is sold: charged once what passed, and not at all what di
   for (const [name, status] of Object.entries(EXPECTED)) {
     const check = await checked(name);
     expect([name, check.buy?.asset]).toEqual([name, "USDC"]);
-    const before = await rail.balance(buyer.address);
-    const answer = await buyer.fetch(viaOf(check));
-    expect([name, answer.status, await answer.text()]).toEqual([name, status, expect.any(String)]);
     const total = BigInt(check.buy!.total.replace(".", ""));
-    const charged = before - (await rail.balance(buyer.address));
-    expect([name, charged]).toEqual([name, status === 200 ? total : 0n]);
+    // One of three answers of a seller that breaks its schema keeps to it, and who knows whose turn it is.
+    for (let left = name === "schema-breaker" ? 3 : 1; left > 0; left--) {
+      const before = await rail.balance(buyer.address);
+      const answer = await buyer.fetch(viaOf(check));
+      const said = await answer.text();
+      const charged = before - (await rail.balance(buyer.address));
+      expect([name, charged]).toEqual([name, answer.status === 200 ? total : 0n]);
+      if (answer.status === 200 && status !== 200 && left > 1) continue;
+      expect([name, answer.status, said]).toEqual([name, status, expect.any(String)]);
+      break;
+    }
   }
   await rail.close();
 });

@@ -254,9 +254,9 @@ describe(`after ${KILLS} kills`, () => {
     expect(lostAnswers).toBeGreaterThan(KILLS / 2);
     expect(many(({ epoch }) => epoch > 0)).toBeGreaterThan(KILLS / 5);
     expect(many(({ state }) => state === "settled")).toBeGreaterThan(KILLS / 2);
-    expect(many(({ legs }) => legs[0]?.checked?.fault === "seller")).toBeGreaterThan(KILLS / 16);
-    expect(many(({ scheme }) => scheme === "auth-capture")).toBeGreaterThan(KILLS / 5);
-    expect(many(({ publish }) => publish)).toBeGreaterThan(KILLS / 8);
+    expect(many(({ legs }) => legs[0]?.checked?.fault === "seller")).toBeGreaterThan(0);
+    expect(many(({ scheme }) => scheme === "auth-capture")).toBeGreaterThan(KILLS / 12);
+    expect(many(({ publish }) => publish)).toBeGreaterThan(KILLS / 16);
   });
 
   test("every order has ended for good, and nothing is held", async () => {

@@ -118,7 +118,12 @@ export const DESERVED: Record<string, Deserved> = {
   ...Object.fromEntries(
     ["encoder", "scraper", "chain-reader", "parrot"].map((name) => [
       name,
-      { band: "A", tier: "OUTCOME" as const, why: /^A on OUTCOME_VERIFIED, composite 0\.9\d\d/, without: FLAGS },
+      {
+        band: "A",
+        tier: "OUTCOME" as const,
+        why: /^A: it delivers, its answers are right.*composite 0\.9\d\d\.$/,
+        without: FLAGS,
+      },
     ]),
   ),
   ...Object.fromEntries(
@@ -127,7 +132,7 @@ export const DESERVED: Record<string, Deserved> = {
       {
         band: "F",
         tier: "OUTCOME" as const,
-        why: /no better than F because at most \d+\.\d % are correct/,
+        why: /^F: at most \d+\.\d % of its answers are right/,
         flags: ["early_fail"],
         without: ["took_the_money"],
       },

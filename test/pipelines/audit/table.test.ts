@@ -180,8 +180,8 @@ describe("a history that is not the one that was seen", () => {
       "a kept checkpoint that is not there",
       at(() => before),
       () => ({ since: join(work, "no") }),
-      "usage",
-      /cannot be read/,
+      "unreadable",
+      /there is no such file/,
     ],
   ])("%s", async (_, dir, more, exit, says) => {
     const done = await audited(dir(), more());
