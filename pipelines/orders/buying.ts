@@ -93,6 +93,9 @@ function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
   };
 }
 
+/** Longest wait for a claim of our own that is on its way to the log, ms. */
+const CLAIM_WAIT_MS = 5_000;
+
 /**
  * Acts on orders: pays the seller, holds what came against what was promised, charges the buyer only then (orders.md).
  * Before each act the step that names it is durable and was read back; whatever stops in between leaves an order that
@@ -117,11 +120,18 @@ export class Buying {
   }
 
   /**
-   * Once a claim of this process to the key was read back, or failed. Until then what it would spend counts already, so
-   * another request with the very same payment may be refused for its sake.
+   * Once a claim of this process to the key was read back, or failed; five seconds at most, since a log that never
+   * answers may have it all the same. Until then what it would spend counts already, so another request with the very
+   * same payment may be refused for its sake.
    */
   async claimWritten(key: string): Promise<void> {
-    await this.#claiming.get(key)?.catch(() => {});
+    const claim = this.#claiming.get(key);
+    if (!claim) return;
+    const heard = new AbortController();
+    const late = this.deps.clock.sleep(CLAIM_WAIT_MS, heard.signal);
+    await Promise.race([claim, late]).catch(() => {});
+    heard.abort();
+    await late.catch(() => {});
   }
 
   /** The claim, in the log and read back. */

@@ -97,7 +97,9 @@ async function begin(name: Name, command: string): Promise<void> {
     TOUCHSTONE_STORES_PUBLIC: "s3://ts-public",
     ...(writer ? { TOUCHSTONE_STORES_PUBLIC_KEY_ID: writer, TOUCHSTONE_STORES_PUBLIC_KEY: USERS[writer] } : {}),
     // A chain that nobody is at: nothing is paid here.
-    ...(name === "observe" ? { TOUCHSTONE_CHAIN_RPC_URL: "http://127.0.0.1:1" } : {}),
+    ...(name === "observe"
+      ? { TOUCHSTONE_CHAIN_RPC_URL: "http://127.0.0.1:1", TOUCHSTONE_CONTROL_URLS: '["https://control.example/"]' }
+      : {}),
     TOUCHSTONE_STATUS_PORT: "0",
   };
   const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", command], { cwd: ROOT, env });
