@@ -19,7 +19,7 @@ import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../pipelines/record/archive.ts";
 import type { ArchiveLeaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
-import { OWNERS, TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
 import type { Owner } from "../../pipelines/roles/owner.ts";
 import { makeKeys } from "../../pipelines/roles/parts.ts";
 import { proveRecord } from "../helpers/prove-record.ts";
@@ -87,7 +87,7 @@ beforeAll(async () => {
   [kafka, s3] = [await startKafka(), await startS3Server()];
   dir = await mkdtemp(join(tmpdir(), "cluster-archive-"));
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "archive" }, { topics: TOPICS, logger, create });
+  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "archive" }, { ...LOG_TOPICS, logger, create });
   place = { privateStore: await s3.place("private"), publicStore: await s3.place("public") };
   cluster = await Deployment.over(join(dir, "cluster"), log, clock, {
     privateStore: await openS3Store(place.privateStore),

@@ -6,7 +6,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Appended, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { OWNERS, TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
 import { record } from "../infra/log/contract.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 
@@ -100,7 +100,7 @@ describe("three brokers, one of them killed and started again, twice", () => {
   it("lose nothing that was acknowledged", async () => {
     const place = addressOf(kafka, "killed");
     const log = await openKafkaLog(place, {
-      topics: TOPICS,
+      ...LOG_TOPICS,
       logger,
       create: { partitions: PARTITIONS, replicas: 3, minInSync: 2 },
     });
@@ -117,7 +117,7 @@ describe("three brokers, one of them killed and started again, twice", () => {
     over = true;
     const { acked } = await writing;
     // A client that knows nothing of what happened.
-    const fresh = await openKafkaLog(place, { topics: TOPICS, logger });
+    const fresh = await openKafkaLog(place, { ...LOG_TOPICS, logger });
     expect(fresh.id).toBe(log.id);
     await prove(fresh, acked);
     await fresh.close();
@@ -143,7 +143,7 @@ describe("a network between client and broker", () => {
     "with %s: acknowledged is stored, and copies share an id",
     async (weather) => {
       const log = await openKafkaLog(addressOf(kafka, weather.replace(" ", "-")), {
-        topics: TOPICS,
+        ...LOG_TOPICS,
         logger,
         create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
       });
@@ -169,14 +169,14 @@ describe("a network between client and broker", () => {
 
   /** Calls that the product makes of a broker. What `made` opens is closed after the call; `step`: which moments are tried. */
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-  const opened = () => openKafkaLog(addressOf(kafka, "calls"), { topics: TOPICS, logger, create });
+  const opened = () => openKafkaLog(addressOf(kafka, "calls"), { ...LOG_TOPICS, logger, create });
   let fresh = 0;
   const calls: Record<string, { step: number; made?: () => Promise<Log>; call: (log: Log) => Promise<unknown> }> = {
     "a log is opened": { step: 1, call: async () => (await opened()).close() },
     "a log is created": {
       step: 4,
       call: async () =>
-        (await openKafkaLog(addressOf(kafka, `fresh-${fresh++}`), { topics: TOPICS, logger, create })).close(),
+        (await openKafkaLog(addressOf(kafka, `fresh-${fresh++}`), { ...LOG_TOPICS, logger, create })).close(),
     },
     "its bounds are asked": { step: 1, made: opened, call: (log) => log.bounds(TOPIC, 0) },
     "it is read": {

@@ -4,7 +4,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { OBSERVERS, TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS, OBSERVERS } from "../../pipelines/record/topics.ts";
 import {
   listed,
   observeAll,
@@ -31,7 +31,7 @@ const open: Process<Ownership>[] = [];
 beforeAll(async () => {
   kafka = await startKafka();
   log = await openKafkaLog(place(), {
-    topics: TOPICS,
+    ...LOG_TOPICS,
     logger,
     create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
   });

@@ -12,7 +12,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { lots, SEED } from "../helpers/drawn.ts";
 import { dumpRecord } from "../helpers/dump.ts";
 import { proveWhole } from "../helpers/oracle.ts";
@@ -61,7 +61,7 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "cluster-owners-"));
   const address = `kafka://${kafka.brokers[0]}/owners`;
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "owners" }, { topics: TOPICS, logger, create });
+  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "owners" }, { ...LOG_TOPICS, logger, create });
   const stores = { privateStore: await s3.place("private"), publicStore: await s3.place("public") };
   privateStore = await openS3Store(stores.privateStore);
   publicStore = await openS3Store(stores.publicStore);

@@ -8,7 +8,7 @@ import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { lots } from "../helpers/drawn.ts";
 import { type Bed, stubborn } from "../helpers/role-process.ts";
 import { oneOf } from "../helpers/schedule.ts";
@@ -83,7 +83,7 @@ export async function realBed(engines: Engines, name: string): Promise<RealBed> 
   const open = async (place: (typeof places)["publicStore"]) =>
     openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
   const openLog = (): Promise<Log> =>
-    openKafkaLog(kafkaPlace, { topics: TOPICS, logger, create: { partitions: PARTITIONS, ...copies } });
+    openKafkaLog(kafkaPlace, { ...LOG_TOPICS, logger, create: { partitions: PARTITIONS, ...copies } });
   // Whoever comes later finds it. Other schedules may have their weather now.
   await (await stubborn(openLog)).close();
   const cut = (weather: TcpProxy["weather"], ms: number) => {

@@ -10,7 +10,7 @@ import { ringPath } from "../../infra/keys/keyring.ts";
 import { createSecret, keygen } from "../../infra/keys/keys.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
@@ -44,7 +44,7 @@ beforeAll(async () => {
   const logger = createLogger("silent");
   const place = { brokers: kafka.brokers, prefix: "roles" };
   await (
-    await openKafkaLog(place, { topics: TOPICS, logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })
+    await openKafkaLog(place, { ...LOG_TOPICS, logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })
   ).close();
   s3 = await startGateway(OPERATOR, USERS);
   mkdirSync(join(dir, "keys"), { mode: 0o700 });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import type { Bed } from "../helpers/role-process.ts";
 import { scheduleOf } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
@@ -20,7 +20,7 @@ async function embedded(): Promise<Bed & { close(): Promise<void> }> {
   const dir = await mkdtemp(join(tmpdir(), "schedule-"));
   return {
     dir,
-    openLog: () => openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 }),
+    openLog: () => openEmbeddedLog(join(dir, "log"), { ...LOG_TOPICS, partitions: 2 }),
     openStores: async () => ({
       privateStore: await openDirectoryStore(join(dir, "private")),
       publicStore: await openDirectoryStore(join(dir, "public")),

@@ -69,7 +69,7 @@ export const DESERVED: Record<string, Deserved> = {
   "pay-to-changer": {
     band: "C",
     tier: "OUTCOME",
-    why: /^C: what it asks is only shown to keep to its own listing at least/,
+    why: /^C: (?:its newest 402 asks for something else than its own listing says; )?what it asks is only shown to keep to its own/,
     flags: ["pay_to_changed"],
     without: ["blocks_prober"],
   },
