@@ -79,6 +79,9 @@ export class RealChain implements TestChain {
   readonly #rail: Rail;
   /** What was begun and has not ended. */
   readonly #busy = new Set<Promise<unknown>>();
+  /** Transactions between their sending and their block, and who waits until none is. */
+  readonly #moving = new Set<Promise<unknown>>();
+  #still: Promise<unknown> = Promise.resolve();
   #senders: ReturnType<RealChain["sendersNow"]>;
   #isOver = false;
   /** Blocks that it has forgotten. */
@@ -122,6 +125,32 @@ export class RealChain implements TestChain {
     return begun.finally(() => this.#busy.delete(begun));
   }
 
+  /** What sends a transaction, and ends once it stands in a block. */
+  #moves<T>(send: () => Promise<T>): Promise<T> {
+    return this.#during(async () => {
+      for (let waited: unknown; waited !== this.#still; ) {
+        waited = this.#still;
+        await waited;
+      }
+      const sent = send();
+      this.#moving.add(sent);
+      return sent.finally(() => this.#moving.delete(sent));
+    });
+  }
+
+  /**
+   * Acts while no transaction is on its way into a block. The node writes a block's balances before its events: a state
+   * kept in between has money gone that no event tells of, for whoever goes back to it.
+   */
+  #standingStill<T>(act: () => Promise<T>): Promise<T> {
+    const acted = this.#still.then(async () => {
+      while (this.#moving.size > 0) await Promise.allSettled(this.#moving);
+      return act();
+    });
+    this.#still = acted.catch(() => {});
+    return acted;
+  }
+
   /** Nothing more is done on it, and nothing is under way. */
   async over(): Promise<void> {
     this.#isOver = true;
@@ -135,10 +164,12 @@ export class RealChain implements TestChain {
 
   async turn(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, (this.#turns++ * 7) % 31));
-    const id = await this.node.ask("evm_snapshot");
-    const { number, time } = await this.#rail.head();
-    this.#kept.push({ id, block: number });
-    this.time = time;
+    await this.#standingStill(async () => {
+      const id = await this.node.ask("evm_snapshot");
+      const { number, time } = await this.#rail.head();
+      this.#kept.push({ id, block: number });
+      this.time = time;
+    });
   }
 
   mint(): void {}
@@ -175,14 +206,14 @@ export class RealChain implements TestChain {
   }
 
   submit(auth: FakeAuthorization): Promise<string | null> {
-    return this.#during(async () => {
+    return this.#moves(async () => {
       const said = await this.#senders.authorizations.submitTransfer(await this.#signed(auth));
       return said.outcome === "sent" ? null : said.outcome;
     });
   }
 
   charge(auth: FakeAuthorization): Promise<Outcome> {
-    return this.#during(async () => {
+    return this.#moves(async () => {
       const { network, asset } = this.node.chain;
       const requirements = {
         ...{ scheme: "exact", network: network as `eip155:${number}`, asset, amount: String(auth.value) },
@@ -194,7 +225,7 @@ export class RealChain implements TestChain {
   }
 
   cancel({ from, nonce }: Pick<FakeAuthorization, "from" | "nonce">): Promise<void> {
-    return this.#during(async () => {
+    return this.#moves(async () => {
       const { authorizations } = this.#senders;
       const wallet = { address: this.#addressOf(from), privateKey: this.keys.get(from)! };
       await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
@@ -247,7 +278,11 @@ export class RealChain implements TestChain {
    * Back to a state of before, and on from there with other blocks. The node's own reorganisation loses the states of
    * some blocks and keeps their logs, so it is a snapshot that is gone back to.
    */
-  async reorg(depth: number, again: boolean): Promise<void> {
+  reorg(depth: number, again: boolean): Promise<void> {
+    return this.#standingStill(() => this.#goneBack(depth, again));
+  }
+
+  async #goneBack(depth: number, again: boolean): Promise<void> {
     const deep = Math.min(depth, this.confirmations - 1);
     const head = Number(await this.node.ask("eth_blockNumber"));
     const at = this.#kept.findIndex(({ block }) => block >= head - deep && block < head);
@@ -258,7 +293,7 @@ export class RealChain implements TestChain {
     await this.node.ask("evm_revert", id);
     this.#senders = this.sendersNow();
     // What took part in another block and no longer holds is not taken in.
-    for (const one of raw) await this.node.ask("eth_sendRawTransaction", one).catch(() => {});
+    for (const one of raw) await this.node.ask("eth_sendRawTransactionSync", one).catch(() => {});
     await this.node.ask("anvil_mine", `0x${(head - block + 1).toString(16)}`);
     this.vanished += head - block;
     await this.look();
