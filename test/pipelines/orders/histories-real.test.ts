@@ -9,7 +9,7 @@ import { agreesWithItself, type History, HOLDINGS, history, holds, lived } from 
  * charges, and blocks that vanish are the node's own. What is done at once ends in an order of its own each time, so a
  * seed draws a history, not its course.
  */
-const RUNS = Number(process.env.HISTORIES ?? 300);
+const RUNS = Number(process.env.HISTORIES ?? 100);
 
 /** With blocks that vanish after every third of its happenings, in turns with what stood in them and without. */
 const shaken = (drawn: History): History => ({
