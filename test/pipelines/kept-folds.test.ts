@@ -174,7 +174,7 @@ test("what the forms orders.1 and watchers.1 hold", async () => {
   expect([table.form, Object.keys(order).join(" "), Object.keys(order.legs[0]!).join(" ")]).toMatchInlineSnapshot(`
     [
       "orders.1",
-      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded lapsed recorded",
+      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded final lapsed recorded",
       "leg cap url method payTo price wallet nonce validBefore sinceBlock fate tx recovered recoveredAmount result checked bytesAt",
     ]
   `);
