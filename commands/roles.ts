@@ -5,19 +5,19 @@ import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, paidNetworks, railOn } from "../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../infra/rails/rails.ts";
-import { WalletFolder } from "../infra/rails/wallet-folder.ts";
+import type { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { watchWallets } from "../infra/rails/wallet-report.ts";
 import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble, openIngest } from "../pipelines/roles/assemble.ts";
 import {
-  folders,
   makeKeys,
   openObserverParts,
   openParts,
   openServingParts,
   type Parts,
+  walletFolderOf,
 } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
@@ -35,10 +35,6 @@ export interface Roles {
   parts: Parts;
   roles: Assembled;
 }
-
-/** Where the wallets of these settings lie. */
-export const walletFolderOf = ({ wallets, data_dir }: Config): WalletFolder =>
-  new WalletFolder(wallets.dir ?? folders(data_dir).wallets);
 
 /** Wallets that an operator funds; or, where the settings say so and the chain is a local one, wallets that mint. */
 async function openWallets(

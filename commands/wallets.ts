@@ -10,7 +10,7 @@ import { createSender } from "../infra/rails/sender.ts";
 import type { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { walletFolderOf } from "./roles.ts";
+import { walletFolderOf } from "../pipelines/roles/parts.ts";
 
 interface Printing {
   json?: boolean;

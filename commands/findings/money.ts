@@ -1,9 +1,8 @@
 import type { Config } from "../../infra/config.ts";
 import { type Finding as Checked, checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
-import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, ok, warn } from "./finding.ts";
 
 /** A node that is down may pass; whatever says something else than the settings does not. */
@@ -36,10 +35,10 @@ async function nodesOf(network: Network): Promise<Finding[]> {
 
 /** What the wallets of the settings hold, and whether it lasts. */
 export async function walletFindings(config: Config): Promise<Finding[]> {
-  const { wallets, data_dir } = config;
+  const { wallets } = config;
   if (wallets.mint)
     return [warn("wallets", "they mint: a local chain alone lets them", "wallets.mint is for a chain of your own")];
-  const folder = new WalletFolder(wallets.dir ?? folders(data_dir).wallets);
+  const folder = walletFolderOf(config);
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
   const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);

@@ -36,11 +36,13 @@ export async function controlFindings(config: Config, egress: Egress, clock: Clo
   const { control_urls: urls } = config;
   const missing = whyNoControl(config);
   if (missing !== null) return [broken("control", "none is named", missing)];
-  const asked = await Promise.all(
-    urls.map(async (url, i) =>
-      controlFinding(`control ${i + 1}`, url, await egress.fetch({ url, method: "GET", profile: "control" }), config),
-    ),
+  const said = await Promise.all(
+    urls.map(async (url) => {
+      const result = await egress.fetch({ url, method: "GET", profile: "control" });
+      return { url, result, at: clock.now() };
+    }),
   );
+  const asked = said.map(({ url, result }, i) => controlFinding(`control ${i + 1}`, url, result, config));
   const answering = asked.filter(({ standing }) => standing !== "broken").length;
   // Those that are down are outvoted while at least half of them answer.
   const outvoted = answering > 0 && answering * 2 >= asked.length;
@@ -55,7 +57,7 @@ export async function controlFindings(config: Config, egress: Egress, clock: Clo
         "name two or three, with different hosters",
       ),
     );
-  return [...found, ...(await clockFindings(urls, egress, clock))];
+  return [...found, clockFinding(said)];
 }
 
 function controlFinding(name: string, url: string, result: EgressResult, { allow_loopback }: Config): Finding {
@@ -75,20 +77,19 @@ function controlFinding(name: string, url: string, result: EgressResult, { allow
 }
 
 /** Our clock against the `Date` of those who answer (RFC 9110, section 6.6.1: whole seconds). */
-async function clockFindings(urls: readonly string[], egress: Egress, clock: Clock): Promise<Finding[]> {
+function clockFinding(said: readonly { result: EgressResult; at: Date }[]): Finding {
   const apart: number[] = [];
-  for (const url of urls) {
-    const result = await egress.fetch({ url, method: "GET", profile: "control" });
+  for (const { result, at } of said) {
     const date = result.outcome === "answered" ? Date.parse(result.headers.date ?? "") : Number.NaN;
-    if (!Number.isNaN(date)) apart.push((clock.now().getTime() - date) / 1000);
+    if (!Number.isNaN(date)) apart.push((at.getTime() - date) / 1000);
   }
-  if (apart.length === 0) return [warn("clock", "no control address says the time", "compare it by hand: timedatectl")];
+  if (apart.length === 0) return warn("clock", "no control address says the time", "compare it by hand: timedatectl");
   apart.sort((a, b) => a - b);
   const middle = apart[Math.floor(apart.length / 2)]!;
   const says = `${Math.abs(middle).toFixed(0)} s ${middle < 0 ? "behind" : "ahead of"} what ${apart.length} control addresses say`;
   const todo = "let it follow a time server: times in the record cannot be taken back";
-  if (Math.abs(middle) > CLOCK_BROKEN_S) return [broken("clock", says, todo)];
-  return [Math.abs(middle) > CLOCK_WARN_S ? warn("clock", says, todo) : ok("clock", says)];
+  if (Math.abs(middle) > CLOCK_BROKEN_S) return broken("clock", says, todo);
+  return Math.abs(middle) > CLOCK_WARN_S ? warn("clock", says, todo) : ok("clock", says);
 }
 
 /** Each catalogue answers with something that can be read as JSON. One that is down stops nothing. */

@@ -20,6 +20,7 @@ import {
 import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
+import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { tellingMissing } from "../../infra/store/unlisted.ts";
@@ -62,6 +63,10 @@ export const folders = (dataDir: string) => ({
 export const foldsOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
   ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
 });
+
+/** Where the wallets of these settings lie. */
+export const walletFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): WalletFolder =>
+  new WalletFolder(wallets.dir ?? folders(data_dir).wallets);
 
 /** The one secret of the observer, beside the keys. */
 export const OBSERVER_SECRET = "observer";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { exitCodeOf } from "../../commands/exit.ts";
-import { walletFolderOf, withRoles } from "../../commands/roles.ts";
+import { withRoles } from "../../commands/roles.ts";
 import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
@@ -12,6 +12,7 @@ import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import { checkWallets, walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
+import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
 
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
