@@ -1,6 +1,5 @@
-import { DEFAULT_ASSETS } from "@x402/evm";
-import { assets, Types } from "mppx/evm";
-import { type Address, getAddress, type Hex, isAddress, isHex, parseAbi, zeroAddress } from "viem";
+import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
+import { type Address, getAddress, type Hex, isAddress, isHex, keccak256, parseAbi, toBytes, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
@@ -16,7 +15,10 @@ const MAX_SIGNED = 10_000;
 const STATE = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 
 /** A token's EIP-712 name and version (EIP-3009 signatures are over them). */
-export type SigningDomain = Types.AuthorizationConfig;
+export interface SigningDomain {
+  name: string;
+  version: string;
+}
 
 /** USDC with EIP-3009 on one chain, 6 decimals. */
 export interface KnownToken extends SigningDomain {
@@ -25,23 +27,16 @@ export interface KnownToken extends SigningDomain {
 }
 
 /**
- * USDC by chain, from the tables of mpp's and x402's own packages. An mpp challenge does not carry the signing domain as
- * x402 terms do, and a signature under a guessed name would be worth nothing.
+ * USDC by chain, from x402's own package, in which all of mppx's own table stands too. An mpp challenge does not carry
+ * the signing domain as x402 terms do, and a signature under a guessed name would be worth nothing.
  */
-const KNOWN: readonly KnownToken[] = [
-  ...[assets.base.USDC, assets.baseSepolia.USDC, assets.celo.USDC, assets.celoSepolia.USDC].flatMap((one) =>
-    one.transfer?.type === "eip3009"
-      ? [{ network: one.network, address: one.address, name: one.transfer.name, version: one.transfer.version }]
+const KNOWN: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
+  listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
+    symbol === "USDC" && decimals === 6 && assetTransferMethod === undefined
+      ? [{ network, address: asset, name, version }]
       : [],
   ),
-  ...Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
-    listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
-      symbol === "USDC" && decimals === 6 && assetTransferMethod === undefined
-        ? [{ network, address: asset, name, version }]
-        : [],
-    ),
-  ),
-];
+);
 
 /** USDC of a chain (CAIP-2), or null where it is not known. */
 export const knownUsdc = (network: string): KnownToken | null => KNOWN.find((one) => one.network === network) ?? null;
@@ -87,7 +82,7 @@ export function whyNotChargeable(
   domain: SigningDomain | null = signingDomain(network, asset),
 ): string | null {
   const { challenge } = entry;
-  if (challenge?.method !== Types.paymentMethod || challenge.intent !== Types.chargeIntent) return "no evm/charge";
+  if (challenge?.method !== "evm" || challenge.intent !== "charge") return "no evm/charge";
   if (!challenge.id || !challenge.realm) return "id and realm are missing";
   if (entry.network !== network) return `network ${entry.network}`;
   if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
@@ -131,9 +126,9 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Mone
     const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
     const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
     if (validBefore < now + LEAST_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
-    const nonce = Types.challengeHash(challenge);
+    const nonce = keccak256(toBytes(`${challenge.id}${challenge.realm}`));
     await refuseUsed(account.address, nonce);
-    const chainId = Number(network.slice(Types.evmNetworkPrefix.length));
+    const chainId = Number(network.slice("eip155:".length));
     const authorization = {
       from: account.address,
       to: getAddress(entry.payTo),
@@ -142,14 +137,14 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Mone
       validBefore: BigInt(validBefore),
       nonce,
     };
-    const domain = { authorization: (own ?? signingDomain(network, asset))!, chainId, currency: getAddress(asset) };
+    const { name, version } = (own ?? signingDomain(network, asset))!;
     const signature = await account.signTypedData({
-      domain: Types.authorizationDomain(domain),
+      domain: { name, version, chainId, verifyingContract: getAddress(asset) },
       message: authorization,
       primaryType: "TransferWithAuthorization",
-      types: Types.authorizationTypes,
+      types: authorizationTypes,
     });
-    const payload: Types.ChargePayload = {
+    const payload = {
       ...authorization,
       value: entry.amountAtomic.toString(),
       validAfter: "0",
@@ -157,7 +152,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Mone
       type: "authorization",
       signature,
     };
-    const source = Types.toSource({ chainId, address: account.address });
+    const source = `did:pkh:eip155:${chainId}:${account.address}`;
     const credential = { challenge: asWritten(challenge), payload: sorted(payload), source };
     return {
       headerName: headerOf(challenge)!,

@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { Challenge } from "mppx";
+import { assets, Types } from "mppx/evm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { chargeServer, readCredential } from "../../../fixtures/market/charge.ts";
 import type { Shop } from "../../../fixtures/market/shop.ts";
 import { LOCAL_NETWORK, LOCAL_USDC } from "../../../infra/rails/chain/local-chain.ts";
-import { signingDomain } from "../../../infra/rails/charge.ts";
+import { knownUsdc, signingDomain } from "../../../infra/rails/charge.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { PayableEntry, SignedPayment, Wallet } from "../../../infra/rails/rails.ts";
 import { paymentChallenges, readChallenge } from "../../../pipelines/1-observe/terms/mpp.ts";
@@ -38,6 +39,15 @@ const show = async (signed: SignedPayment): Promise<number> => {
 };
 const settlementOf = (signed: SignedPayment, sinceBlock = 0) =>
   rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock });
+
+test("every USDC in mppx's own table is known by its address and its domain", () => {
+  const theirs = [assets.base, assets.baseSepolia, assets.celo, assets.celoSepolia].map(({ USDC }) => USDC);
+  for (const { network, address, transfer } of theirs) {
+    expect(transfer.type).toBe("eip3009");
+    expect(knownUsdc(network)).toEqual({ network, address, name: transfer.name, version: transfer.version });
+  }
+  expect([Types.paymentMethod, Types.chargeIntent]).toEqual(["evm", "charge"]);
+});
 
 test("evm/charge: signed before anything leaves, settled once by mpp's own server, shown again in vain", async () => {
   const since = (await rig.rail.head()).number;
