@@ -1,0 +1,179 @@
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { MarketLetters } from "../../commands/letters.ts";
+import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
+import { recomputeDemo } from "../helpers/demo-evidence.ts";
+import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
+import { runStart } from "../helpers/run-start.ts";
+import { DESERVED } from "./deserved.ts";
+
+const BASE = "http://touchstone.test";
+
+/** The demo as it was lived through for some days, and what is asked of it. */
+export interface Lived {
+  dir: string;
+  began: number;
+  result: MarketLetters;
+  record: DemoRecord;
+  capOf(seller: string): string;
+  ledgerOf(seller: string): LedgerLine[];
+}
+
+/**
+ * `touchstone start --market --once` before the tests of a file, for `days` simulated days.
+ * @returns filled once the tests begin
+ */
+export function liveThrough(days: number): Lived {
+  const lived = {
+    capOf: (seller) => lived.result.market.find((one) => one.seller === seller)!.capability_id!,
+    ledgerOf: (seller) => readLedger(lived.record.world.sellers.find((one) => one.name === seller)!.ledger),
+  } as Lived;
+  beforeAll(async () => {
+    lived.dir = await mkdtemp(join(tmpdir(), "market-"));
+    lived.began = Date.now();
+    const run = runStart(["--market", "--once", "--json", "--days", String(days)], {
+      TOUCHSTONE_DATA_DIR: lived.dir,
+      TOUCHSTONE_PORT: "0",
+      TOUCHSTONE_BASE_URL: BASE,
+    });
+    const ended = await run.ended;
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    lived.result = JSON.parse(ended.stdout) as MarketLetters;
+    lived.record = await readDemo(lived.dir, BASE);
+  });
+  afterAll(() => rm(lived.dir, { recursive: true, force: true }));
+  return lived;
+}
+
+/**
+ * What holds of the record of any market, however many days of it there are: nobody was paid twice, nothing is missing,
+ * every card follows from public files, and an answer verifies without our code. @param least closed days in it
+ */
+export function holdRecord(lived: Lived, least: number): void {
+  test("nothing lies in the future, and the simulated past ends now", () => {
+    const until = new Date(lived.result.simulated.until).getTime();
+    expect(until).toBeGreaterThanOrEqual(lived.began);
+    expect(until).toBeLessThanOrEqual(Date.now());
+    const types = [
+      "listing",
+      "handshake",
+      "mcp.probe",
+      "paid.intent",
+      "paid.result",
+      "settlement",
+      "paid.followup",
+    ] as const;
+    for (const { observedAt, eventId } of types.flatMap((type) => lived.record.facts(type) as Fact[])) {
+      expect(new Date(observedAt).getTime(), eventId).toBeLessThanOrEqual(until);
+    }
+  });
+
+  describe("the record against each seller's own ledger", () => {
+    test.each(Object.keys(DESERVED).filter((seller) => seller !== "dead"))("%s", (seller) => {
+      const { origin } = lived.record.world.sellers.find((one) => one.name === seller)!;
+      const ledger = lived.ledgerOf(seller).filter((line) => line.kind === "paid" && line.nonce);
+      const intents = lived.record.facts("paid.intent").filter((fact) => new URL(fact.body.url).origin === origin);
+      const mine = new Set(intents.map((fact) => fact.eventId));
+      const settled = lived.record.facts("settlement").filter((fact) => mine.has(fact.body.intent));
+      const results = new Map(lived.record.facts("paid.result").map((fact) => [fact.body.intent, fact.body]));
+      // Every payment that reached the seller has its intent, and every intent's payment reached it.
+      expect(new Set(ledger.map((line) => line.nonce!.toLowerCase()))).toEqual(
+        new Set(intents.map((fact) => fact.body.nonce.toLowerCase())),
+      );
+      // What the chain says was paid is what the seller says it was paid, each once.
+      const txs = ledger.flatMap((line) => (line.tx ? [line.tx] : []));
+      expect(settled.map((fact) => fact.body.tx).sort()).toEqual([...new Set(txs)].sort());
+      expect(new Set(settled.map((fact) => fact.body.intent)).size).toBe(settled.length);
+      // What the record says came back is what the seller sent.
+      for (const intent of intents) {
+        const got = results.get(intent.eventId)!;
+        expect(got.watched).toBe(true);
+        if (got.response_sha256 === null) continue;
+        const sent = ledger.filter((line) => line.nonce!.toLowerCase() === intent.body.nonce.toLowerCase());
+        expect(sent.map((line) => line.sha256)).toContain(got.response_sha256);
+      }
+    });
+
+    test("no wallet paid twice for one intent, and a blind wallet paid on one day only", () => {
+      const nonces = lived.record.facts("settlement").map((fact) => fact.body.nonce);
+      expect(new Set(nonces).size).toBe(nonces.length);
+      const days = new Map<string, Set<string>>();
+      for (const { body, observedAt, cap } of lived.record.facts("paid.intent").filter((fact) => fact.body.blind)) {
+        days.set(body.wallet, (days.get(body.wallet) ?? new Set()).add(`${observedAt.slice(0, 10)} ${cap}`));
+      }
+      expect([...days.values()].every((set) => set.size === 1)).toBe(true);
+      expect(days.size).toBeGreaterThan(least / 2);
+    });
+
+    test("every record of the log is in the lake exactly once", () => {
+      const ids = new Set(
+        lived.record.log.filter((one) => one.topic !== "watchers" && one.topic !== "orders").map((one) => one.eventId),
+      );
+      // What the service was asked last is written when it closes; the next start takes it in.
+      const lastWords = new Set(lived.record.facts("demand").map((fact) => fact.eventId));
+      expect([...ids].filter((id) => !lived.record.lakeEvents.has(id) && !lastWords.has(id))).toEqual([]);
+      expect([...lived.record.lakeEvents].filter(([id, n]) => n !== 1 || !ids.has(id))).toEqual([]);
+    });
+  });
+
+  test("a schedule was committed before every day, and opened after it", () => {
+    const schedules = lived.record.leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [leaf] : []));
+    expect(schedules.length).toBeGreaterThanOrEqual(least);
+    for (const [i, leaf] of schedules.entries()) {
+      if (i === 0) continue;
+      expect(leaf.opens?.day).toBe(schedules[i - 1]!.day);
+    }
+  });
+
+  test("every card of every endpoint is made again from public files alone, once its last days are closed", async () => {
+    const grades = lived.record.leaves.filter((leaf) => leaf.kind === "grade").length;
+    // How many belong to the last days, whose evidence is not public yet, depends on the hour.
+    expect(lived.record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(2 * least);
+    const cards = await recomputeDemo(lived.dir, BASE);
+    expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
+    expect(cards).toHaveLength(grades);
+  });
+
+  test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
+    // The same data folder again, live: the past is lived through already.
+    const run = runStart(["--market"], {
+      TOUCHSTONE_DATA_DIR: lived.dir,
+      TOUCHSTONE_PORT: "0",
+      TOUCHSTONE_BASE_URL: BASE,
+    });
+    try {
+      const url = lived.result.market[0]!.url;
+      const at = await run.serving();
+      let answer: Response | undefined;
+      for (let i = 0; i < 2_000 && !answer?.ok; i++) {
+        answer = await fetch(`${at}/readyz`).catch(() => undefined);
+        if (!answer?.ok) await new Promise((done) => setTimeout(done, 100));
+      }
+      const check = await (await fetch(`${at}/v1/check?url=${encodeURIComponent(url)}`)).text();
+      expect(JSON.parse(check)).toMatchObject({ band: lived.result.market[0]!.band, matched: "exact" });
+      await writeFile(join(lived.dir, "answer.json"), check);
+      await writeFile(join(lived.dir, "keys.json"), await (await fetch(`${at}/.well-known/svc-keys.json`)).text());
+      const script = resolve("docs/verify-a-check.mjs");
+      const { stdout } = await promisify(execFile)(process.execPath, [
+        script,
+        join(lived.dir, "answer.json"),
+        join(lived.dir, "keys.json"),
+      ]);
+      expect(stdout).toMatch(/^good/);
+      await writeFile(
+        join(lived.dir, "answer.json"),
+        (await readFile(join(lived.dir, "answer.json"), "utf8")).replace(/"band":"[A-Z]+"/, '"band":"C"'),
+      );
+      await expect(
+        promisify(execFile)(process.execPath, [script, join(lived.dir, "answer.json"), join(lived.dir, "keys.json")]),
+      ).rejects.toThrow();
+    } finally {
+      run.child.kill("SIGTERM");
+      await run.ended;
+    }
+  });
+}
