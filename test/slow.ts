@@ -1,13 +1,13 @@
 /**
  * Tests of `npm run test:slow`: tables of disasters, kills from outside, drawn histories of whole machines, the same
- * record told by several owners, and what starts many processes. `npm test` has all others, the whole way of the
- * market among them.
+ * record told by several owners, what starts many processes, and the market's letters after all of its days. `npm test`
+ * has all others, three days of the market among them.
  */
 export const SLOW = [
   "test/deploy/image.test.ts",
   "test/fixtures/market/world.test.ts",
   "test/flow/bad-input.test.ts",
-  "test/flow/kill.test.ts",
+  "test/flow/{kill,letters}.test.ts",
   "test/flow/lots.test.ts",
   "test/flow/{networks,recorded-market}.test.ts",
   "test/infra/rails/sender.test.ts",

@@ -8,6 +8,7 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 300_000,
     pool: "forks",
-    fileParallelism: false,
+    // Every file has brokers and stores of its own, and most of its time goes by in waits for what was killed or cut.
+    maxWorkers: 3,
   },
 });

@@ -1,3 +1,6 @@
+import { execFile } from "node:child_process";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
@@ -107,3 +110,10 @@ describe("the demo market", () => {
 });
 
 holdRecord(lived, 31);
+
+test("touchstone audit finds nothing in what the demo published", async () => {
+  const audit = ["--import", "tsx", "touchstone.ts", "audit", join(lived.dir, "public")];
+  const { stdout } = await promisify(execFile)(process.execPath, audit, { cwd: resolve(import.meta.dirname, "../..") });
+  expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
+  expect(stdout).toMatch(/^proven: /m);
+});
