@@ -219,7 +219,7 @@ class Ingester implements Ingest {
       // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
       const isLarge = waiting >= 2 * BATCH_ROWS;
       const round = () => (isLarge ? this.#roundBeside(due, ends) : this.#round(due, ends, parseHere));
-      rows += await (isLarge ? this.#options.lake.narrow(round) : round());
+      rows += await this.#options.lake.narrow(round);
     }
     return rows;
   }
