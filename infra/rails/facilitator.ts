@@ -1,12 +1,11 @@
-import { AsyncLocalStorage } from "node:async_hooks";
-import { x402Facilitator } from "@x402/core/facilitator";
+import { InMemoryPendingSettlementStore, x402Facilitator } from "@x402/core/facilitator";
 import type { FacilitatorClient } from "@x402/core/server";
 import type { Network } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { type Hex, verifyTypedData } from "viem";
-import { ChainDown, createReader, isPassing } from "./rpc.ts";
+import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender } from "./sender.ts";
 
 export interface FacilitatorOptions {
@@ -34,43 +33,33 @@ interface Course {
   tx?: Hex;
 }
 
-/** Runs what the package asks of the chain, and keeps in mind what of it failed. */
-function createCourses(sender: Sender) {
-  const courses = new AsyncLocalStorage<Course>();
+type Signer = ConstructorParameters<typeof ExactEvmScheme>[0];
+
+/** What the package asks of the chain in the course of one question, and what of it failed. */
+function signerIn(course: Course, reader: Reader, sender: Sender): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {
       return await work();
     } catch (error) {
-      const course = courses.getStore();
-      if (course && isTrouble(error)) course.trouble ??= error;
+      if (isTrouble(error)) course.trouble ??= error;
       throw error;
     }
   };
+  const read = <T>(work: () => Promise<T>) => noted(work, isPassing);
+  const write = <T>(work: () => Promise<T>) => noted(work, () => true);
   return {
-    read: <T>(work: () => Promise<T>) => noted(work, isPassing),
-    async write(call: Parameters<Sender["write"]>[0]): Promise<Hex> {
-      const tx = await noted(
-        () => sender.write(call),
-        () => true,
-      );
-      const course = courses.getStore();
-      if (course) course.tx = tx;
-      return tx;
+    getAddresses: () => [sender.address],
+    readContract: (call) => read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
+    verifyTypedData: (message) => verifyTypedData(message as Parameters<typeof verifyTypedData>[0]),
+    async writeContract(call) {
+      course.tx = await write(() => sender.write(call));
+      return course.tx;
     },
-    receipt: (hash: Hex) =>
-      noted(
-        () => sender.receipt(hash),
-        () => true,
-      ),
-    async run<T>(work: () => Promise<T>): Promise<Course & ({ answer: T } | { error: unknown })> {
-      const course: Course = {};
-      try {
-        const answer = await courses.run(course, work);
-        return { ...course, answer };
-      } catch (error) {
-        return { ...course, error };
-      }
+    sendTransaction: async () => {
+      throw new Error("this facilitator deploys no wallets");
     },
+    waitForTransactionReceipt: ({ hash }) => write(() => sender.receipt(hash)),
+    getCode: (query) => read(() => reader.getCode(query)),
   };
 }
 
@@ -86,33 +75,35 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const chainId = Number(network.replace(/^eip155:/, ""));
   const reader = createReader(rpcUrl);
   const sender = options.sender ?? createSender(reader, chainId, privateKey as Hex);
-  const courses = createCourses(sender);
-  const signer: ConstructorParameters<typeof ExactEvmScheme>[0] = {
-    getAddresses: () => [sender.address],
-    readContract: (call) => courses.read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
-    verifyTypedData: (message) => verifyTypedData(message as Parameters<typeof verifyTypedData>[0]),
-    writeContract: (call) => courses.write(call),
-    sendTransaction: async () => {
-      throw new Error("this facilitator deploys no wallets");
-    },
-    waitForTransactionReceipt: ({ hash }) => courses.receipt(hash),
-    getCode: (query) => courses.read(() => reader.getCode(query)),
-  };
   const names = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).filter(([, id]) => id === chainId);
-  const facilitator = new x402Facilitator().register(network as Network, new ExactEvmScheme(signer)).registerV1(
-    names.map(([name]) => name as Network),
-    new ExactEvmSchemeV1(signer),
-  );
+  const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
+  /** The package's own, with a signer of this question. To follow a question through shared ones slows every promise. */
+  const facilitatorIn = (course: Course) => {
+    const signer = signerIn(course, reader, sender);
+    return new x402Facilitator().register(network as Network, new ExactEvmScheme(signer, known)).registerV1(
+      names.map(([name]) => name as Network),
+      new ExactEvmSchemeV1(signer),
+    );
+  };
+  const run = async <T>(ask: (facilitator: x402Facilitator) => Promise<T>) => {
+    const course: Course = {};
+    try {
+      const answer = await ask(facilitatorIn(course));
+      return { ...course, answer };
+    } catch (error) {
+      return { ...course, error };
+    }
+  };
   return {
     address: sender.address.toLowerCase(),
     async verify(payload, requirements) {
-      const course = await courses.run(() => facilitator.verify(payload, requirements));
+      const course = await run((facilitator) => facilitator.verify(payload, requirements));
       if ("answer" in course && (course.answer.isValid || !course.trouble)) return course.answer;
       if (!course.trouble) throw (course as { error: unknown }).error;
       throw new ChainDown(`a payment was not verified: ${inWords(course.trouble)}`, { cause: course.trouble });
     },
     async settle(payload, requirements) {
-      const course = await courses.run(() => facilitator.settle(payload, requirements));
+      const course = await run((facilitator) => facilitator.settle(payload, requirements));
       if ("answer" in course && (course.answer.success || !course.trouble)) return course.answer;
       if (!course.trouble) throw (course as { error: unknown }).error;
       return {
@@ -123,6 +114,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
         network: requirements.network,
       };
     },
-    getSupported: async () => facilitator.getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,
+    getSupported: async () =>
+      facilitatorIn({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,
   };
 }

@@ -98,6 +98,7 @@ class Ingester implements Ingest {
   readonly #turns = new Turns(1);
   revocations = 0;
   #checked = false;
+  #hasTables = false;
   #isThreadless = false;
 
   constructor(options: IngestOptions) {
@@ -218,7 +219,7 @@ class Ingester implements Ingest {
       // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
       const isLarge = waiting >= 2 * BATCH_ROWS;
       const round = () => (isLarge ? this.#roundBeside(due, ends) : this.#round(due, ends, parseHere));
-      rows += await (isLarge ? this.#options.lake.narrow(round) : round());
+      rows += await this.#options.lake.narrow(round);
     }
     return rows;
   }
@@ -226,7 +227,7 @@ class Ingester implements Ingest {
   /** First the log is checked against every chain, then the lake brought to what the chains have. */
   async #start(): Promise<number> {
     if (!this.#checked) {
-      for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
+      await this.#makeTables();
       await this.#refuseForeignLake();
       for (const partition of this.#partitions) await partition.check();
       this.#checked = true;
@@ -236,6 +237,13 @@ class Ingester implements Ingest {
     let rows = 0;
     for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp();
     return rows;
+  }
+
+  /** Once a lake: partitions are looked at anew before every job, and these statements take longer than all of that. */
+  async #makeTables(): Promise<void> {
+    if (this.#hasTables) return;
+    for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
+    this.#hasTables = true;
   }
 
   /** Partitions that were taken, or all of a new lake. */
@@ -257,7 +265,8 @@ class Ingester implements Ingest {
   async #replace(reason: string | null): Promise<void> {
     this.revocations++;
     await this.#options.lake.replace(reason);
-    for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
+    this.#hasTables = false;
+    await this.#makeTables();
     for (const partition of this.#partitions) partition.inStep = false;
   }
 

@@ -39,7 +39,7 @@ export function addEvidence(report: EvidenceReport, { days, files, rows }: Evide
 /** A day is closed this long after its end: what is observed has been ingested by then. */
 const CLOSED_AFTER_MS = 6 * 3_600_000;
 /** Days that go into one publication: after a long pause the next one goes on. */
-const DAYS_AT_ONCE = 7;
+export const DAYS_AT_ONCE = 7;
 /** Files on their way to the store at once. */
 const PUTS_AT_ONCE = 8;
 

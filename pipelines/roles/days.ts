@@ -1,5 +1,5 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { addEvidence, type EvidenceReport } from "../5-archive/evidence.ts";
+import { addEvidence, DAYS_AT_ONCE, type EvidenceReport } from "../5-archive/evidence.ts";
 import type { FiledReport, Scratch } from "./file-archive.ts";
 import type { OwnArchive } from "./own-archive.ts";
 import type { Owner } from "./owner.ts";
@@ -19,8 +19,8 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
   for (let n = 0; n < MAX_TURNS; n++) {
     await owner.evidence(now);
     const closed = await publishing.evidence();
-    if (closed.days.length === 0) break;
     addEvidence(report, closed);
+    if (closed.days.length < DAYS_AT_ONCE) break;
   }
   return report;
 }

@@ -84,7 +84,7 @@ export interface Operation {
   };
   /**
    * It is answered also by a process that is behind with its work, as every row that has a price is: health, what buyers ask
-   * of their orders, and what decides for itself what it can still give.
+   * of their orders, pages that somebody is paid to read, and what decides for itself what it can still give.
    */
   always?: true;
   /** Errors are shown as a page. */

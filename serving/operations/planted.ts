@@ -12,6 +12,8 @@ export const planted: Operation = {
   path: "/p/:token",
   summary: "A page that an endpoint is asked to read",
   type: HTML_TYPE,
+  // Whoever was paid to read it must not be refused: a wrong answer would be our doing, and be held against him.
+  always: true,
   limiter: (service) => service.readLimiter,
   run({ service, request, params, limitHeaders }) {
     const page = service.pages && plantedPage(service.pages, params.token ?? "", service.clock.now());
