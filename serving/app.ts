@@ -9,7 +9,8 @@ import { errorPage, PAGE_HEADERS } from "./pages/layout.ts";
 
 /** Methods of an operation, as `Allow` names them. */
 const allowed = ({ method }: Operation): string => method ?? "GET, HEAD";
-const takes = (operation: Operation, method: string): boolean => allowed(operation).split(", ").includes(method);
+const takes = ({ method: own }: Operation, method: string): boolean =>
+  own === undefined ? method === "GET" || method === "HEAD" : method === own;
 
 /** Methods of an address: of every row that stands under it. */
 const allowedAt = (path: string): string =>
@@ -30,6 +31,11 @@ function refuseUnread({ follower }: Service, limitHeaders: Record<string, string
   throw new Problem("not_ready", "the record was not read yet", { headers });
 }
 
+/** Refuses what is free while this process is behind, unless it asks itself, without a socket. @throws Problem unavailable */
+function shed({ overload }: Service, { id }: Operation, peer: string | undefined): void {
+  if (peer !== undefined) overload?.refuseFree(id);
+}
+
 /** A call, counted against its limit. @throws Problem method_not_allowed, unavailable, too_many_requests, not_ready */
 function callOf(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
@@ -38,10 +44,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     throw new Problem("method_not_allowed", `${method.slice(0, 20)} is not one of ${allow}`, { headers: { allow } });
   }
   const peer = peerOf(event);
-  const shed = (): void => {
-    if (peer !== undefined) service.overload?.refuseFree(operation.id);
-  };
-  if (isShed(operation)) shed();
+  if (isShed(operation)) shed(service, operation, peer);
   const client = service.client(peer, headers.get("x-forwarded-for"));
   const limiter = operation.limiter(service);
   const taken = limiter?.take(client);
@@ -60,7 +63,7 @@ function callOf(service: Service, operation: Operation, event: H3Event): Call {
     params: event.context.params ?? {},
     client,
     limitHeaders,
-    shed,
+    shed: () => shed(service, operation, peer),
     operations: OPERATIONS,
   };
 }

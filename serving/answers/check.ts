@@ -63,9 +63,11 @@ export class Checks {
     this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
   }
 
-  /** Are the bytes of the answer to this query at hand? */
-  isKept(query: CheckQuery): boolean {
-    return this.#kept(query) !== undefined;
+  /** The answer to this query, where its bytes are at hand. */
+  kept(query: CheckQuery, client: string): CachedAnswer | undefined {
+    const kept = this.#cache.get(keyOf(query, query.url));
+    // Under a normalised url the answer to another spelling may stand.
+    return kept?.asked === query.url ? this.#counted(kept, client) : undefined;
   }
 
   /**
@@ -73,8 +75,8 @@ export class Checks {
    * @throws Problem bad_request for a url that is none
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
-    const kept = this.#kept(query);
-    if (kept) return this.#counted(kept, client);
+    const kept = this.kept(query, client);
+    if (kept) return kept;
     // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
     const meant = this.#meant(query.url);
     const key = keyOf(query, meant.url);
@@ -87,12 +89,6 @@ export class Checks {
     const made = facts.then((known) => this.#made(query, key, known)).finally(() => this.#underway.delete(key));
     this.#underway.set(key, made);
     return made;
-  }
-
-  #kept(query: CheckQuery): Spelt | undefined {
-    const kept = this.#cache.get(keyOf(query, query.url));
-    // Under a normalised url the answer to another spelling may stand.
-    return kept?.asked === query.url ? kept : undefined;
   }
 
   /** @throws Problem bad_request */
@@ -117,7 +113,7 @@ export class Checks {
     const said = JSON.stringify(query.url);
     const unsigned = `${text.slice(0, at.from)}${said}${text.slice(at.to, text.lastIndexOf(',"signature":'))}}`;
     const again: Spelt = {
-      ...{ ...made, ...bytesOf(withSignature(this.deps.signer, unsigned)) },
+      ...{ ...made, ...bytesOf(this.deps.signer, unsigned) },
       ...{ asked: query.url, at: { from: at.from, to: at.from + said.length } },
     };
     this.#cache.set(keyOf(query, query.url), again);
@@ -181,7 +177,7 @@ export class Checks {
     const { signer, clock } = this.deps;
     const text = orderedText(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) });
     const made: Spelt = {
-      ...bytesOf(withSignature(signer, text)),
+      ...bytesOf(signer, text),
       ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url, at: placeOfAsked(text, query.url) },
     };
     this.#cache.set(key, made);
@@ -190,10 +186,11 @@ export class Checks {
   }
 }
 
-const bytesOf = (text: string): Pick<CachedAnswer, "bytes" | "etag"> => ({
-  bytes: Buffer.from(text),
-  etag: `"${sha256hex(text).slice(0, 32)}"`,
-});
+/** An RFC 8785 text, signed, as it is sent and named. */
+function bytesOf(signer: Signer, text: string): Pick<CachedAnswer, "bytes" | "etag"> {
+  const bytes = withSignature(signer, text);
+  return { bytes, etag: `"${sha256hex(bytes).slice(0, 32)}"` };
+}
 
 /** Where the value of the first member `asked` stands: no member that comes before it in order holds one of that name. */
 function placeOfAsked(text: string, asked: string): Spelt["at"] {
@@ -260,9 +257,10 @@ const orderedText = (signer: Signer, answer: object): string =>
   JSON.stringify(inOrder({ ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" }));
 
 /** An RFC 8785 text of an object, with the signature over it behind its members. */
-function withSignature(signer: Signer, text: string): string {
-  const signature = Buffer.from(signer.sign(Buffer.from(text))).toString("base64url");
-  return `${text.slice(0, -1)},"signature":"${signature}"}`;
+function withSignature(signer: Signer, text: string): Buffer {
+  const bytes = Buffer.from(text);
+  const signature = Buffer.from(signer.sign(bytes)).toString("base64url");
+  return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,"signature":"${signature}"}`)]);
 }
 
 /**
@@ -272,4 +270,4 @@ function withSignature(signer: Signer, text: string): string {
  * and no verifier would take them.
  */
 export const signedText = (signer: Signer, answer: object): string =>
-  withSignature(signer, orderedText(signer, answer));
+  withSignature(signer, orderedText(signer, answer)).toString("utf8");

@@ -82,7 +82,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     computedAt: card.computed_at ?? null,
     withdrawnSince: gone,
     observationsSince: observations,
-    flags: inOrder(flags),
+    flags,
     // The leaf is RFC 8785 text, and JSON.stringify prints its parts as they stood there.
     scorecard: JSON.stringify(card),
   };

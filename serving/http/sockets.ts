@@ -1,4 +1,4 @@
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from "node:http";
+import type { RequestListener, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { Slots } from "./limits.ts";
@@ -44,8 +44,8 @@ interface Watched {
   /** Bytes that it is ahead of the slowest rate in each direction; below zero it is too slow. */
   out: number;
   in: number;
-  /** The newest exchange: its body may still be coming. */
-  exchange: { request: IncomingMessage; response: ServerResponse } | null;
+  /** The newest answer: the body of its request may still be coming. */
+  newest: ServerResponse | null;
   /** Requests that wait for their answers, or for these to be taken. */
   unanswered: number;
 }
@@ -79,7 +79,7 @@ export function guardSockets(
       const waiting = socket.writableLength;
       const drained = socket.bytesWritten - waiting;
       one.out = waiting > 0 ? Math.min(grace, one.out + drained - one.drained - due) : grace;
-      const coming = one.exchange !== null && !one.exchange.request.complete;
+      const coming = one.newest !== null && !one.newest.req.complete;
       one.in = coming ? Math.min(grace, one.in + socket.bytesRead - one.received - due) : grace;
       one.drained = drained;
       one.received = socket.bytesRead;
@@ -87,7 +87,7 @@ export function guardSockets(
       const reason = one.out + waiting < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
       if (reason === null) continue;
       cut(reason);
-      if (reason === "slow_writer" && !one.exchange?.response.headersSent) socket.write(TIMED_OUT, () => undefined);
+      if (reason === "slow_writer" && !one.newest?.headersSent) socket.write(TIMED_OUT, () => undefined);
       if (reason === "slow_writer") socket.destroy();
       else socket.resetAndDestroy();
     }
@@ -103,7 +103,7 @@ export function guardSockets(
       socket.destroy();
       return;
     }
-    watched.set(socket, { drained: 0, received: 0, out: grace, in: grace, exchange: null, unanswered: 0 });
+    watched.set(socket, { drained: 0, received: 0, out: grace, in: grace, newest: null, unanswered: 0 });
     socket.once("close", () => {
       watched.delete(socket);
       free?.();
@@ -118,9 +118,9 @@ export function guardSockets(
       request.socket.destroy();
       return;
     }
-    one.exchange = { request, response };
+    one.newest = response;
     one.unanswered++;
-    response.once("close", () => one.unanswered--);
+    response.on("close", () => one.unanswered--);
     handle(request, response);
   });
   const looking = setInterval(look, pauseMs).unref();

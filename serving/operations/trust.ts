@@ -44,8 +44,11 @@ export const check: Operation = {
   limiter: (service) => service.checkLimiter,
   run(call) {
     const query = validated(CheckQuery, queryOf(call.query));
-    if (!call.service.checks.isKept(query)) call.shed();
-    const answer = call.service.checks.answer(query, call.client);
+    const { checks } = call.service;
+    const kept = checks.kept(query, call.client);
+    if (kept) return respond(call, kept);
+    call.shed();
+    const answer = checks.answer(query, call.client);
     return answer instanceof Promise ? answer.then((made) => respond(call, made)) : respond(call, answer);
   },
 };
