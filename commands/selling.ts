@@ -15,7 +15,7 @@ import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import { VIA } from "../pipelines/1-observe/queue.ts";
+import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
@@ -72,10 +72,9 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const asset = money.asset.toLowerCase() as `0x${string}`;
   const assets = sold.assets.filter(({ address }) => address === asset);
   const rail = railOn([{ ...sold, assets, rpcUrls: [money.rpcUrl], agree: 1 }]);
-  const out = saying(egress, { pool: VIA });
   const seller = {
-    ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },
-    control: new Control(out, config.control_urls),
+    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
+    control: new Control(saying(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
   const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger));

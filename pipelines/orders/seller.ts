@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { EgressResult } from "../../infra/egress/egress.ts";
+import { type EgressResult, saying } from "../../infra/egress/egress.ts";
 import { CannotSign, type PayableEntry, type Rail, type SignContext, type Wallet } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
@@ -7,6 +7,7 @@ import { passes } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request } from "../1-observe/probe/request.ts";
+import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
 import { classOf } from "../record/classes.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
@@ -83,7 +84,8 @@ export async function quoteOf(
   request: BoughtRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
-  const { read, body } = await probe(tools, sentAs(request), null, clock);
+  const asking = { ...tools, egress: saying(tools.egress, { pool: PRICES }) };
+  const { read, body } = await probe(asking, sentAs(request), null, clock);
   if (!read?.payable || body.state !== "asked") {
     const status = body.state === "status" && body.status !== null ? ` (status ${body.status})` : "";
     return { says: `The seller ${STATE_WORDS[body.state]}${status}.` };
@@ -139,7 +141,8 @@ export async function sendLeg(tools: ProbeTools, intent: StepOf<"seller_intent">
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs, want } = intent;
   const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
-  const { result } = await exchange(tools, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
+  const paying = { ...tools, egress: saying(tools.egress, { pool: VIA }) };
+  const { result } = await exchange(paying, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
   return cameOf(tools, result, expected);
 }
 
