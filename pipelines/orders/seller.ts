@@ -1,6 +1,14 @@
 import type { Clock } from "../../infra/clock.ts";
 import { type EgressResult, saying } from "../../infra/egress/egress.ts";
-import { CannotSign, type PayableEntry, type Rail, type SignContext, type Wallet } from "../../infra/rails/rails.ts";
+import {
+  CannotSign,
+  type Need,
+  NoWallet,
+  type PayableEntry,
+  type Rail,
+  type SignContext,
+  type Wallet,
+} from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
 import { passes } from "../1-observe/plan/steps.ts";
@@ -42,8 +50,8 @@ export interface Came {
 
 export interface SellerTools extends ProbeTools {
   rail: Rail;
-  /** The wallet that sellers are paid from. */
-  float(): Promise<Wallet>;
+  /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
+  float(need?: Need): Promise<Wallet>;
 }
 
 /** Longest schema that is kept with an order, characters: a longer one is not tried on the answer. */
@@ -114,7 +122,8 @@ export async function intentOf(
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
   try {
-    const wallet = await tools.float();
+    const { network, asset, amountAtomic } = entry;
+    const wallet = await tools.float({ network, asset, amountAtomic });
     // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
@@ -132,6 +141,8 @@ export async function intentOf(
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
     if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
+    // A seller that is shown a worthless signature looks like one that refuses to deliver.
+    if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
     throw error;
   }
 }
