@@ -248,6 +248,7 @@ wallets
   .description("what blind wallets of past days have left goes to one address, by signed authorizations")
   .requiredOption("--to <address>", "where it goes")
   .option("--network <id>", "only there, as eip155:8453")
+  .option("--till", "what buyers have paid, in the place of what blind wallets have left")
   .option("--dry-run", "say what would be moved, and move nothing")
   .addOption(json)
   .action(async (options) => (await import("./commands/wallets.ts")).sweepWallets(settings(), options));

@@ -1,12 +1,13 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
-import { paidNetworks } from "../infra/rails/networks.ts";
+import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { type Finding, looked, type Standing } from "./findings/finding.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
 import { networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
+import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
 import { logFindings, storeFindings } from "./findings/storage.ts";
 
@@ -23,6 +24,7 @@ export class Unfit extends Error {
 /** Everything that the role stands on, each by a look of its own, so that one that hangs or throws hides no other. */
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
+  const sells = role === "start" || role === "serve";
   const egress = egressOf(config);
   try {
     const looks = await Promise.all([
@@ -35,6 +37,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       ),
       ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
       ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),
+      ...(sells ? [looked("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
       ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
       ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
     ]);
@@ -80,10 +83,10 @@ function table(findings: readonly Finding[]): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** What is wrong in the settings of the networks, as whoever pays would hear it. */
-function wrongNetworks(config: Config): readonly string[] {
+/** What is wrong in the settings of the networks, as whoever pays or sells would hear it. */
+function wrongNetworks(read: () => unknown): readonly string[] {
   try {
-    paidNetworks(config);
+    read();
     return [];
   } catch (error) {
     if (error instanceof ConfigError) return error.problems;
@@ -102,7 +105,8 @@ export async function atStart(config: Config, role: Role, { json }: { json?: boo
   const broken = found.filter(({ standing }) => standing === "broken");
   const problems = broken.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`);
   if (missing !== null) problems.push(missing);
-  if (pays) problems.push(...wrongNetworks(config));
+  if (pays) problems.push(...wrongNetworks(() => paidNetworks(config)));
+  if (role === "start" || role === "serve") problems.push(...wrongNetworks(() => soldNetwork(config)));
   if (problems.length > 0) throw new ConfigError([...problems, "to look at everything: touchstone doctor"]);
   const warnings = found.filter(({ standing }) => standing === "warn");
   if (json || warnings.length === 0) return;

@@ -22,6 +22,7 @@ import {
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
+import { configuredSales } from "./selling.ts";
 import { openServing } from "./serving-tier.ts";
 import { untilStopped } from "./signals.ts";
 import { hasSimulatedPast } from "./simulated-past.ts";
@@ -166,11 +167,9 @@ export async function live(config: Config, options: RoleOptions): Promise<void> 
 }
 
 async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
-  const serving = await openServing(
-    { ...parts, answers: parts.keys.answers, ring: parts.keys.ring },
-    systemClock,
-    false,
-  );
+  const { answers, ring } = parts.keys;
+  const selling = await configuredSales(parts, systemClock);
+  const serving = await openServing({ ...parts, answers, ring, ...selling }, systemClock, false);
   try {
     if (options.once) {
       await roles.pipeline.intake(config.catalogues);
@@ -188,6 +187,7 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
     await schedule.stop();
   } finally {
     await serving.close();
+    if ("sales" in selling) await selling.sales.close();
   }
 }
 
@@ -214,16 +214,21 @@ export async function grade(config: Config, options: RoleOptions): Promise<void>
   );
 }
 
-/** `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers. */
+/**
+ * `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers; where it
+ * sells, the wallets and the observer's secret too, and the public store is written: bought calls are published there.
+ */
 export async function serveRole(config: Config): Promise<void> {
   await atStart(config, "serve");
   const parts = await openServingParts(config);
   try {
-    const serving = await openServing(parts, systemClock, hasSimulatedPast(config));
+    const selling = await configuredSales(parts, systemClock);
+    const serving = await openServing({ ...parts, ...selling }, systemClock, hasSimulatedPast(config));
     process.stdout.write(`Serving at ${serving.url}\n`);
     sayStatus(serving.status, false);
     await untilStopped();
     await serving.close();
+    if ("sales" in selling) await selling.sales.close();
   } finally {
     await parts.close();
   }

@@ -1,37 +1,44 @@
 import { randomBytes } from "node:crypto";
-import type { Clock } from "../infra/clock.ts";
+import { type Address, formatEther, formatUnits } from "viem";
+import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { createEscrow } from "../infra/rails/escrow.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
-import { networksIn, railOn } from "../infra/rails/networks.ts";
-import type { Wallet } from "../infra/rails/rails.ts";
-import { createReader, type Reader } from "../infra/rails/rpc.ts";
+import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
+import { confirmedNetworks, requireNetworks } from "../infra/rails/network-checks.ts";
+import { type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
+import type { Rail, Wallet } from "../infra/rails/rails.ts";
+import { createReader, type Reader, reading } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
-import { createTill, type Till } from "../infra/rails/till.ts";
+import { createHttpTill, createTill, type Till } from "../infra/rails/till.ts";
+import { createTills } from "../infra/rails/tills.ts";
+import type { WalletsHeld } from "../infra/rails/wallet-folder.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import { VIA } from "../pipelines/1-observe/queue.ts";
+import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
-import { ORDER_CAPS, type OrderCaps } from "../pipelines/orders/caps.ts";
+import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
-import { foldsOf } from "../pipelines/roles/parts.ts";
+import type { SellerTools } from "../pipelines/orders/seller.ts";
+import { foldsOf, walletFolderOf } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
+import { escrowMissing } from "./findings/selling.ts";
 
 /** The money of a service that sells: which wallets it has, and who charges its buyers. */
 export interface SellingMoney {
-  rpcUrl: string;
-  asset: string;
+  /** The network, with the one token that is sold for. */
+  network: Network;
   reader: Reader;
   /** Pays the gas of refunds, and operates the escrow: of one key there is one line of nonces in a process. */
   sender: Sender;
@@ -40,7 +47,14 @@ export interface SellingMoney {
   /** Wallet that buyers pay, and refunds leave from. */
   till: Wallet;
   /** Wallet that sellers are paid from, with money on it. */
-  float(): Promise<Wallet>;
+  float: SellerTools["float"];
+  /** Over the same network and token; default: one of its own. */
+  rail?: Rail;
+  /** false: nobody is offered to have money held. */
+  escrow?: boolean;
+  /** Why nothing is sold at this moment, or null. */
+  closed?: () => string | null;
+  /** Default: those of the settings. */
   caps?: OrderCaps;
   settlePollMs?: readonly number[];
   staleMs?: number;
@@ -67,27 +81,27 @@ export interface OpenSales extends Sales {
 /** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, secret, logger, metrics } = parts;
-  const sold = networksIn(config)[0]!;
-  const { id: network, confirmations } = sold;
-  const asset = money.asset.toLowerCase() as `0x${string}`;
-  const assets = sold.assets.filter(({ address }) => address === asset);
-  const rail = railOn([{ ...sold, assets, rpcUrls: [money.rpcUrl], agree: 1 }]);
-  const out = saying(egress, { pool: VIA });
+  const { id: network, confirmations, assets } = money.network;
+  const { address, name, version } = assets[0]!;
+  const asset = address as Address;
+  const domain = { name, version };
+  const rail = money.rail ?? railOn([money.network]);
   const seller = {
-    ...{ egress: out, reader: ownReader, loop: ownLoop, rail, float: money.float },
-    control: new Control(out, config.control_urls),
+    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
+    control: new Control(saying(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
   const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger));
   const { reader, sender } = money;
-  const onChain = { reader, network, asset, confirmations };
+  const onChain = { reader, network, asset, confirmations, domain };
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(onChain, sender);
   const pollMs = money.settlePollMs;
   const holding = new Holding({ orders, escrow, rail, confirmations, logger, metrics, ...(pollMs ? { pollMs } : {}) });
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, authorizations },
-    ...{ caps: money.caps ?? ORDER_CAPS, clock, logger, metrics },
+    ...{ caps: money.caps ?? capsOf(config.sell), clock, logger, metrics },
+    ...(money.closed ? { closed: money.closed } : {}),
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
   const publishing = new PublishingCalls({ orders, log, publicStore, nameOf: payerNames(secret), metrics });
@@ -98,7 +112,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {
     ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering },
-    cashier: { network, asset, payTo: money.till.address.toLowerCase(), escrow },
+    cashier: {
+      ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
+      escrow: money.escrow === false ? null : escrow,
+    },
     close: async () => {
       orders.close();
       await recovering.stop();
@@ -107,21 +124,115 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   };
 }
 
+const chainIdOf = ({ id }: Network): number => Number(id.slice("eip155:".length));
+
 /** Wallets and a facilitator of the demo's own chain, where money is minted and gas is given. */
-export async function localMoney(
-  chain: { rpcUrl: string; asset: string; network: string },
-  wallets: Pick<LocalWallets, "named">,
-): Promise<SellingMoney> {
-  const { rpcUrl, asset, network } = chain;
+export async function localMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
+  const [rpcUrl] = network.rpcUrls as [string];
   const gas = await wallets.named("gas", 0n);
   const privateKey = gas.privateKey as `0x${string}`;
   await giveLocalGas(rpcUrl, gas.address);
   const reader = createReader(rpcUrl);
-  const sender = createSender(reader, Number(network.slice("eip155:".length)), privateKey);
+  const sender = createSender(reader, chainIdOf(network), privateKey);
   return {
-    ...{ rpcUrl, asset, reader, sender },
+    ...{ network, reader, sender },
     ...{ till: await wallets.named("till", 0n), float: () => wallets.named("float") },
-    charger: createTill("in process", createFacilitator({ rpcUrl, network, privateKey, sender })),
+    charger: createTill("in process", createFacilitator({ rpcUrl, network: network.id, privateKey, sender })),
     settlePollMs: [0, 30, 100, 300],
+  };
+}
+
+/**
+ * What this service sells with by its settings: wallets that an operator funded, never minted; or, in words for whoever
+ * asks to buy, what is missing for that.
+ * @throws ConfigError, NetworkMismatch, KeyFileError
+ */
+export async function configuredSales(
+  parts: Omit<SellingParts, "secret"> & { secret: Uint8Array | null },
+  clock: Clock,
+): Promise<{ sales: OpenSales } | { unsold: string }> {
+  const { config, secret, logger, metrics } = parts;
+  const network = soldNetwork(config);
+  if (!network || !secret) return { unsold: "nothing is sold here: the setting sell.network names no network" };
+  const held = walletFolderOf(config).read();
+  const { till, float, gas } = held;
+  if (!till || !float || !gas) {
+    const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");
+    logger.warn({ missing }, "nothing is sold: wallets are missing (touchstone wallets new)");
+    return { unsold: `nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them` };
+  }
+  for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
+  const rail = railOn([network], confirmedNetworks([network]));
+  const reader = createReader(network.rpcUrls);
+  const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
+  if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered, payment on delivery is");
+  const privateKey = gas.privateKey as `0x${string}`;
+  const sender = createSender(reader, chainIdOf(network), privateKey);
+  const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
+  const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
+  const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
+  const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
+  const sales = openSales({ ...parts, secret }, clock, {
+    ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
+    charger: chargerOf(config, network, sender, privateKey),
+    float: (need) => floats.known(need),
+  });
+  return { sales: { ...sales, close: () => watch.stop().then(sales.close) } };
+}
+
+/** Who charges buyers: the facilitators of the settings in their order, with one that fails passed over for a while. */
+function chargerOf({ sell }: Config, network: Network, sender: Sender, privateKey: `0x${string}`): Till {
+  const tills = sell.facilitators.map((one, n) =>
+    one === "own"
+      ? createTill("own", createFacilitator({ rpcUrl: network.rpcUrls, network: network.id, privateKey, sender }))
+      : createHttpTill({ name: `facilitator ${n + 1}`, ...one }),
+  );
+  return tills.length === 1 ? tills[0]! : createTills(tills, { clock: systemClock });
+}
+
+/** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
+const TRANSACTIONS = 10n;
+const GAS_EACH = 500_000n;
+const WATCH_MS = 60_000;
+
+interface Watched {
+  network: Network;
+  rail: Pick<Rail, "balance">;
+  reader: Reader;
+  wallets: Record<"till" | "float" | "gas", Wallet>;
+  logger: Pick<Logger, "warn">;
+  metrics: Pick<Metrics, "gauge">;
+}
+
+/** Looks at the money of the sales every minute, until stopped. A chain that does not answer changes nothing of what is known. */
+function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
+  const stopped = new AbortController();
+  let closed: string | null = null;
+  const { symbol, decimals } = network.assets[0]!;
+  const labels = { network: network.id, asset: symbol };
+  async function look(): Promise<void> {
+    for (const role of ["till", "float"] as const) {
+      const units = Number(formatUnits(await rail.balance(wallets[role].address), decimals));
+      metrics.gauge(`touchstone_sales_${role}_units`, units, labels);
+    }
+    const coin = await reading("gas", () => reader.getBalance({ address: wallets.gas.address as Address }));
+    const price = await reading("the price of gas", () => reader.getGasPrice());
+    metrics.gauge("touchstone_sales_gas_coin", Number(formatEther(coin)), { network: network.id });
+    const isLow = coin < price * GAS_EACH * TRANSACTIONS;
+    if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
+    closed = isLow ? "Nothing can be charged now: nothing is sold until that is mended." : null;
+  }
+  const running = (async () => {
+    while (!stopped.signal.aborted) {
+      await look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
+      await systemClock.sleep(WATCH_MS, stopped.signal).catch(() => {});
+    }
+  })();
+  return {
+    closed: () => closed,
+    async stop() {
+      stopped.abort(new Error("stopped"));
+      await running;
+    },
   };
 }

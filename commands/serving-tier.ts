@@ -55,6 +55,8 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
   /** What calls are bought with; absent: nothing is sold. */
   sales?: Sales;
+  /** What is missing for that. */
+  unsold?: string;
   /** Other processes listen on the port too. */
   shared?: boolean;
 }
@@ -175,6 +177,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     answers,
     judge: (url) => egress.validate(url),
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
+    ...(parts.unsold === undefined ? {} : { unsold: parts.unsold }),
     receivers: { egress, log, plain: config.allow_loopback },
     ...(parts.log ? { folds: foldsOf(config, log, logger) } : {}),
     jwks,

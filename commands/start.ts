@@ -1,6 +1,7 @@
 import { writeSync } from "node:fs";
 import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { networksIn } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { openWorld, requireMarket, type World } from "../infra/world.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
@@ -116,9 +117,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
-    const { rpcUrl, asset } = world;
-    const selling = await localMoney({ rpcUrl, asset, network: config.chain.network }, wallets);
-    const sales = openSales(parts, clock, selling);
+    const sales = openSales(parts, clock, await localMoney(networksIn(config)[0]!, wallets));
     closing.push(() => sales.close());
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);

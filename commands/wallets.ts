@@ -23,18 +23,22 @@ const print = (options: Printing, told: unknown, lines: readonly string[]): void
 export function newWallets(config: Config, options: Printing & { blind: number }): void {
   const folder = walletFolderOf(config);
   const had = folder.read();
-  const made = folder.make(options.blind);
-  const { known, gas } = folder.read();
+  const sells = config.sell.network !== null;
+  const made = folder.make(options.blind, sells);
+  const { known, gas, till, float } = folder.read();
   const told = {
     dir: folder.dir,
     known: { address: known!.address, made: had.known === null },
     gas: { address: gas!.address, made: had.gas === null },
+    ...(sells ? { till: { address: till!.address }, float: { address: float!.address } } : {}),
     blind: made.map(({ address }) => address),
   };
   print(options, told, [
     `Wallets lie in ${folder.dir}; whoever has a copy of that folder has the money.`,
     `known  ${told.known.address}${told.known.made ? "" : " (was there)"}  send the asset here: most calls are paid from it`,
-    `gas    ${told.gas.address}${told.gas.made ? "" : " (was there)"}  the chain's own coin, a little, and only for \`wallets sweep\``,
+    `gas    ${told.gas.address}${told.gas.made ? "" : " (was there)"}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
+    ...(told.till ? [`till   ${told.till.address}  buyers pay it: it needs nothing`] : []),
+    ...(told.float ? [`float  ${told.float.address}  send the asset here: sellers are paid from it for buyers`] : []),
     ...told.blind.map((address) => `blind  ${address}`),
     "A blind wallet needs the asset alone, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
     "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
@@ -88,6 +92,8 @@ export interface SweepOptions extends Printing {
   to: string;
   /** CAIP-2; default: every network of the settings. */
   network?: string;
+  /** What buyers have paid, in the place of what blind wallets have left. */
+  till?: boolean;
   /** Only say what would be moved. */
   dryRun?: boolean;
 }
@@ -112,7 +118,8 @@ const STILL_OPEN_MS = 3_600_000;
 /**
  * `touchstone wallets sweep`: what blind wallets of past days have left goes to one address, each by a signed EIP-3009
  * authorization that the gas wallet submits: a blind wallet never holds a coin for gas. Wallets of today, and those that
- * were never used, are left alone. What moved is read from the chain.
+ * were never used, are left alone. With `till`, the whole till goes there in their place, income and what refunds would
+ * leave from. What moved is read from the chain.
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is no address`]);
@@ -127,7 +134,8 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
     const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
     return days.length > 0 && days.every((day) => day < today);
   };
-  const over = held.blind.filter(isOver);
+  if (options.till && !held.till) throw new NoWallet("there is no till: set sell.network, then touchstone wallets new");
+  const over = options.till ? [held.till!] : held.blind.filter(isOver);
   const rail = railOn(named);
   const swept: Swept[] = [];
   for (const network of named) {

@@ -187,6 +187,39 @@ export const Settings = z.strictObject({
       low_blind: z.int().min(0).max(10_000).default(4),
     })
     .prefault({}),
+  /** Calls of others' endpoints and work of our own, sold for x402 payments (docs/operate.md). Off until a network is named. */
+  sell: z
+    .strictObject({
+      /** CAIP-2 of the network that buyers pay on and sellers are paid on, one of those above; null: nothing is sold. */
+      network: caip2.nullable().default(null),
+      /** Address of the token, one of that network's, with EIP-3009 and six decimals; null: its first. */
+      asset: z
+        .string()
+        .regex(/^0x[0-9a-fA-F]{40}$/, "expected the address of a contract")
+        .nullable()
+        .default(null),
+      /** Who charges buyers, in the order in which they are asked: "own" (this process, `gas` pays), or {url, headers}. */
+      facilitators: z
+        .array(
+          z.union([
+            z.literal("own"),
+            z.strictObject({
+              url: z.url({ protocol: /^https?$/ }),
+              headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
+            }),
+          ]),
+        )
+        .min(1)
+        .max(8)
+        .default(["own"]),
+      /** Most of our own money that may be out for one buyer's calls, and for all, before their charge is known. */
+      open_per_buyer: money.default("2.00"),
+      open: money.default("20.00"),
+      /** Most that may be lost in a UTC day: at one seller's address, domain or endpoint, and at all of them. */
+      loss_per_seller_day: money.default("1.00"),
+      loss_per_day: money.default("5.00"),
+    })
+    .prefault({}),
   spend: z
     .strictObject({
       per_call: money.default("0.10"),
@@ -304,7 +337,10 @@ function settingFrom(text: string): unknown {
 
 /** Settings whose value is text even when it looks like a number, as money and passwords do. */
 const isText = (path: string[]): boolean =>
-  path[0] === "spend" || /^(?:low_water|username|password|(?:private|public)_key(?:_id)?)$/.test(path[1] ?? "");
+  path[0] === "spend" ||
+  /^(?:low_water|open|open_per_buyer|loss_per_(?:seller_)?day|username|password|(?:private|public)_key(?:_id)?)$/.test(
+    path[1] ?? "",
+  );
 
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
   const touched: string[][] = [];
@@ -327,10 +363,12 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
 /** From here on no log line and no last word of this process shows what these settings keep from others. */
-function keepSecretsOf({ kafka, stores, chain, networks, control_urls, catalogues }: z.infer<typeof Settings>): void {
+function keepSecretsOf(settings: z.infer<typeof Settings>): void {
+  const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
   keepSecret(kafka.password, stores.private_key, stores.public_key);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)]) keepAddress(address, true);
   const listed = catalogues.map(asCatalogue);
+  for (const one of sell.facilitators) if (one !== "own") keepSecret(...Object.values(one.headers));
   for (const { headers } of listed) keepSecret(...Object.values(headers));
   for (const address of [stores.endpoint, ...control_urls, ...listed.map(({ url }) => url)]) keepAddress(address);
 }

@@ -112,6 +112,8 @@ export interface ServingDeps {
   folds?: FoldFolder;
   /** What calls are bought with; without it nothing is sold here. */
   sales?: Sales;
+  /** Where nothing is sold: what is missing, in words for whoever asks to buy. */
+  unsold?: string;
   /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register">;
   /** What planted pages follow from; without it none is served. */

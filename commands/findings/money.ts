@@ -6,7 +6,7 @@ import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, ok, warn } from "./finding.ts";
 
 /** A node that is down may pass; whatever says something else than the settings does not. */
-const asFinding = ({ name, ok: well, says, todo, why }: Checked): Finding => {
+export const asFinding = ({ name, ok: well, says, todo, why }: Checked): Finding => {
   if (well) return ok(name, says);
   return (why === "mismatch" ? broken : warn)(name, says, todo ?? "ask again");
 };

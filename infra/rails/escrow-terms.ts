@@ -10,7 +10,7 @@ import {
   zeroAddress,
 } from "viem";
 import { authorizationOf } from "./authorization.ts";
-import { signingDomain } from "./charge.ts";
+import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
  * Version 1.0 of the commerce-payments contracts, at the same addresses on every chain that has them. An offer names
@@ -97,6 +97,8 @@ export interface EscrowPlace {
   payTo: string;
   /** The only one who may authorize, capture and void: the address of our sender. */
   operator: string;
+  /** EIP-712 name and version of a token that is not among those we know. */
+  domain?: SigningDomain;
 }
 
 export interface EscrowTimes {
@@ -116,12 +118,12 @@ export interface EscrowTimes {
  * @param totalAtomic what is held and captured, whole @param now unix seconds
  */
 export function escrowOffer(
-  { network, asset, payTo, operator }: EscrowPlace,
+  { network, asset, payTo, operator, domain: named }: EscrowPlace,
   { hold_s = 1_800, sign_s = 300 }: EscrowTimes,
   totalAtomic: bigint,
   now: number,
 ): PaymentRequirements {
-  const domain = signingDomain(network, asset);
+  const domain = named ?? signingDomain(network, asset);
   if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   if (totalAtomic <= 0n || totalAtomic >= 1n << 120n) throw new RangeError("an amount is a positive uint120");
   const receiver = getAddress(payTo);

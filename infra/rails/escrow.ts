@@ -12,7 +12,7 @@ import {
   holdOf,
   whyNotInTime,
 } from "./escrow-terms.ts";
-import { ChainDown, reading } from "./rpc.ts";
+import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { logsSince, type Money, newestFinal } from "./settlement.ts";
 
@@ -83,8 +83,8 @@ const REACHES = {
 
 export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions): Escrow {
   if (!isAddress(payTo, { strict: false })) throw new TypeError(`not an address: ${payTo}`);
-  const { reader, network, asset } = money;
-  const place: EscrowPlace = { network, asset, payTo, operator: sender.address };
+  const { reader, network, asset, domain } = money;
+  const place: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
   const call = (functionName: string, args: readonly unknown[]) => ({
     ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: GAS },
   });
@@ -133,6 +133,13 @@ export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions
     void: (hold, since) => act("void", hold, since, [hold.info]),
     state: (hold, since) => stateOf(money, hold, since),
   };
+}
+
+/** Are the escrow's contracts on this chain? Where they are not, nothing can be held. @throws ChainDown */
+export async function hasEscrow(reader: Reader): Promise<boolean> {
+  const code = (address: `0x${string}`) => reading("a contract", () => reader.getCode({ address }));
+  const codes = await Promise.all([code(ESCROW), code(COLLECTOR)]);
+  return codes.every((one) => one !== undefined && one !== "0x");
 }
 
 /**

@@ -9,7 +9,8 @@ import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender } from "./sender.ts";
 
 export interface FacilitatorOptions {
-  rpcUrl: string;
+  /** One node, or several in the order in which they are asked. */
+  rpcUrl: string | readonly string[];
   /** CAIP-2, `eip155:<chain id>`. */
   network: string;
   /** Key that pays the gas of settlements, 0x + 64 hex. It needs the chain's own coin, never the token. */

@@ -7,7 +7,7 @@ import { type Need, NoWallet, type Rail, type Wallet, type Wallets } from "./rai
 import type { Use, WalletFolder } from "./wallet-folder.ts";
 
 export interface FundedWalletsOptions {
-  folder: WalletFolder;
+  folder: Pick<WalletFolder, "dir" | "read" | "use">;
   /** Balances are read from the chain; decimals are for words alone. */
   rail: Pick<Rail, "balance" | "decimalsOf">;
   /** At least 16 bytes: which of the fresh wallets is drawn follows from it, and from nothing that others know. */

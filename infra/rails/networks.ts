@@ -99,6 +99,23 @@ export function paidNetworks(config: Pick<Config, "networks" | "chain">): Networ
   return networks;
 }
 
+/**
+ * The network that is sold on, with the one token that buyers pay in; null: nothing is sold. It has a node, and the
+ * token EIP-3009 and six decimals: a buyer is charged by its signature alone, in whole micro-units.
+ * @throws ConfigError naming the setting
+ */
+export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">): Network | null {
+  const { network: id, asset } = config.sell;
+  if (id === null) return null;
+  const network = paidNetworks(config).find((one) => one.id === id);
+  if (!network) throw new ConfigError([`sell.network: ${id} is none of the networks of these settings`]);
+  const token = network.assets.find(({ address }) => asset === null || address === asset.toLowerCase());
+  if (!token) throw new ConfigError([`sell.asset: ${asset} is no asset of ${id} in these settings`]);
+  if (token.decimals !== 6 || isTempo(id))
+    throw new ConfigError([`sell.asset: ${token.symbol} on ${id} has no EIP-3009 with six decimals`]);
+  return { ...network, assets: [token] };
+}
+
 const domainOf = ({ name, version }: Token) => ({ name, version });
 
 const payableAt = (id: string, one: Token) =>

@@ -5,7 +5,9 @@ import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
 /** Ample for one EIP-3009 transfer; no estimate is asked for, so a doomed transfer costs gas and no time. */
 const GAS = 250_000n;
-const FEES = { maxFeePerGas: 10_000_000_000n, maxPriorityFeePerGas: 1_000_000_000n } as const;
+/** How long fees that a node named are offered, real ms; and how much the base fee may rise meanwhile. */
+const FEES_MS = 10_000;
+const RISE = 2n;
 const ATTEMPTS = 12;
 const RECEIPT_WITHIN_MS = 15_000;
 
@@ -42,22 +44,34 @@ export interface Sender {
 export function createSender(reader: Reader, chainId: number, privateKey: Hex): Sender {
   const account = privateKeyToAccount(privateKey);
   let nonce: number | null = null;
+  let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
   let line: Promise<unknown> = Promise.resolve();
+
+  /** What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block is paid. */
+  async function feesNow() {
+    if (fees && performance.now() - fees.at < FEES_MS) return fees;
+    const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
+    fees = { maxFeePerGas: maxFeePerGas * RISE, maxPriorityFeePerGas, at: performance.now() };
+    return fees;
+  }
 
   async function sendNext(to: Address, data: Hex, gas = GAS): Promise<Hex> {
     for (let attempt = 1; ; attempt++) {
       let hash: Hex | null = null;
       try {
         nonce ??= await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
-        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...FEES } as const;
+        const { maxFeePerGas, maxPriorityFeePerGas } = await feesNow();
+        const offered = { maxFeePerGas, maxPriorityFeePerGas };
+        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...offered } as const;
         const signed = await account.signTransaction(transaction);
         hash = keccak256(signed);
         await reader.request({ method: "eth_sendRawTransaction", params: [signed] });
         nonce += 1;
         return hash;
       } catch (error) {
-        // Whatever went wrong, what we believe of the nonce is worth nothing now.
+        // Whatever went wrong, what we believe of nonce and fees is worth nothing now.
         nonce = null;
+        fees = null;
         // The node took it and the answer was lost: sent again under another nonce, it would be two transactions.
         if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
         if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;

@@ -1,4 +1,4 @@
-import { type FacilitatorClient, type FacilitatorConfig, HTTPFacilitatorClient } from "@x402/core/server";
+import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { keepAddress, redact, redactError } from "../secrets.ts";
@@ -153,17 +153,28 @@ export interface HttpTillOptions {
   url: string;
   /** For one question, its answer's body included. Default 20 s: a settlement waits for a block. */
   timeout_ms?: number;
-  /** Headers that the facilitator knows us by, for each of its paths. */
-  createAuthHeaders?: FacilitatorConfig["createAuthHeaders"];
+  /** Headers that the facilitator knows us by. */
+  headers?: Readonly<Record<string, string>>;
 }
 
-/** A till over a facilitator that speaks the protocol's HTTP (`POST /verify`, `POST /settle`). */
-export function createHttpTill({ name, url, timeout_ms = 20_000, createAuthHeaders }: HttpTillOptions): Till {
+function clientOf({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions): HTTPFacilitatorClient {
   const protocol = URL.canParse(url) ? new URL(url).protocol : null;
   if (protocol !== "https:" && protocol !== "http:") throw new TypeError(`${name}: no address of a facilitator`);
   keepAddress(url);
-  return createTill(
-    name,
-    new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, ...(createAuthHeaders && { createAuthHeaders }) }),
-  );
+  const all = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };
+  return new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, createAuthHeaders: async () => all });
+}
+
+/** A till over a facilitator that speaks the protocol's HTTP (`POST /verify`, `POST /settle`). */
+export const createHttpTill = (options: HttpTillOptions): Till => createTill(options.name, clientOf(options));
+
+/** Does it say (`GET /supported`) that it settles `exact` on this network? @throws TillDown when it says nothing */
+export async function settlesOn(options: HttpTillOptions, network: string): Promise<boolean> {
+  const said = await clientOf(options)
+    .getSupported()
+    .catch((error: unknown) => {
+      const why = `${options.name} does not say what it settles: ${inWords(error)}`;
+      throw new TillDown(why, { cause: redactError(error) });
+    });
+  return said.kinds.some((kind) => kind.scheme === "exact" && kind.network === network);
 }

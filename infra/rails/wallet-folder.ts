@@ -18,20 +18,26 @@ export interface Use {
 export interface WalletsHeld {
   /** null: there is none. */
   known: Wallet | null;
-  /** Pays the gas of sweeps, never the token; null: there is none. */
+  /** Pays the gas of sweeps and of what is sold, never the token; null: there is none. */
   gas: Wallet | null;
+  /** Buyers pay it, and refunds leave from it; null: there is none. */
+  till: Wallet | null;
+  /** Sellers are paid from it for buyers; null: there is none. */
+  float: Wallet | null;
   blind: readonly Wallet[];
   uses: readonly Use[];
 }
 
 const SEED = "seed.key";
-const KNOWN = "known.key";
-const GAS = "gas.key";
+/** Wallets of which there is one: each has a key file of its own, or follows from the seed. */
+const SINGLE = ["known", "gas", "till", "float"] as const;
+type Single = (typeof SINGLE)[number];
+const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
 /** What was derived from the seed, and which wallet was used when: one JSON object a line, only ever appended to. */
 const JOURNAL = "journal.ndjson";
 const MAX_BLIND = 10_000;
 
-type Line = { made: "known" | "gas" } | { made: "blind"; n: number } | ({ used: true } & Use);
+type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & Use);
 
 const keyIn = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
@@ -46,7 +52,7 @@ const keyIn = (path: string): Wallet => {
 
 /**
  * Wallets in a folder of their own, mode 0700, files 0600. They are derived from one seed (`seed.key`), or lie there as
- * key files: `known.key`, `gas.key`, and any other `*.key` is a blind one. A journal beside them says which were derived
+ * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A journal beside them says which were derived
  * and which blind wallet was given to whom on which day. It is on the disk before the wallet pays.
  */
 export class WalletFolder {
@@ -61,21 +67,21 @@ export class WalletFolder {
 
   /** Everything as it stands now: another process may have made wallets since. @throws KeyFileError */
   read(): WalletsHeld {
-    if (!existsSync(this.dir)) return { known: null, gas: null, blind: [], uses: [] };
+    if (!existsSync(this.dir)) return { known: null, gas: null, till: null, float: null, blind: [], uses: [] };
     const files = readdirSync(this.dir).filter((name) => name.endsWith(".key"));
     const seed = files.includes(SEED) ? this.#seed() : null;
     const lines = this.#lines();
     const made = (what: string): boolean => lines.some((line) => "made" in line && line.made === what);
-    const single = (file: string, label: "known" | "gas"): Wallet | null => {
+    const single = (role: Single): Wallet | null => {
+      const file = `${role}.key`;
       if (files.includes(file)) return keyIn(join(this.dir, file));
-      return seed && made(label) ? this.#walletOf(seed, label) : null;
+      return seed && made(role) ? this.#walletOf(seed, role) : null;
     };
-    const own = files.filter((name) => ![SEED, KNOWN, GAS].includes(name)).sort();
+    const own = files.filter((name) => !FILES.includes(name)).sort();
     const derived = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
     if (derived.length > 0 && !seed) throw new KeyFileError(`${join(this.dir, SEED)} is missing: wallets hang on it`);
     return {
-      known: single(KNOWN, "known"),
-      gas: single(GAS, "gas"),
+      ...{ known: single("known"), gas: single("gas"), till: single("till"), float: single("float") },
       blind: [
         ...own.map((name) => keyIn(join(this.dir, name))),
         ...[...new Set(derived)].map((n) => this.#walletOf(seed!, `blind|${n}`)),
@@ -86,9 +92,10 @@ export class WalletFolder {
 
   /**
    * Make the known wallet and the one for gas where there is none, and so many further blind ones. Nothing is replaced.
+   * @param sells those too that buyers pay and sellers are paid from
    * @returns the blind ones that are new
    */
-  make(blind: number): Wallet[] {
+  make(blind: number, sells = false): Wallet[] {
     if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`no number of wallets: ${blind}`);
     privateFolder(this.dir);
     if (!existsSync(join(this.dir, SEED))) createPrivate(join(this.dir, SEED), `${randomBytes(32).toString("hex")}\n`);
@@ -97,8 +104,7 @@ export class WalletFolder {
     const numbers = this.#lines().flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
     const first = Math.max(0, ...numbers) + 1;
     const lines: Line[] = [];
-    if (!held.known) lines.push({ made: "known" });
-    if (!held.gas) lines.push({ made: "gas" });
+    for (const role of sells ? SINGLE : SINGLE.slice(0, 2)) if (!held[role]) lines.push({ made: role });
     for (let n = first; n < first + blind; n++) lines.push({ made: "blind", n });
     this.#append(lines);
     const seed = this.#seed();

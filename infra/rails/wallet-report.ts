@@ -16,7 +16,7 @@ export interface LowWater {
 
 /** One wallet and what it holds, by `network symbol`, in units of the asset; null where a chain could not be asked. */
 export interface WalletShown {
-  role: "known" | "gas" | "blind";
+  role: "known" | "gas" | "till" | "float" | "blind";
   address: string;
   /** UTC day on which a blind one pays or paid; null: it was never used. */
   day: string | null;
@@ -56,8 +56,9 @@ export async function walletReport(
     ...{ role, address, day: days.get(address) ?? null, caps: capsOf(address), balances: {} },
   });
   const wallets = [
-    ...(held.known ? [shown("known", held.known.address)] : []),
-    ...(held.gas ? [shown("gas", held.gas.address)] : []),
+    ...(["known", "gas", "till", "float"] as const).flatMap((role) =>
+      held[role] ? shown(role, held[role].address) : [],
+    ),
     ...held.blind.map(({ address }) => shown("blind", address)),
   ];
   const places = networks.flatMap(({ id, assets }) => assets.map((asset) => ({ network: id, asset })));

@@ -13,8 +13,10 @@ export const INTAKE = "intake";
 export const LOOKS = "looks";
 /** The pool of fetches for paid work of our own (serving): buyers name the addresses. */
 export const WORK = "work";
-/** The pool of calls that are bought for others (serving), both legs: whoever asks for a price takes one of its places. */
+/** The pool of calls that are paid for others (serving): each holds its place as long as its seller takes. */
 export const VIA = "via";
+/** The pool of prices that are asked for them: places of their own, so that no price waits behind calls that are held. */
+export const PRICES = "prices";
 /** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
 export const PAID = "paid";
 
@@ -24,8 +26,9 @@ export const CHALLENGES_AT_ONCE = 8;
 export const NOTICES_AT_ONCE = 16;
 /** Addresses at once that buyers of our own work name. */
 const WORK_AT_ONCE = 16;
-/** Calls of sellers at once that are priced or bought for others. */
-const VIA_AT_ONCE = 32;
+/** Calls of sellers at once that are bought for others, and prices that are asked at once. */
+export const VIA_AT_ONCE = 32;
+const PRICES_AT_ONCE = 16;
 
 /** What is asked for or listed never takes more than a few places, and some are there for paid calls alone. */
 export const POOLS: Readonly<Record<string, Pool>> = {
@@ -36,6 +39,7 @@ export const POOLS: Readonly<Record<string, Pool>> = {
   notice: { most: NOTICES_AT_ONCE },
   [WORK]: { most: WORK_AT_ONCE },
   [VIA]: { most: VIA_AT_ONCE },
+  [PRICES]: { most: PRICES_AT_ONCE },
 };
 
 /** Places of egress: so many that no host of the plan waits for one. */
@@ -50,6 +54,7 @@ export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
       NOTICES_AT_ONCE +
       WORK_AT_ONCE +
       VIA_AT_ONCE +
+      PRICES_AT_ONCE +
       looksAtOnce,
   );
 

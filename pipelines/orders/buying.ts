@@ -23,6 +23,8 @@ export interface BuyingDeps {
   /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
   caps: OrderCaps;
+  /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
+  closed?: () => string | null;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
   metrics: Pick<Metrics, "count">;
@@ -142,7 +144,9 @@ export class Buying {
 
   /** Why a call at this price is not bought now, in words, or null. */
   refusal(venture: Venture): string | null {
-    const { orders, caps, clock } = this.deps;
+    const { orders, caps, clock, closed } = this.deps;
+    const shut = closed?.() ?? null;
+    if (shut !== null) return shut;
     const day = clock.now().toISOString().slice(0, 10);
     return refusedBy(orders.table, this.#begun, caps, { ...venture, payer: venture.payer.toLowerCase() }, day);
   }
@@ -196,6 +200,8 @@ export class Buying {
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer>): Promise<Order> {
     const { orders } = this.deps;
+    const shut = this.deps.closed?.() ?? null;
+    if (shut !== null) throw new NotBought(shut);
     const id = newOrderId();
     this.#acting.add(id);
     try {

@@ -1,4 +1,5 @@
-import { formatMoney } from "../record/money.ts";
+import type { Config } from "../../infra/config.ts";
+import { formatMoney, parseMoney } from "../record/money.ts";
 import { registrableDomain } from "../record/url.ts";
 import type { OrderTable } from "./order-table.ts";
 
@@ -17,14 +18,16 @@ export interface OrderCaps {
   lossPerDay: bigint;
 }
 
-export const ORDER_CAPS: OrderCaps = {
-  perPayer: 2_000_000n,
-  open: 20_000_000n,
-  lossPerPayeeDay: 1_000_000n,
-  lossPerDomainDay: 1_000_000n,
-  lossPerCapDay: 1_000_000n,
-  lossPerDay: 5_000_000n,
-};
+/** The caps of the settings: a seller's address, its domain and its endpoint are one seller in three disguises. */
+export function capsOf(sell: Config["sell"]): OrderCaps {
+  const seller = parseMoney(sell.loss_per_seller_day);
+  return {
+    perPayer: parseMoney(sell.open_per_buyer),
+    open: parseMoney(sell.open),
+    ...{ lossPerPayeeDay: seller, lossPerDomainDay: seller, lossPerCapDay: seller },
+    lossPerDay: parseMoney(sell.loss_per_day),
+  };
+}
 
 /** Money that would leave us for one seller. */
 export interface Venture {

@@ -1,12 +1,21 @@
 import type { Clock } from "../../infra/clock.ts";
-import type { EgressResult } from "../../infra/egress/egress.ts";
-import { CannotSign, type PayableEntry, type Rail, type SignContext, type Wallet } from "../../infra/rails/rails.ts";
+import { type EgressResult, saying } from "../../infra/egress/egress.ts";
+import {
+  CannotSign,
+  type Need,
+  NoWallet,
+  type PayableEntry,
+  type Rail,
+  type SignContext,
+  type Wallet,
+} from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
 import { passes } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request } from "../1-observe/probe/request.ts";
+import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
 import { classOf } from "../record/classes.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
@@ -41,8 +50,8 @@ export interface Came {
 
 export interface SellerTools extends ProbeTools {
   rail: Rail;
-  /** The wallet that sellers are paid from. */
-  float(): Promise<Wallet>;
+  /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
+  float(need?: Need): Promise<Wallet>;
 }
 
 /** Longest schema that is kept with an order, characters: a longer one is not tried on the answer. */
@@ -83,7 +92,8 @@ export async function quoteOf(
   request: BoughtRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
-  const { read, body } = await probe(tools, sentAs(request), null, clock);
+  const asking = { ...tools, egress: saying(tools.egress, { pool: PRICES }) };
+  const { read, body } = await probe(asking, sentAs(request), null, clock);
   if (!read?.payable || body.state !== "asked") {
     const status = body.state === "status" && body.status !== null ? ` (status ${body.status})` : "";
     return { says: `The seller ${STATE_WORDS[body.state]}${status}.` };
@@ -112,7 +122,8 @@ export async function intentOf(
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
   try {
-    const wallet = await tools.float();
+    const { network, asset, amountAtomic } = entry;
+    const wallet = await tools.float({ network, asset, amountAtomic });
     // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
@@ -130,6 +141,8 @@ export async function intentOf(
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
     if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
+    // A seller that is shown a worthless signature looks like one that refuses to deliver.
+    if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
     throw error;
   }
 }
@@ -139,7 +152,8 @@ export async function sendLeg(tools: ProbeTools, intent: StepOf<"seller_intent">
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs, want } = intent;
   const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
-  const { result } = await exchange(tools, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
+  const paying = { ...tools, egress: saying(tools.egress, { pool: VIA }) };
+  const { result } = await exchange(paying, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
   return cameOf(tools, result, expected);
 }
 

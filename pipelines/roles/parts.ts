@@ -243,15 +243,20 @@ function answersOf(config: Config) {
   return { ring, answers: loadSigner(dir, inUse) };
 }
 
-/** Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. */
+/**
+ * Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. Where it sells,
+ * the secret that the names of buyers hang on too, and bought calls are written into the public store.
+ */
 export function openServingParts(config: Config) {
+  const sells = config.sell.network !== null;
   const at = folders(config.data_dir);
   const keys = answersOf(config);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
     log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
-    publicStore: keep(await readPublic(config)),
+    publicStore: keep(sells ? await openStore(config, "public", at.public) : await readPublic(config)),
+    secret: sells ? loadSecret(at.keys, OBSERVER_SECRET) : null,
     egress: keep(egressOf(config)),
     pages: pagesSecret(at.keys),
     ...keys,

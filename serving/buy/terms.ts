@@ -2,7 +2,7 @@ import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/
 import type { Network, PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import { systemClock } from "../../infra/clock.ts";
-import { signingDomain } from "../../infra/rails/charge.ts";
+import type { SigningDomain } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1, v1NamesOf } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
@@ -14,10 +14,12 @@ export interface Cashier {
   network: string;
   /** Token contract with EIP-3009 and six decimals, lower case. */
   asset: string;
+  /** The token's EIP-712 name and version. */
+  domain: SigningDomain;
   /** Address that buyers pay. */
   payTo: string;
-  /** Holds buyers' money, of the same token for the same address. */
-  escrow: Pick<Escrow, "offer" | "check">;
+  /** Holds buyers' money, of the same token for the same address; null: this chain has none that would do. */
+  escrow: Pick<Escrow, "offer" | "check"> | null;
 }
 
 /** Something that is sold at one price. */
@@ -47,29 +49,25 @@ export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1
  */
 export const VALID_S = 240;
 
-/** The offer in the words of x402 version 2. @throws TypeError when the token's signing domain is not known */
-export function requirementsOf(
-  { network, asset, payTo }: Omit<Cashier, "escrow">,
+/** The offer in the words of x402 version 2. */
+export const requirementsOf = (
+  { network, asset, payTo, domain }: Omit<Cashier, "escrow">,
   totalMicro: bigint,
-): PaymentRequirements {
-  const domain = signingDomain(network, asset);
-  if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
-  return {
-    scheme: "exact",
-    network: network as Network,
-    amount: totalMicro.toString(),
-    asset,
-    payTo,
-    maxTimeoutSeconds: VALID_S,
-    extra: { name: domain.name, version: domain.version },
-  };
-}
+): PaymentRequirements => ({
+  scheme: "exact",
+  network: network as Network,
+  amount: totalMicro.toString(),
+  asset,
+  payTo,
+  maxTimeoutSeconds: VALID_S,
+  extra: { name: domain.name, version: domain.version },
+});
 
 /** The offer of an escrow, with deadlines of this moment; null where this sale has none. */
 export function escrowOf({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
   const may = sale.escrow && totalMicro >= ESCROW_FROM && totalMicro <= ESCROW_TO;
-  return may ? escrow.offer(totalMicro, chainNow()) : null;
+  return may && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
 /** All offers in the words of version 2, the one that holds nothing first. */

@@ -18,9 +18,9 @@ import type { Call, Operation, Price } from "./operation.ts";
 const MAX_BODY = 131_072;
 
 /** @throws Problem unavailable where nothing is sold */
-export function sellingOf({ payOnDelivery }: Service): PayOnDelivery {
+export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
-  throw new Problem("unavailable", "this server sells nothing; ask the service itself");
+  throw new Problem("unavailable", unsold ?? "this server sells nothing; ask the service itself");
 }
 
 /** Does the buyer ask for the call to be published? @throws Problem */

@@ -10,9 +10,10 @@ import { createServer, request as forward, type IncomingMessage, type ServerResp
 import type { AddressInfo } from "node:net";
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { EgressRequest } from "../../infra/egress/egress.ts";
-import { ORDER_CAPS, type OrderCaps } from "../../pipelines/orders/caps.ts";
+import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import { isEnded } from "../../pipelines/orders/order.ts";
 import { marketBeside, officialBuyer, type Replica, type SoldSpec, sellingOver } from "../helpers/buying.ts";
+import { ORDER_CAPS } from "../helpers/caps.ts";
 import { dearSeller } from "../helpers/dear-seller.ts";
 import { capOf } from "../helpers/public-record.ts";
 import { ratio } from "./ratio.ts";

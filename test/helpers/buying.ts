@@ -14,6 +14,7 @@ import { loadConfig } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
+import { networksIn } from "../../infra/rails/networks.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { openWorld, type World, type WorldInfo } from "../../infra/world.ts";
@@ -96,8 +97,8 @@ export async function sellingOver(
   const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
   const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
   const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed: Buffer.alloc(32, 7), asset: info.asset });
-  const chain = { rpcUrl: info.rpcUrl, asset: info.asset, network: `eip155:${info.chainId}` };
-  const money = await localMoney(chain, wallets);
+  const [network] = networksIn(config);
+  const money = await localMoney(network!, wallets);
   const { logger, metrics } = record;
   const kept = { publicStore: record.store, secret: Buffer.alloc(32, 9) };
   const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics };
@@ -112,7 +113,7 @@ export async function sellingOver(
     publicStore: record.store,
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     another: async (changes = {}) =>
-      openSales({ ...parts, log }, systemClock, { ...(await localMoney(chain, wallets)), ...changes }),
+      openSales({ ...parts, log }, systemClock, { ...(await localMoney(network!, wallets)), ...changes }),
     async close() {
       await serving.close();
       await opened.close();

@@ -1,7 +1,7 @@
 import { createInterface } from "node:readline";
 import type { WorldInfo } from "../../infra/world.ts";
-import { ORDER_CAPS } from "../../pipelines/orders/caps.ts";
 import { type SoldSpec, sellingOver } from "./buying.ts";
+import { ORDER_CAPS } from "./caps.ts";
 
 /**
  * A selling service as a process of its own, for tests that kill it from outside: the parts that a start opens, on the

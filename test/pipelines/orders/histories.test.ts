@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
-import { ORDER_CAPS, refusedBy } from "../../../pipelines/orders/caps.ts";
+import { refusedBy } from "../../../pipelines/orders/caps.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed } from "../../../pipelines/orders/order.ts";
+import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";

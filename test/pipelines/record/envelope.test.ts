@@ -14,6 +14,12 @@ describe("golden records of version 1", () => {
     expect(new Set(golden.map((record) => record.type))).toEqual(new Set(Object.keys(BODIES)));
   });
 
+  test("a charge and a hold given back stand there in both forms: for good, and in a block that may vanish", () => {
+    const bodies = golden.flatMap(({ type, body }) => (type === "order.step" ? [body as Record<string, unknown>] : []));
+    const finals = (state: string) => bodies.filter((one) => one.state === state).map(({ final }) => final);
+    expect([finals("settled"), finals("voided")]).toEqual([[undefined, false], [false]]);
+  });
+
   test.each(golden.map((record) => [record.type, record] as const))("%s reads back byte for byte", (type, record) => {
     const sealed = sealEnvelope(record, 4);
     expect(Buffer.from(sealed.value).toString()).toBe(canonicalBytes(record).toString());

@@ -8,13 +8,13 @@ import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import type { Fallback } from "../../../pipelines/orders/buying.ts";
-import { ORDER_CAPS } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import type { Leg, Order } from "../../../pipelines/orders/order.ts";
 import { quoteOf, type SellerQuote } from "../../../pipelines/orders/seller.ts";
 import { requestTo } from "../../../serving/buy/pay-on-delivery.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
+import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { capOf } from "../../helpers/public-record.ts";
 
 /** `regulars-only` takes a payment, answers 500 to a wallet that it does not know, and leaves the money. */

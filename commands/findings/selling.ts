@@ -1,0 +1,82 @@
+import { type Address, formatEther, formatUnits, parseUnits } from "viem";
+import type { Config } from "../../infra/config.ts";
+import { hasEscrow } from "../../infra/rails/escrow.ts";
+import { checkNetwork } from "../../infra/rails/network-checks.ts";
+import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
+import type { Rail } from "../../infra/rails/rails.ts";
+import { createReader, reading } from "../../infra/rails/rpc.ts";
+import { settlesOn } from "../../infra/rails/till.ts";
+import { walletFolderOf } from "../../pipelines/roles/parts.ts";
+import { broken, type Finding, looked, off, ok, warn } from "./finding.ts";
+import { asFinding } from "./money.ts";
+
+/** Seconds from a block to its being final, at most, for a hold: its buyer waits for it before a seller is paid. */
+const FINAL_WITHIN_S = 12;
+
+/**
+ * Why money is not held on this network, in words, or null: the escrow's contracts are not there, or a hold would be
+ * final only long after its buyer has gone. @throws ChainDown
+ */
+export async function escrowMissing(network: Network, rail: Pick<Rail, "head" | "finalHead">): Promise<string | null> {
+  if (!(await hasEscrow(createReader(network.rpcUrls)))) return "its contracts are not on this chain";
+  const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
+  const behind = head.time - final.time;
+  return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: a number of confirmations would do`;
+}
+
+/** What selling stands on: network, wallets and what they hold, facilitators, escrow. Nothing is sent anywhere. */
+export async function sellingFindings(config: Config): Promise<Finding[]> {
+  const network = soldNetwork(config);
+  if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
+  const rail = railOn([network]);
+  try {
+    const found = await Promise.all([
+      looked("sell.network", "look at its nodes", async () => (await checkNetwork(network)).map(asFinding)),
+      looked("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
+      ...config.sell.facilitators.map((one, n) =>
+        looked(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
+      ),
+      looked("escrow", "look at the node", async () => {
+        const missing = await escrowMissing(network, rail);
+        return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
+      }),
+    ]);
+    const nodes = found[0]!.map((one) => ({ ...one, name: `sell ${one.name}` }));
+    return [...nodes, ...found.slice(1).flat()];
+  } finally {
+    await rail.close();
+  }
+}
+
+async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {
+  const { till, float, gas } = walletFolderOf(config).read();
+  if (!till || !float || !gas)
+    return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
+  const { symbol, decimals } = network.assets[0]!;
+  const [inTill, inFloat] = await Promise.all([till, float].map(({ address }) => rail.balance(address)));
+  const reader = createReader(network.rpcUrls);
+  const coin = await reading("gas", () => reader.getBalance({ address: gas.address as Address }));
+  const low = parseUnits(config.wallets.low_water, decimals);
+  const units = `${formatUnits(inFloat!, decimals)} ${symbol}`;
+  return [
+    ok("sell till", `${till.address} holds ${formatUnits(inTill!, decimals)} ${symbol}`),
+    inFloat! >= low
+      ? ok("sell float", `${float.address} holds ${units}`)
+      : warn("sell float", `${float.address} holds ${units}`, `send ${symbol} to it: sellers are paid from it`),
+    coin > 0n
+      ? ok("sell gas", `${gas.address} holds ${formatEther(coin)} of the chain's coin`)
+      : broken("sell gas", `${gas.address} has no coin: nothing is sold`, "send it a little of the chain's own coin"),
+  ];
+}
+
+async function facilitatorOf(
+  one: Config["sell"]["facilitators"][number],
+  n: number,
+  network: Network,
+): Promise<Finding[]> {
+  const name = `facilitator ${n + 1}`;
+  if (one === "own") return [ok(name, "this process: the wallet for gas pays")];
+  if (await settlesOn({ name, ...one }, network.id)) return [ok(name, `it settles exact on ${network.id}`)];
+  const says = `${one.url} does not say that it settles exact on ${network.id}`;
+  return [broken(name, says, "name another one, or another network")];
+}

@@ -1,0 +1,64 @@
+import { createServer, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { encodePaymentRequiredHeader } from "@x402/core/http";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
+import { loadConfig } from "../../../infra/config.ts";
+import { createEgress } from "../../../infra/egress/create.ts";
+import type { Egress } from "../../../infra/egress/egress.ts";
+import { ownLoop } from "../../../infra/loop-watch.ts";
+import { networksIn, payerOn } from "../../../infra/rails/networks.ts";
+import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
+import { POOLS, placesFor, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
+import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
+import { quoteOf, sendLeg } from "../../../pipelines/orders/seller.ts";
+import type { StepOf } from "../../../pipelines/record/order-step.ts";
+
+/** A seller that names its price at once, and keeps whoever pays waiting. */
+let seller: Server;
+let egress: Egress;
+const held: ServerResponse[] = [];
+
+beforeAll(async () => {
+  const accepts = [
+    {
+      ...{ scheme: "exact", network: "eip155:84532" as const, asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e" },
+      ...{ amount: "10000", payTo: "0x00000000000000000000000000000000000000b2", maxTimeoutSeconds: 60 },
+      extra: { name: "USDC", version: "2" },
+    },
+  ];
+  const terms = encodePaymentRequiredHeader({ x402Version: 2, error: "pay", resource: { url: "/" }, accepts } as never);
+  seller = createServer((request, answer) => {
+    if (request.headers["payment-signature"]) held.push(answer);
+    else answer.writeHead(402, { "payment-required": terms }).end("{}");
+  });
+  await new Promise<void>((done) => seller.listen(0, "127.0.0.1", done));
+  egress = createEgress({
+    ...{ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" },
+    ...{ pools: POOLS, maxConcurrent: placesFor(16) },
+  });
+});
+afterAll(async () => {
+  seller.closeAllConnections();
+  seller.close();
+  await egress.close();
+});
+
+test("a price is told at once while every place for calls is held by a slow seller", async () => {
+  const rail = payerOn(networksIn(loadConfig(undefined, {})));
+  const tools = { egress, reader: ownReader, loop: ownLoop, rail, control: new Control(egress, []) };
+  const url = `http://127.0.0.1:${(seller.address() as AddressInfo).port}/`;
+  const request = { url, method: "GET" as const, headers: {}, body: null, sha256: "0".repeat(64) };
+  const intent = { header_name: "PAYMENT-SIGNATURE", signed_bytes: "e30=", deadline_ms: 60_000, request };
+  const calls = Array.from({ length: VIA_AT_ONCE + 1 }, () =>
+    sendLeg(tools, { ...intent, want: { class: "any", mime: null } } as unknown as StepOf<"seller_intent">),
+  );
+  await expect.poll(() => held.length).toBe(VIA_AT_ONCE);
+  expect(await quoteOf(tools, "cap_x", request, systemClock)).toMatchObject({ priceMicro: 10_000n });
+  // All places for calls were taken meanwhile: the one that was too many has not come.
+  expect(held).toHaveLength(VIA_AT_ONCE);
+  for (const answer of held.splice(0)) answer.end("{}");
+  await expect.poll(() => held.length).toBe(1);
+  held[0]!.end("{}");
+  expect((await Promise.all(calls)).map(({ evaluation }) => evaluation.status)).toEqual(calls.map(() => 200));
+}, 15_000);
