@@ -10,6 +10,7 @@ import {
   CONTROL,
   DAY,
   entry,
+  FACILITATOR,
   type FakeWorld,
   fakeWorld,
   type Handler,
@@ -85,7 +86,10 @@ describe("a paid call", () => {
       status: 200,
       control: null,
     });
+    // Real time, whatever the record's clock says: it is held against a block's.
+    expect(Math.abs(result!.answered_time! - Date.now() / 1000)).toBeLessThan(60);
     expect(settlement).toMatchObject({
+      sender: FACILITATOR,
       amount_atomic: "10000",
       price: "0.010000",
       final: true,
