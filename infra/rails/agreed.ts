@@ -44,22 +44,26 @@ const keyOf = ({ tx, from, to, amountAtomic, blockNumber }: Settlement): string 
 
 /** The transfers that at least `agree` lists have, as often as they have them; final where so many say so. */
 function inCommon(lists: readonly (readonly Settlement[])[], agree: number): Settlement[] {
-  const votes = new Map<string, { first: Settlement; seen: number; final: number }>();
+  const votes = new Map<string, { first: Settlement; seen: number; final: number; senders: (string | undefined)[] }>();
   for (const list of lists) {
     const times = new Map<string, number>();
     for (const one of list) {
       const nth = (times.get(keyOf(one)) ?? 0) + 1;
       times.set(keyOf(one), nth);
-      const vote = votes.get(`${nth} ${keyOf(one)}`) ?? { first: one, seen: 0, final: 0 };
+      const vote = votes.get(`${nth} ${keyOf(one)}`) ?? { first: one, seen: 0, final: 0, senders: [] };
       votes.set(`${nth} ${keyOf(one)}`, {
         ...{ first: vote.first, seen: vote.seen + 1 },
         final: vote.final + (one.final ? 1 : 0),
+        senders: [...vote.senders, one.sender],
       });
     }
   }
   const believed = [...votes.values()].filter(({ seen }) => seen >= agree);
   return believed
-    .map(({ first, final }) => ({ ...first, final: final >= agree }))
+    .map(({ first: { sender, ...first }, final, senders }) => ({
+      ...{ ...first, final: final >= agree },
+      ...(sender !== undefined && senders.every((one) => one === sender) ? { sender } : {}),
+    }))
     .sort((a, b) => a.blockNumber - b.blockNumber);
 }
 

@@ -121,6 +121,8 @@ export interface Settlement {
   blockTime: number;
   from: string;
   to: string;
+  /** Who sent the transaction, lower case: said of an authorization alone, and only where a node tells. */
+  sender?: string;
   amountAtomic: bigint;
   asset: string;
   /** Of the asset; absent: 6. */

@@ -56,7 +56,19 @@ export async function findSettlement(money: Money, query: SettlementQuery): Prom
   const transfer = moved.find(
     (log) => log.transactionHash === event.transactionHash && log.logIndex > event.logIndex && !log.removed,
   );
-  return transfer ? toSettlement(money, transfer, await newestFinal(money, used.head)) : null;
+  if (!transfer) return null;
+  const settlement = await toSettlement(money, transfer, await newestFinal(money, used.head));
+  return { ...settlement, ...(await senderOf(money, transfer.transactionHash)) };
+}
+
+/** Who sent a transaction. A fact beside the settlement: a node that does not tell casts no doubt on the logs. */
+async function senderOf({ reader }: Money, hash: Hex): Promise<{ sender?: string }> {
+  try {
+    const { from } = await reading("a transaction", () => reader.getTransaction({ hash }));
+    return { sender: from.toLowerCase() };
+  } catch {
+    return {};
+  }
 }
 
 /** See `Rail.transfers`: oldest first. */

@@ -180,6 +180,7 @@ export function createObserver(parts: ObserverParts): Observer {
     [INTAKE]: INTAKE_AT_ONCE,
   });
   const reconciler = new Reconciler(tools, memory);
+  metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
   const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });

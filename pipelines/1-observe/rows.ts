@@ -66,6 +66,7 @@ export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
     block_time: seen.blockTime,
     from: seen.from,
     to: seen.to,
+    ...(seen.sender === undefined ? {} : { sender: seen.sender }),
     amount_atomic: seen.amountAtomic.toString(),
     price: formatMoney(atomicToMicro(seen.amountAtomic, seen.decimals ?? 6) ?? 0n),
     asset: seen.asset,

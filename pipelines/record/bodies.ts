@@ -225,6 +225,8 @@ const PaidResult = z.looseObject({
   control: Control.nullable(),
   /** The receipt of the answer, where it is signed: over this call, and by the payee? Nothing is concluded from it. */
   signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
+  /** When the whole answer was here: real unix seconds, as a block's time is, also where the record's time is simulated. */
+  answered_time: z.int().min(0).optional(),
   says: Says.optional(),
 });
 
@@ -236,6 +238,8 @@ const SettlementSeen = z.looseObject({
   block_time: z.int(),
   from: z.string(),
   to: z.string(),
+  /** Who sent the transaction: the facilitator, by the chain's word. Absent where no node told. */
+  sender: z.string().max(120).optional(),
   amount_atomic: Atomic,
   price: Money,
   asset: z.string(),

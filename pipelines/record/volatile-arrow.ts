@@ -44,6 +44,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   unserved_since: number,
   retried: text,
   retried_at: number,
+  payments: text,
   observations_since: number,
   withdrawn_since: number,
   defects: text,
@@ -63,6 +64,7 @@ const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => Vola
   unserved_since: () => null,
   retried: () => null,
   retried_at: () => null,
+  payments: () => null,
   request: () => null,
 };
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */

@@ -47,6 +47,8 @@ export interface VolatileRow {
   /** What showing the proof of a paid call once more brought last (vocabulary, RETRIES), and when; null: it was not tried. */
   retried: string | null;
   retried_at: number | null;
+  /** Facts of payments beside the grade, as JSON text of {@link PaymentFacts}; null: none. */
+  payments: string | null;
   /** Observations newer than `computed_at` of the published headline card. */
   observations_since: number;
   /** Records of that card that a later correction withdrew. */
@@ -60,6 +62,38 @@ export interface VolatileRow {
    * be said. Tables from before it was kept say nothing.
    */
   request: string | null;
+}
+
+const Signed = z.object({ present: z.int(), unread: z.int(), valid: z.int(), authorised: z.int() });
+
+/**
+ * What payments showed beside the grade: signed offers of the newest 402, signed receipts of all paid calls, who settled
+ * (sender of the transaction, those of most calls), seconds from the answer to the block (0: not after it; null: not known),
+ * and calls that were answered and never settled.
+ */
+const PaymentFacts = z.object({
+  offers: Signed.nullable(),
+  receipts: Signed.nullable(),
+  settlers: z.array(
+    z.object({
+      network: z.string(),
+      sender: z.string(),
+      calls: z.int(),
+      median_s: z.int().nullable(),
+      max_s: z.int().nullable(),
+    }),
+  ),
+  unsettled: z.int(),
+});
+export type PaymentFacts = z.infer<typeof PaymentFacts>;
+
+/** Null for none, and for text of another version. */
+export function readPaymentFacts(text: string | null | undefined): PaymentFacts | null {
+  try {
+    return text ? (PaymentFacts.safeParse(JSON.parse(text)).data ?? null) : null;
+  } catch {
+    return null;
+  }
 }
 
 /** A handshake as it is sent, where it is more than its method and url with an empty object as its body. */

@@ -84,7 +84,7 @@ const status: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { follower, clock, statusFigures, askLine, payOnDelivery } = call.service;
+    const { follower, clock, statusFigures, askLine, payOnDelivery, metrics } = call.service;
     const { view, snapshot, staleMs } = follower;
     const text = statusPage({
       now: clock.now(),
@@ -95,6 +95,7 @@ const status: Operation = {
       figures: statusFigures.of(view),
       inLine: askLine?.size ?? null,
       orders: payOnDelivery?.sales.buying.orders.table.counts() ?? null,
+      gauges: metrics.gauges,
     });
     return shown(call, text, PAGE_HEADERS);
   },

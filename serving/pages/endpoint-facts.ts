@@ -1,6 +1,6 @@
 import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes.ts";
-import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { retryOf } from "../answers/retry.ts";
 import type { CheckFacts } from "../schemas/check.ts";
@@ -39,6 +39,34 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
 ${whenPart(row, dark, answeredDay)}
 ${where("Protocol", row?.protocols)}${where("Networks offered", row?.networks)}${where("Networks listed", row?.networks_listed)}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
+}
+
+const signedWords = ({ present, unread, valid, authorised }: NonNullable<PaymentFacts["offers"]>): string =>
+  `${valid} valid, ${authorised} authorised of ${present}${unread > 0 ? `, ${unread} not read` : ""}`;
+
+/** Seconds from the answer to the block, in words. */
+const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
+
+/** Facts of payments that no grade reads: who settles and how fast, and what the seller signs; nothing where there are none. */
+export function paymentsPart(view: View, cap: string): unknown {
+  const facts = readPaymentFacts(view.row(cap)?.payments);
+  if (!facts) return "";
+  const { offers, receipts, settlers, unsettled } = facts;
+  const shown = settlers.map(
+    ({ network, sender, calls, median_s, max_s }) =>
+      html`${code(sender)} on ${network}: ${count(calls, "call")}${
+        median_s === null || max_s === null
+          ? ""
+          : html`, half of them ${afterWords(median_s)}${max_s > median_s ? html`, the slowest ${afterWords(max_s)}` : ""}`
+      }`,
+  );
+  return html`<section aria-labelledby="payments" class="rule"><h2 id="payments">Payments</h2><dl>
+${shown.length > 0 ? html`<dt>Settled by</dt><dd>${list(shown)}</dd>` : ""}
+${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
+${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
+${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
+</dl><p class="soft small">Facts beside the grade: no figure of it reads them. Who settles is the sender of the transaction, by the chain's
+word. Authorised: signed by the payee itself.</p></section>`;
 }
 
 /** The terms of a purchase through the service; nothing where it is not for sale now. */

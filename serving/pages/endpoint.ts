@@ -9,7 +9,7 @@ import { type Entry, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { badgePart } from "./badge.ts";
 import { daysTable, historyCharts, lettersChart, lettersTable } from "./charts.ts";
-import { aboutPart, buyPart, flagsPart, problemsPart, seenPart } from "./endpoint-facts.ts";
+import { aboutPart, buyPart, flagsPart, paymentsPart, problemsPart, seenPart } from "./endpoint-facts.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
@@ -113,7 +113,7 @@ export function endpointPage(made: EndpointPage): string {
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap, answeredDay(made), now)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
+<div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }

@@ -13,7 +13,12 @@ export interface Figures {
   newestProbe: number | null;
   /** Moment of the newest card, unix ms. */
   newestCard: number | null;
+  /** Class of endpoints -> calls that were withdrawn lately because our own check was wrong, and since when (RFC 3339). */
+  withdrawn: ReadonlyMap<string, { calls: number; since: string }>;
 }
+
+/** Withdrawals of a class are shown for so many days. */
+export const WITHDRAWN_DAYS = 30;
 
 /** Every endpoint is looked at, so no oftener than this, ms. */
 const EVERY_MS = 15_000;
@@ -35,13 +40,23 @@ export class StatusFigures {
 }
 
 function figuresOf(view: View, now: number): Figures {
+  const withdrawn = new Map<string, { calls: number; since: string }>();
   const figures: Figures = {
+    withdrawn,
     ...{ listed: 0, lettered: 0, probed: 0, probedToday: 0 },
     ...{ newestProbe: null, newestCard: null },
   };
+  const since = new Date(now - WITHDRAWN_DAYS * DAY_MS).toISOString();
   for (const entry of view.entries.values()) {
     const card = headlineOf(entry);
     if (card) figures.newestCard = Math.max(figures.newestCard ?? 0, Date.parse(card.computedAt));
+    for (const { id, fault, issuedAt } of entry.corrections) {
+      if (fault !== "wrong_checker" || issuedAt < since || entry.takenBack.includes(id)) continue;
+      const known = withdrawn.get(entry.class ?? "any") ?? { calls: 0, since: issuedAt };
+      known.calls++;
+      if (issuedAt < known.since) known.since = issuedAt;
+      withdrawn.set(entry.class ?? "any", known);
+    }
     if (!isListed(entry)) continue;
     figures.listed++;
     if (card && card.band !== "UNRATED") figures.lettered++;

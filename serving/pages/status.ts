@@ -1,9 +1,10 @@
 import { html } from "hono/html";
-import { DAY_MS } from "../../pipelines/record/time.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
-import type { Figures } from "./status-figures.ts";
+import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
 import { count, moment, NONE } from "./words.ts";
 
 export interface Status {
@@ -19,6 +20,8 @@ export interface Status {
   inLine: number | null;
   /** Orders that are known, by their state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
+  /** Gauges of this process: of the roles too, where they are the same process. */
+  gauges: Metrics["gauges"];
 }
 
 const MINUTE_MS = 60_000;
@@ -94,6 +97,39 @@ function ordersWords(orders: Status["orders"]): string {
   return sorted.length === 0 ? "none yet" : sorted.map(([state, n]) => `${n} ${state.replaceAll("_", " ")}`).join(", ");
 }
 
+const UNKNOWN = "not known to this server";
+
+/** Whether there is money to pay with: never whose, nor where. */
+function walletWords(gauges: Status["gauges"]): string {
+  const [low] = gauges("touchstone_wallets_low");
+  if (!low) return UNKNOWN;
+  return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
+}
+
+/** Whether the day's share of blind calls was kept. */
+function blindWords({ gauges, now }: Status): string {
+  const [missed] = gauges("touchstone_observe_blind_missed_seconds");
+  if (!missed) return UNKNOWN;
+  return missed.value > 0 && dayOf(new Date(missed.value * 1000)) === dayOf(now)
+    ? "not kept today: a call could not be made, by our own fault, and the record says so"
+    : "kept today, as far as this server knows";
+}
+
+/** Classes whose questions were taken for wrong: their calls accuse nobody. */
+function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
+  const failing = gauges("touchstone_observe_class_failing").filter(({ value }) => value > 0);
+  const said = [
+    ...[...withdrawn].map(
+      ([name, { calls, since }]) => html`${name}: ${count(calls, "call")} withdrawn since ${moment(Date.parse(since))}`,
+    ),
+    ...failing.map(
+      ({ labels, value }) => html`${labels.class}: nobody of ${count(value, "payee")} passed so far today`,
+    ),
+  ];
+  if (said.length === 0) return `none in ${WITHDRAWN_DAYS} days`;
+  return html`<ul class="says">${said.map((one) => html`<li>${one}</li>`)}</ul>`;
+}
+
 /** How fresh the service is, told from what this server reads: what an owner of it sees stands on no public page. */
 export function statusPage(status: Status): string {
   const { view, figures, staleMs, inLine, simulated } = status;
@@ -117,6 +153,9 @@ export function statusPage(status: Status): string {
 <dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
+<dt>Wallets</dt><dd>${walletWords(status.gauges)}</dd>
+<dt>Share of <a href="/docs/schedule">blind calls</a></dt><dd>${blindWords(status)}</dd>
+<dt><a href="/docs/classes">Classes</a> withdrawn</dt><dd>${classWords(status)}</dd>
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
 <p class="soft small">A probe that fails is a fact about an endpoint and stands on its page. Whether the log kept its promises is not ours to
 say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;

@@ -2,7 +2,7 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_result, retried, withdrawal, correction, reinstated,
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, offer_signed, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
@@ -59,12 +59,38 @@ WITH wanted AS MATERIALIZED (
  again AS (           -- what showing a proof once more brought last, of calls that no correction withdrew
   SELECT cap, max({t: t, id: event_id, outcome: outcome}) AS last FROM retried SEMI JOIN wanted USING (cap)
   WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) GROUP BY cap),
+ -- Facts of payments beside the grade: who settled them and how long after the answer, and what was signed.
+ replied AS (
+  FROM answered SEMI JOIN wanted USING (cap) WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap))),
+ moved AS (SELECT cap, intent, max({t: block_time, network: network, sender: sender}) AS last FROM settled_by SEMI JOIN wanted USING (cap)
+  GROUP BY cap, intent),
+ settlers AS (
+  SELECT cap, list({network: network, sender: sender, calls: n, median_s: median_s, max_s: max_s} ORDER BY n DESC, sender)[1:8] AS settlers
+  FROM (SELECT m.cap, m.last.network, m.last.sender, count(*) AS n, median(late)::INTEGER AS median_s, max(late)::INTEGER AS max_s
+    FROM (SELECT *, greatest(0, m.last.t - r.answered_time) AS late FROM moved m LEFT JOIN replied r USING (cap, intent)) AS m
+    WHERE m.last.sender IS NOT NULL GROUP BY ALL)
+  GROUP BY cap),
+ -- Answered and never settled: the authorization ran out before the newest settlement's block that we know of, so by a chain's time.
+ unsettled AS (
+  SELECT i.cap, count(*) AS n FROM paid_intent i JOIN replied r ON r.intent = i.event_id AND r.cap = i.cap
+    JOIN paid_result p ON p.intent = i.event_id AND p.cap = i.cap AND p.watched AND p.delivered AND p.fault IS DISTINCT FROM 'ours'
+  WHERE i.valid_before < (SELECT max(block_time) FROM settled_by)
+    AND NOT EXISTS (FROM moved m WHERE m.intent = i.event_id AND m.cap = i.cap) GROUP BY i.cap),
+ receipts AS (
+  SELECT cap, {present: count(*), unread: count(*) FILTER (NOT receipt.read), valid: count(*) FILTER (receipt.valid),
+    authorised: count(*) FILTER (receipt.authorised)} AS receipts
+  FROM replied WHERE receipt IS NOT NULL GROUP BY cap),
+ beside AS (
+  SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0)})::VARCHAR AS said
+  FROM wanted LEFT JOIN offer_signed o USING (cap) LEFT JOIN receipts r USING (cap) LEFT JOIN settlers s USING (cap)
+    LEFT JOIN unsettled u USING (cap)
+  WHERE o.signed IS NOT NULL OR r.receipts IS NOT NULL OR s.settlers IS NOT NULL OR u.n > 0),
  known AS (FROM seen SEMI JOIN wanted USING (cap))
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
   coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
   coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
-  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at,
+  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.said AS payments,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
@@ -73,7 +99,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
   LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
-  LEFT JOIN again a USING (cap)
+  LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -1,8 +1,8 @@
 -- What new probes add to what is known of an endpoint.
 -- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability; sampled = one
 --   new sample of an endpoint with a correction
--- reads: temp probe, correction
--- writes: temp seen_new, temp quoted_new, temp payee_new, temp sampled
+-- reads: temp probe, correction, offer_signed
+-- writes: offer_signed, temp seen_new, temp quoted_new, temp payee_new, temp sampled
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM probe WHERE asked_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
@@ -19,6 +19,15 @@ WITH per_cap AS (
 SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms_id, p.price_micro, p.pay_to, p.terms.offers, p.terms.protocols,
   p.terms.defects AS terms_defects, p.differs, c.last_tried
 FROM per_cap c LEFT JOIN probe p ON p.cap = c.cap AND p.event_id = newest.id;
+
+-- Signed offers are a fact beside the grade, and few 402s have any: where none ever had, there is no row.
+MERGE INTO offer_signed USING (
+  SELECT cap, newest.t, newest.id AS event_id, newest.signed FROM (
+    SELECT cap, max({t: observed_at, id: event_id, signed: signed_offers}) AS newest FROM probe WHERE state = 'asked' GROUP BY cap)
+  WHERE newest.signed IS NOT NULL OR cap IN (SELECT cap FROM offer_signed)) AS n ON offer_signed.cap = n.cap
+WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: offer_signed.t, id: offer_signed.event_id}
+THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
+WHEN NOT MATCHED THEN INSERT BY NAME;
 
 -- Only what a correction may withdraw is looked at again, and few endpoints have one.
 CREATE OR REPLACE TEMP TABLE sampled AS

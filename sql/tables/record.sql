@@ -1,7 +1,8 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, paid_published, commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, offer_signed, paid_published,
+--   commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
 --   correction_record
 
 -- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
@@ -35,6 +36,14 @@ CREATE TABLE IF NOT EXISTS paid_followup (
   delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
 -- What showing a proof once more brought: beside the grade, so it stands in a table that no grade reads.
 CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, intent VARCHAR, outcome VARCHAR);
+-- Facts of paid calls beside the grade, in tables that no grade reads. answered_time, block_time = real unix seconds; sender = of the
+-- settlement's transaction. receipt = {read, valid, authorised} of a signed one.
+CREATE TABLE IF NOT EXISTS answered (
+  cap VARCHAR, intent VARCHAR, answered_time BIGINT, receipt STRUCT(read BOOLEAN, valid BOOLEAN, authorised BOOLEAN));
+CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARCHAR, sender VARCHAR, block_time BIGINT);
+-- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
+CREATE TABLE IF NOT EXISTS offer_signed (
+  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));
 -- Calls that buyers published. refused = the answer's status says that the request was at fault.
 CREATE TABLE IF NOT EXISTS paid_published (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, payer VARCHAR, price_micro BIGINT, pay_to VARCHAR, pass BOOLEAN, refused BOOLEAN,

@@ -118,6 +118,7 @@ export const rowOf = (
   unserved_since: null,
   retried: null,
   retried_at: null,
+  payments: null,
   observations_since: 3,
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),

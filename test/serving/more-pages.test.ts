@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createMetrics } from "../../infra/telemetry.ts";
 import { writeHistory } from "../../pipelines/4-publish/view.ts";
 import { PublishedTree } from "../../pipelines/published/tree-head.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
@@ -149,6 +150,44 @@ describe("the status page", () => {
     expect(stateOf(then, "This server")).toBe("behind");
     expect(plain(then)).toContain("4 parts are behind");
     expect(then).toContain("<title>Status: something is behind</title>");
+  });
+
+  test("says of wallets, blind calls and classes what this process knows, and that it does not know", async () => {
+    const html = plain(await textOf("/status"));
+    expect(html).toContain("Wallets not known to this server Share of blind calls not known to this server");
+    expect(html).toContain("Classes withdrawn none in 30 days");
+    const metrics = createMetrics();
+    const own = await PublicRecord.open();
+    const spec = { url: "https://encoder.example/x", class: "encodings" };
+    const withdrawn = (id: string, issued_at: string, fault = "wrong_checker") => ({
+      ...{ kind: "correction" as const, capability_id: capOf(spec) },
+      body: { id, record_id: `rec_${id}`, fault, says: "the questions are wrong", issued_at },
+    });
+    await own.publish(
+      [listingDraft(spec)],
+      [
+        withdrawn("a", "2026-11-19T06:00:00.000Z"),
+        withdrawn("b", "2026-11-18T06:00:00.000Z"),
+        withdrawn("c", "2026-11-18T06:00:00.000Z", "ours"),
+        withdrawn("d", "2026-08-18T06:00:00.000Z"),
+      ],
+    );
+    const clock = new TwoHands();
+    const { deps } = await servingOver(own, { clock, metrics });
+    const app = createApp(deps);
+    const said = async () => plain(await (await app.request("/status")).text());
+    metrics.gauge("touchstone_wallets_low", 0);
+    metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
+    expect(await said()).toContain("Wallets none is low Share of blind calls kept today");
+    metrics.gauge("touchstone_wallets_low", 1);
+    metrics.gauge("touchstone_observe_blind_missed_seconds", clock.now().getTime() / 1000);
+    metrics.gauge("touchstone_observe_class_failing", 4, { class: "geo-facts" });
+    metrics.gauge("touchstone_observe_class_failing", 0, { class: "any" });
+    expect(await said()).toContain(
+      "Wallets 1 balance is low Share of blind calls not kept today: a call could not be made, by our own fault, and the record says so " +
+        "Classes withdrawn encodings: 2 calls withdrawn since 2026-11-18 06:00 UTC geo-facts: nobody of 4 payees passed so far today Log",
+    );
+    await own.close();
   });
 
   test("is answered before the record was read, and says that", async () => {

@@ -37,7 +37,19 @@ beforeAll(async () => {
       },
     ],
   );
-  const looked = { retried: "asked_again", retried_at: Date.parse("2026-11-20T08:00:00.000Z") };
+  const payments = {
+    offers: { present: 2, unread: 1, valid: 1, authorised: 0 },
+    receipts: { present: 7, unread: 0, valid: 6, authorised: 5 },
+    settlers: [
+      { network: "eip155:8453", sender: `0x${EVIL}`, calls: 34, median_s: 0, max_s: 12 },
+      { network: "eip155:137", sender: "0xother", calls: 1, median_s: null, max_s: null },
+    ],
+    unsettled: 3,
+  };
+  const looked = {
+    ...{ retried: "asked_again", retried_at: Date.parse("2026-11-20T08:00:00.000Z") },
+    payments: JSON.stringify(payments),
+  };
   await record.live([rowOf(SUM, { price: "0.020100", paid_calls: 77, ...looked }), rowOf(FAIL, { pay_to: null })]);
   serving = await servingOver(record);
 });
@@ -183,6 +195,9 @@ describe("an endpoint's page", () => {
         "First seen 2026-09-01 00:00 UTC",
         "Last seen 2026-11-21 11:55 UTC",
         "Retry after a lost answer unsafe: the same payment, shown again, got a 402: a client that pays it pays twice",
+        "Settled by 0x&lt;script&gt;alert(1)&lt;/script&gt; on eip155:8453: 34 calls, half of them with the answer, the slowest 12 s after it",
+        "0xother on eip155:137: 1 call Answered, never settled 3 calls",
+        "Signed offers 1 valid, 0 authorised of 2, 1 not read (in its newest 402) Signed receipts 6 valid, 5 authorised of 7 (of all paid calls)",
         "Protocol x402",
         "Networks offered eip155:84532 Networks listed eip155:84532",
         "the headline card is leaf 4 of the log",
@@ -202,6 +217,10 @@ describe("an endpoint's page", () => {
     ]) {
       expect(text).toContain(part);
     }
+  });
+
+  test("says nothing of payments where none were seen", async () => {
+    expect(await textOf(`/endpoint/${capOf(FAIL)}`)).not.toContain('id="payments"');
   });
 
   test("the checkable level is a schema only where an answer was held against one", async () => {

@@ -1,4 +1,4 @@
-import type { Clock } from "../../../infra/clock.ts";
+import { type Clock, systemClock } from "../../../infra/clock.ts";
 import { saying } from "../../../infra/egress/egress.ts";
 import { plannedSlot } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -42,6 +42,7 @@ export interface PaidEnd {
 /** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
 async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
   const exchanged = await send(tools, payment);
+  const endedTime = Math.floor(systemClock.now().getTime() / 1000);
   const evaluation = await evaluated(tools, payment, exchanged);
   const polled = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
   const chain = evaluation.delivered ? polled : await withMeans(tools.rail, payment, polled);
@@ -49,7 +50,11 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
   const control = failed ? await tools.control.call(clock) : null;
   const receipt = await signedReceipt(exchanged.result.headers, payment.intent);
   const result = resultBody(tools, payment, exchanged, evaluation, chain, control);
-  const body = receipt ? { ...result, signed_receipt: receipt } : result;
+  const body = {
+    ...result,
+    ...(receipt ? { signed_receipt: receipt } : {}),
+    ...(exchanged.result.outcome === "answered" ? { answered_time: endedTime } : {}),
+  };
   const slot = plannedSlot(payment.call.block, payment.call.minute);
   const rows = [draft({ type: "paid.result", cap: payment.cap, slot, at: clock.now(), body })];
   // One append, so that a result never stands without the settlement that was seen with it.

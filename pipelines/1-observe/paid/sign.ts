@@ -108,6 +108,8 @@ export async function sign(
   } catch (error) {
     tools.ledger.giveBack(day, payment);
     if (error instanceof CannotSign) return { ok: false, says: `not paid: ${error.message}` };
+    // The share of blind calls that is published was not kept: the status page says so.
+    if (call.blind) tools.metrics.gauge("touchstone_observe_blind_missed_seconds", clock.now().getTime() / 1000);
     return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }
   const { head, signed } = made;

@@ -57,6 +57,8 @@ describe.each([
       asset: rig.chain.asset,
       network: "eip155:84532",
       final: true,
+      // Who sent the transaction, not what the seller says of its facilitator.
+      sender: rig.facilitator.address.toLowerCase(),
     });
     expect(Math.abs(seen!.blockTime - Date.now() / 1000)).toBeLessThan(60);
 
@@ -65,7 +67,8 @@ describe.each([
     expect(await rig.facilitator.settle(...offer(entry, signed))).toMatchObject({ success: false });
     expect(await rig.rail.balance(PAYEE)).toBe(before + 12_345n);
     expect(await settlementOf(signed, since)).toEqual(seen);
-    expect(await rig.rail.transfers({ from: wallet.address, to: PAYEE, sinceBlock: since })).toEqual([seen]);
+    const { sender, ...moved } = seen!;
+    expect(await rig.rail.transfers({ from: wallet.address, to: PAYEE, sinceBlock: since })).toEqual([moved]);
   });
 
   test("two settlements of one header at the same moment move money once", async () => {

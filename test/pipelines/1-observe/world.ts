@@ -33,6 +33,8 @@ export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 export const PAY_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c";
 export const DAY = "2026-11-02";
+/** Who sends the transactions that settle. */
+export const FACILITATOR = "0x4444444444444444444444444444444444444444";
 
 /** A log in memory. `refuse` makes appends reject, after storing the first `keep` records of the batch. */
 export class FakeLog implements Log {
@@ -279,7 +281,7 @@ export class FakeRail implements Rail {
     this.block++;
     const tx = `0x${createHash("sha256").update(nonce).digest("hex")}`;
     const at = { tx, blockNumber: this.block, blockTime: this.time, final: this.final };
-    const what = { from, to, amountAtomic: BigInt(amount), asset: ASSET, network: NETWORK };
+    const what = { from, to, sender: FACILITATOR, amountAtomic: BigInt(amount), asset: ASSET, network: NETWORK };
     this.settled.set(nonce, { ...at, ...what, ...change });
     return true;
   }

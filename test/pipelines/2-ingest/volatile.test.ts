@@ -86,7 +86,7 @@ describe("volatile rows", () => {
         networks_listed: [],
         distinct_prices: 2,
       },
-      ...{ retried: null, retried_at: null },
+      ...{ retried: null, retried_at: null, payments: null },
       ...{ paid_calls: 0, unserved: 0, unserved_since: null, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
@@ -226,7 +226,7 @@ describe("Arrow", () => {
       pay_tos_listed: fc.array(text),
     },
     ...{ unserved: count, unserved_since: fc.option(count) },
-    ...{ retried: fc.option(text), retried_at: fc.option(count) },
+    ...{ retried: fc.option(text), retried_at: fc.option(count), payments: fc.option(text) },
   });
 
   test("what goes in comes out", () => {
@@ -239,7 +239,7 @@ describe("Arrow", () => {
   });
 
   test("a table from before the later columns is read, and says nothing there", () => {
-    const since = { unserved: 7, unserved_since: 1, retried: "answered", retried_at: 1 };
+    const since = { unserved: 7, unserved_since: 1, retried: "answered", retried_at: 1, payments: "{}" };
     const row = publicRow({ url: "https://a.example/x" }, { ...since, pay_tos_before: ["0x2"] });
     const table = tableFromIPC(encodeVolatile([row]));
     const later = ["unit", "asked_pay_to", "pay_tos", "pay_tos_before", "pay_tos_listed", ...Object.keys(since)];
@@ -250,7 +250,7 @@ describe("Arrow", () => {
       {
         ...row,
         ...{ unit: null, asked_pay_to: row.pay_to, pay_tos: [row.pay_to], pay_tos_before: [], pay_tos_listed: [] },
-        ...{ unserved: 0, unserved_since: null, retried: null, retried_at: null },
+        ...{ unserved: 0, unserved_since: null, retried: null, retried_at: null, payments: null },
       },
     ]);
     const torn = tableToIPC(table.select(before.filter((name) => name !== "said")), "file");

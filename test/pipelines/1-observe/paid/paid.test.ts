@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { EgressResult } from "../../../../infra/egress/egress.ts";
+import { createMetrics } from "../../../../infra/telemetry.ts";
 import type { Caps } from "../../../../pipelines/1-observe/plan/spend.ts";
 import { blockOf } from "../../../../pipelines/record/time.ts";
 import { END, firstPaidOnly, listAndPlan, listing, payOnce, START } from "../day.ts";
@@ -10,6 +11,7 @@ import {
   CONTROL,
   DAY,
   entry,
+  FACILITATOR,
   type FakeWorld,
   fakeWorld,
   type Handler,
@@ -85,7 +87,10 @@ describe("a paid call", () => {
       status: 200,
       control: null,
     });
+    // Real time, whatever the record's clock says: it is held against a block's.
+    expect(Math.abs(result!.answered_time! - Date.now() / 1000)).toBeLessThan(60);
     expect(settlement).toMatchObject({
+      sender: FACILITATOR,
       amount_atomic: "10000",
       price: "0.010000",
       final: true,
@@ -580,6 +585,24 @@ describe("nothing is signed", () => {
     expect(world.log.bodies("paid.intent")).toEqual([]);
     expect(world.egress.paid()).toEqual([]);
   });
+
+  test.each([true, false])(
+    "the share of blind calls that was not kept is said by a gauge (blind: %s)",
+    async (blind) => {
+      const world = fakeWorld();
+      const metrics = createMetrics();
+      world.observer = world.restart({}, { metrics });
+      world.wallets.blind = world.wallets.known = async () => {
+        throw new Error("empty");
+      };
+      const missed = () => metrics.gauges("touchstone_observe_blind_missed_seconds")[0]?.value;
+      const plan = firstPaidOnly(await listAndPlan(world, honest(world.rail)));
+      expect(missed()).toBe(0);
+      const lines = plan.lines.map((line) => ({ ...line, calls: line.calls.map((call) => ({ ...call, blind })) }));
+      await world.observer.observeSpan({ ...plan, lines }, START, END);
+      expect(missed()! > START.getTime() / 1000).toBe(blind);
+    },
+  );
 
   test.each<[string, Partial<Caps>, RegExp]>([
     ["a host", { perHostDay: 25_000n }, /cap of a host and day/],
