@@ -21,7 +21,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
-import { HttpSource } from "../../pipelines/published/http-source.ts";
+import { HttpSource } from "../../pipelines/published/open-source.ts";
 import type { Source } from "../../pipelines/published/source.ts";
 import { farFrom } from "./far.ts";
 import { against, type Cost, peakGb, ratio, shown, timed } from "./ratio.ts";

@@ -11,7 +11,7 @@ import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { MirrorOptions } from "../../../pipelines/mirror/run.ts";
 import { MirrorBusy, Rollback } from "../../../pipelines/published/errors.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
-import { recordFolder } from "../../../pipelines/published/record-folder.ts";
+import { recordFolder } from "../../../pipelines/published/open-source.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { handshake, listing, published } from "../2-ingest/records.ts";
