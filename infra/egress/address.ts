@@ -1,4 +1,6 @@
-import { isIP } from "node:net";
+import { createHash } from "node:crypto";
+import { Resolver } from "node:dns/promises";
+import { createServer, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
 
@@ -83,3 +85,56 @@ export function ownRanges(configured: readonly string[]): Range[] {
     return [address, address.kind() === "ipv4" ? 32 : 128];
   });
 }
+
+/** Addresses of this machine that connections leave from; empty: the system's choice. */
+export interface Sources {
+  /** Of requests that say they are ours. */
+  declared: readonly string[];
+  /** Of those that look like a stock client's. */
+  stock: readonly string[];
+}
+
+/**
+ * The source address for a connection to `address`: of its family, the one that the key picks. Undefined where none of
+ * that family is named: the system chooses, as it would without any.
+ */
+export function pickSource(sources: readonly string[], address: string, key: string): string | undefined {
+  const fitting = sources.filter((source) => isIP(source) === isIP(address));
+  if (fitting.length === 0) return undefined;
+  return fitting[createHash("sha256").update(key).digest().readUInt32BE() % fitting.length];
+}
+
+/** Can connections leave from this address? Null, or why not: the system's code. */
+export function whyNotOurs(address: string): Promise<string | null> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen({ host: address, port: 0, exclusive: true }, () => server.close(() => resolve(null)));
+  });
+}
+
+/** All addresses of a name, in any order. Rejects with an `Error` that may carry a `code`. */
+export type Resolve = (host: string) => Promise<readonly string[]>;
+
+/**
+ * Resolver for strangers' names: asks the name servers and reads neither the hosts file nor search domains, so a name
+ * means the same here as anywhere. It does not use getaddrinfo, whose four threads a slow name server would hold.
+ * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
+ * @param servers `address:port` of the name servers to ask; default: the machine's.
+ */
+export function systemResolve(servers?: readonly string[]): Resolve {
+  const resolver = new Resolver({ timeout: 1_000, tries: 2 });
+  if (servers) resolver.setServers(servers);
+  return async (host) => {
+    if (host === "localhost" || host.endsWith(".localhost")) return ["127.0.0.1", "::1"];
+    const [v4, v6] = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);
+    const found = [v4, v6].flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+    if (found.length === 0 && v4.status === "rejected") throw v4.reason;
+    return found;
+  };
+}
+
+/** For development: every name is at this one address, so that a stand-in on this machine answers for all of them. */
+export const resolveTo =
+  (address: string): Resolve =>
+  async () => [address];

@@ -1,9 +1,8 @@
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { type AddressRules, parseAddress, sameAddress, validateAddress } from "./address.ts";
+import { type AddressRules, parseAddress, type Resolve, sameAddress, validateAddress } from "./address.ts";
 import type { RefusalReason } from "./egress.ts";
 import type { Limits } from "./limits.ts";
-import type { Resolve } from "./resolve.ts";
 import type { Target } from "./url.ts";
 
 /**

@@ -1,7 +1,6 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
-import { type Expectation, examine, type Verdict } from "./examine.ts";
+import { type Expectation, examine, isUsableKey, type Verdict } from "./examine.ts";
 import type { Jwks } from "./jwk.ts";
-import { isUsableKey } from "./point.ts";
 import { thumbprint } from "./signer.ts";
 
 /** Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents are bounded. */

@@ -6,8 +6,8 @@ import {
   DuckDBInstance,
   type DuckDBMaterializedResult,
 } from "@duckdb/node-api";
+import { Turns } from "../concurrency.ts";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
-import { Turns } from "./turns.ts";
 
 /** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
 export type Params = Record<string, string | number | bigint | boolean | null>;

@@ -2,19 +2,17 @@ import { rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import type { Worker } from "node:worker_threads";
 import type { Clock } from "../../infra/clock.ts";
+import { Turns } from "../../infra/concurrency.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { Turns } from "../../infra/lake/turns.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { BATCH_ROWS, type Batch } from "./batch.ts";
+import { BATCH_ROWS, type Batch, Line, type Parser, type Piece, parseHere, type Taken, takeBatch } from "./batch.ts";
 import { evictPartitions, INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { beginWorker, ParseThread } from "./parse-thread.ts";
 import { Partition } from "./partition.ts";
-import { type Redriven, redrivePartition } from "./redrive.ts";
-import { Line, type Parser, type Piece, parseHere, type Taken, takeBatch } from "./take-batch.ts";
-import { type Compacted, collectGarbage, compactPartition } from "./tidy.ts";
+import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
 export interface IngestOptions {
   log: Log;

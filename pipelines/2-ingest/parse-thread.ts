@@ -1,7 +1,6 @@
 import { Worker } from "node:worker_threads";
 import type { LogRecord } from "../../infra/log/log.ts";
-import type { Answer, Ask, Made, Packed } from "./batch.ts";
-import type { Parser } from "./take-batch.ts";
+import type { Answer, Ask, Made, Packed, Parser } from "./batch.ts";
 
 /** Bytes of records that the thread has and has not parsed. */
 const MOST_BYTES = 16 * 1024 * 1024;

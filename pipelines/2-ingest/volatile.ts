@@ -1,12 +1,19 @@
 import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { repeatable } from "../1-observe/probe/repeatable.ts";
-import { type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
+import { requestOf } from "../1-observe/probe/request.ts";
+import { listedAs, type Said, type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
-import { addressKey, type CorrectionRecord, MAX_PAY_TOS, type VolatileRow } from "../record/volatile.ts";
+import {
+  addressKey,
+  type CorrectionRecord,
+  HANDSHAKE_REQUEST_MAX,
+  type HandshakeRequest,
+  MAX_PAY_TOS,
+  type VolatileRow,
+} from "../record/volatile.ts";
 
 /** An offer of the newest 402, as the lake keeps it. */
 interface Offered {
@@ -17,9 +24,9 @@ interface Offered {
   price: string | null;
 }
 
-type Said = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
+type SaidColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | Said> {
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | SaidColumn> {
   asked: number;
   offers: Offered[];
   paid_to: string[];
@@ -140,7 +147,7 @@ const isDollar = ({ network, asset, payable }: Offered): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
 /** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
-function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, Said> {
+function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, SaidColumn> {
   const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
   const named = readable ?? offers.find(({ asset }) => asset !== null);
   const payTos = distinct(
@@ -158,4 +165,23 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
     pay_tos: payTos,
     pay_tos_before: before.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),
   };
+}
+
+/**
+ * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
+ * null when there is nothing, "" when it cannot be said (too long, or a tool's list decides what the tool is called with).
+ */
+export function repeatable(said: Said): string | null {
+  const { request } = requestOf(listedAs(said), null, null);
+  const { url, body, tool } = request;
+  if (tool?.blind) return "";
+  const told: HandshakeRequest = tool
+    ? { tool: tool.name, arguments: tool.arguments }
+    : {
+        ...(url === said.url ? {} : { url }),
+        ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
+      };
+  const text = JSON.stringify(told);
+  if (text === "{}") return null;
+  return text.length > HANDSHAKE_REQUEST_MAX ? "" : text;
 }

@@ -1,8 +1,7 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { RetiredKey } from "../../infra/keys/keys.ts";
-import { signObject } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedFold } from "../published/fold.ts";

@@ -3,7 +3,7 @@ import type { Keys } from "../../infra/keys/keys.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { checkpointKeys, ownTrust } from "../4-publish/tree-head.ts";
-import { ArchiveFold } from "../published/archive-fold.ts";
+import { ArchiveFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { KEPT_DAYS } from "../record/archive.ts";
 import { DAY_MS, dayOf } from "../record/time.ts";

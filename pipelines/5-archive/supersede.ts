@@ -2,19 +2,24 @@ import { rm } from "node:fs/promises";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
-import type { ArchiveFold } from "../published/archive-fold.ts";
+import type { ArchiveFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { type ArchiveManifest, dayOfManifest } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { CannotSupersede } from "./errors.ts";
 import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
 import { followArchive } from "./follow.ts";
-import { gradeFiles } from "./grade-files.ts";
 import type { ArchivePlace } from "./place.ts";
-import { probeFiles, spansOf } from "./probe-files.ts";
-import { readNamed } from "./read-back.ts";
-import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "./subjects.ts";
+import { gradeFiles, probeFiles, spansOf } from "./probe-files.ts";
+import {
+  CannotSupersede,
+  isProbes,
+  type MadeFile,
+  PROBES,
+  type ProbeSubject,
+  readNamed,
+  removeFiles,
+} from "./read-back.ts";
 
 export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
   /** Of every partition, with everything that the log holds. */

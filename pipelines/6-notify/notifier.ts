@@ -11,8 +11,7 @@ import { NOTICES_AT_ONCE } from "../1-observe/queue.ts";
 import type { PublishedTree, Snapshot } from "../published/tree-head.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
-import { type Change, type Message, noticeOf } from "./notice.ts";
-import { type WatcherType, watcherRecord } from "./records.ts";
+import { type Change, type Message, noticeOf, type WatcherType, watcherRecord } from "./notice.ts";
 import { isBehind, type Line, MAX_WAITING_ALL, scan } from "./scan.ts";
 import { type Watcher, WatcherTable } from "./watcher-table.ts";
 

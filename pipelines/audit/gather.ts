@@ -1,7 +1,7 @@
 import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";
-import { EvidenceFold } from "../published/evidence-fold.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
+import { EvidenceFold } from "../published/fold.ts";
 import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { parsedLeaf } from "../published/parse.ts";

@@ -10,10 +10,10 @@ import {
   type NamedObject,
   readFile,
 } from "../published/files.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
 import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import { parseJson } from "../published/parse.ts";
-import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey } from "../record/archive.ts";

@@ -1,8 +1,7 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { VerifyPool } from "../../infra/keys/verify-pool.ts";
-import { bulkOf } from "../../infra/store/bulk.ts";
-import type { Store } from "../../infra/store/store.ts";
+import { bulkOf, type Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { swapPublic } from "../4-publish/writes.ts";

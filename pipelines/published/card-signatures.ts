@@ -1,6 +1,6 @@
 import { UnderWay } from "../../infra/concurrency.ts";
+import { isUsableKey } from "../../infra/keys/examine.ts";
 import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
-import { isUsableKey } from "../../infra/keys/point.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
 import type { SignedBytes, VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { signedBytesOf, type Vouching } from "../record/card-cut.mjs";

@@ -14,7 +14,7 @@ import type { PublishedRecord } from "../4-publish/followed.ts";
 import { listingDrafts, openCommitments, unknownDrafts } from "../4-publish/known.ts";
 import { Moments } from "../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
-import { keepRelated } from "../5-archive/related-tables.ts";
+import { keepRelated } from "../5-archive/evidence.ts";
 import { correctionsBelow } from "../corrections/drafts.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { prepareBuckets } from "../../commands/buckets.ts";
 import { systemClock } from "../../infra/clock.ts";
-import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";

@@ -18,8 +18,7 @@ import { KeyFileError } from "../../../infra/keys/files.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import { keyPath, keysDocument, readRing, ringPath } from "../../../infra/keys/keyring.ts";
 import { createSecret, hasKeys, keygen, loadKeys, loadSecret, loadSigner, rotate } from "../../../infra/keys/keys.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
-import { signerOf, thumbprint } from "../../../infra/keys/signer.ts";
+import { signerOf, signObject, thumbprint } from "../../../infra/keys/signer.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
 import { AT, FROM } from "./fixed.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import { GroupCommit } from "../../../infra/log/embedded.ts";
 import { LogBusy } from "../../../infra/log/errors.ts";
-import { GroupCommit } from "../../../infra/log/group-commit.ts";
 import { type Appended, MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
 import { record } from "./contract.ts";
 

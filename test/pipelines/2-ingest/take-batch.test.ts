@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Line, type Piece } from "../../../pipelines/2-ingest/take-batch.ts";
+import { Line, type Piece } from "../../../pipelines/2-ingest/batch.ts";
 import { fc } from "../../helpers/histories.ts";
 
 type Fault = "make" | "finish" | null;

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { CannotSupersede } from "../../../pipelines/5-archive/errors.ts";
+import { CannotSupersede } from "../../../pipelines/5-archive/read-back.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";

@@ -8,7 +8,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import { keysDocument } from "../../../infra/keys/keyring.ts";
 import { type Keys, keygen, loadKeys, rotate } from "../../../infra/keys/keys.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
