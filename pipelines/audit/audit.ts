@@ -1,5 +1,4 @@
 import { eachAtOnce } from "../../infra/concurrency.ts";
-import { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { callsOf, fetchCall, type NamedCall } from "../published/calls.ts";
 import { Rollback } from "../published/errors.ts";
@@ -62,12 +61,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     }
   };
   const forks: ForkSeen[] = [];
-  const pool = new VerifyPool();
-  try {
-    await auditRecord(options, pool, found, onProgress);
-  } finally {
-    await pool.close();
-  }
+  await auditRecord(options, found, onProgress);
   const others = since ? [...copies, { source: kept, head: since }] : copies;
   if (others.length > 0) {
     const compared = await auditCopies({ source, head }, others);
@@ -100,10 +94,10 @@ type Found = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
 /** The log is read once: each bundle goes through the tree and then, leaf by leaf, through every check of the log. */
-async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found, onProgress: Progress): Promise<void> {
+async function auditRecord(options: AuditOptions, found: Found, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new Packing(options.packing ?? "strict");
-  const log = await readLog(options, pool, packing, found, onProgress);
+  const log = await readLog(options, packing, found, onProgress);
   if (!log) {
     found(packing.finding);
     for (const name of NEED_THE_TREE) {
@@ -124,7 +118,6 @@ async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found
 /** The log through its checks; of a broken tree what can be proven of it, and null when that is nothing. */
 async function readLog(
   { source, head }: AuditOptions,
-  pool: VerifyPool,
   packing: Packing,
   found: Found,
   onProgress: Progress,
@@ -135,14 +128,14 @@ async function readLog(
     read += entries.length;
     onProgress(`log: ${read} of ${head.size} leaves`);
   };
-  const log = new LogReading(source, head.size, pool, packing);
+  const log = new LogReading(source, head.size, packing);
   const tree = await auditTree(source, head, packing, into(log));
   if (tree.leads) {
     found(...tree.findings);
     return log;
   }
   read = 0;
-  const salvaged = new LogReading(source, head.size, pool, packing);
+  const salvaged = new LogReading(source, head.size, packing);
   try {
     found(...(await salvage(source, head, into(salvaged), (first, count) => salvaged.skip(first, count))));
     return salvaged;

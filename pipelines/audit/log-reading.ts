@@ -2,7 +2,6 @@ import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
@@ -43,11 +42,10 @@ export class LogReading {
   constructor(
     private readonly source: Source,
     size: number,
-    pool: VerifyPool,
     private readonly packing: Packing,
     private readonly maxHeld?: number,
   ) {
-    this.rules = new LogAudit(source, pool);
+    this.rules = new LogAudit(source);
     this.#indexes = new IndexAudit(source, packing, maxHeld);
     this.#gathering = new Gathering(source, "all", size, false);
   }

@@ -1,6 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { CardSignatures } from "../published/card-signatures.ts";
 import { KeysUnread, Unproven } from "../published/errors.ts";
@@ -41,12 +40,8 @@ export class LogAudit {
   #keysRead = 0;
   #at = "";
 
-  /** @param pool where signatures are verified; of the caller, who closes it */
-  constructor(
-    private readonly source: Source,
-    pool: VerifyPool,
-  ) {
-    this.#signatures = new CardSignatures(pool, (error) => {
+  constructor(private readonly source: Source) {
+    this.#signatures = new CardSignatures((error) => {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signed--;

@@ -1,7 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { type Endpoint, gradeRows } from "../3-grade/pure.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
-import { whyBefore } from "../3-grade/why-before.ts";
 import { cardsOf, type NextCard } from "../4-publish/take-lines.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";

@@ -2,14 +2,14 @@ import { UnderWay } from "../../infra/concurrency.ts";
 import { isUsableKey } from "../../infra/keys/examine.ts";
 import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
-import type { SignedBytes, VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { verifySoon } from "../../infra/keys/verify.ts";
 import { signedBytesOf, type Vouching } from "../record/card-cut.mjs";
 import type { GradeLeaf } from "../record/leaf.ts";
 import { refuseUnsignedCard } from "./keys.ts";
 
-/** Cards in one batch, and batches on their way at once for each thread. */
+/** Cards in one batch, and batches on their way at once. */
 const BATCH = 512;
-const AHEAD = 2;
+const AHEAD = 4;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
 
@@ -24,21 +24,18 @@ interface Card {
  */
 export class CardSignatures {
   #cards: Card[] = [];
-  #jobs: SignedBytes[] = [];
-  readonly #verifying: UnderWay;
+  #jobs: Promise<boolean>[] = [];
+  readonly #verifying = new UnderWay(AHEAD);
   #fault: { error: unknown } | null = null;
 
   /** @param onBad told of a card that no key of its position signed; the default throws from `add` or `drain` */
   constructor(
-    private readonly pool: VerifyPool,
     private readonly onBad: (error: unknown) => void = (error) => {
       this.#fault ??= { error };
     },
-  ) {
-    this.#verifying = new UnderWay(pool.width * AHEAD);
-  }
+  ) {}
 
-  /** @param entry the leaf's bytes @param jwks keys that vouch at its position. Slow while all threads are busy. */
+  /** @param entry the leaf's bytes @param jwks keys that vouch at its position. Slow while many are verified. */
   async add({ index, at, card }: CardLeaf, entry: Buffer, jwks: Jwks | null): Promise<void> {
     const leaf = { index, at, card };
     const job = jwks && signedBytesOf(entry, card, (kid) => vouching(jwks, kid));
@@ -46,7 +43,7 @@ export class CardSignatures {
       this.#validate({ leaf, jwks });
     } else {
       this.#cards.push({ leaf, jwks });
-      this.#jobs.push(job);
+      this.#jobs.push(verifySoon(job.publicKey, job.bytes, job.signature));
       if (this.#jobs.length >= BATCH) await this.#flush();
     }
     this.#throwFault();
@@ -64,8 +61,8 @@ export class CardSignatures {
     [this.#cards, this.#jobs] = [[], []];
     if (jobs.length === 0) return;
     await this.#verifying.add(async () => {
-      const good = await this.pool.verify(jobs);
-      for (const [i, card] of cards.entries()) if (good[i] !== 1) this.#validate(card);
+      const good = await Promise.all(jobs);
+      for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
     });
   }
 
