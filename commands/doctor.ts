@@ -4,15 +4,11 @@ import { paidNetworks } from "../infra/rails/networks.ts";
 import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { type Finding, looked, type Standing } from "./findings/finding.ts";
-import {
-  catalogueFindings,
-  controlFindings,
-  networkFindings,
-  walletFindings,
-  whyNoControl,
-} from "./findings/outside.ts";
+import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
+import { networkFindings, walletFindings } from "./findings/money.ts";
+import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
 import { settingsFindings } from "./findings/settings.ts";
-import { diskFindings, keyFindings, logFindings, type Role, storeFindings } from "./findings/storage.ts";
+import { logFindings, storeFindings } from "./findings/storage.ts";
 
 export interface DoctorOptions {
   role: Role;

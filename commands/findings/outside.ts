@@ -3,10 +3,6 @@ import { asCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
-import { type Finding as Checked, checkNetwork } from "../../infra/rails/network-checks.ts";
-import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
-import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
-import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, ok, warn } from "./finding.ts";
 import { ownAddresses } from "./settings.ts";
 
@@ -123,54 +119,4 @@ export async function catalogueFindings(
       return ok(name, `${url}: ${result.body.length} bytes`);
     }),
   );
-}
-
-/** A node that is down may pass; whatever says something else than the settings does not. */
-const asFinding = ({ name, ok: well, says, todo, why }: Checked): Finding => {
-  if (well) return ok(name, says);
-  return (why === "mismatch" ? broken : warn)(name, says, todo ?? "ask again");
-};
-
-/** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
-export async function networkFindings(config: Config): Promise<Finding[]> {
-  const networks = networksIn(config);
-  const unread = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
-  const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(nodesOf));
-  return [
-    ...unread.map(({ id }) =>
-      broken(`network ${id}`, "no node of it is named, so nothing is paid", "set chain.rpc_url, or networks"),
-    ),
-    ...found.flat(),
-  ];
-}
-
-/** Too few nodes that answer for a settlement to be believed: then nothing is signed there. */
-async function nodesOf(network: Network): Promise<Finding[]> {
-  const found = (await checkNetwork(network)).map(asFinding);
-  const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
-  if (answering >= network.agree) return found;
-  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} have to`;
-  return [...found, broken(`network ${network.id}`, says, "bring them up, or name others")];
-}
-
-/** What the wallets of the settings hold, and whether it lasts. */
-export async function walletFindings(config: Config): Promise<Finding[]> {
-  const { wallets } = config;
-  if (wallets.mint)
-    return [warn("wallets", "they mint: a local chain alone lets them", "wallets.mint is for a chain of your own")];
-  const folder = walletFolderOf(config);
-  const held = folder.read();
-  if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
-  const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
-  if (networks.length === 0) return [ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
-  const rail = railOn(networks);
-  try {
-    const report = await walletReport(held, rail, networks);
-    // Money that runs low stops nothing yet, and a role that has none pays nothing and harms nobody.
-    return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind }).map(
-      ({ name, ok: well, says, todo }) => (well ? ok(name, says) : warn(name, says, todo ?? "look at it")),
-    );
-  } finally {
-    await rail.close();
-  }
 }

@@ -5,11 +5,11 @@ import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { type Address, erc20Abi, isAddress, isHex, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
+import { agreed } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable } from "./charge.ts";
 import type { PayableEntry, Rail, Settlement, SettlementQuery, SignContext, SignedPayment, Wallet } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
 import {
-  agreed,
   type Confirmations,
   findSettlement,
   findTransfers,

@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { type Endpoint, gradeRows } from "../3-grade/pure.ts";
+import { gradeRows } from "../3-grade/pure.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
-import { cardsOf, type NextCard } from "../4-publish/take-lines.ts";
+import { cardsOf } from "../4-publish/take-lines.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import { Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
@@ -247,8 +247,7 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const why = got.why === want[i]!.why ? got.why : sentenceAs(got.why, rows, cards[i]!, now);
-    const expected = { ...want[i]!, why, card: asSaid(want[i]!.card, card) };
+    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -256,18 +255,6 @@ function evaluate(
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
-}
-
-/** Our sentence as the published card would say it: one from before is held against the form that it had then. */
-export function sentenceAs(
-  published: string,
-  rows: Endpoint,
-  { run, card, why, heldUntil }: NextCard,
-  now: Date,
-): string {
-  const { band, tier, composite } = card;
-  const before = whyBefore(rows, { band, rawBand: run.raw_band, tier, composite, heldUntil }, now);
-  return published === before ? before : why;
 }
 
 /**

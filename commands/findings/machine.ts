@@ -1,0 +1,53 @@
+import { existsSync } from "node:fs";
+import { statfs } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import type { Config } from "../../infra/config.ts";
+import { readRing } from "../../infra/keys/keyring.ts";
+import { hasKeys, loadKeys, loadSecret, loadSigner } from "../../infra/keys/keys.ts";
+import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
+import { broken, type Finding, off, ok, warn } from "./finding.ts";
+
+/** What runs on the machine that is looked at; `start` is all of them. */
+export const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
+export type Role = (typeof ROLES)[number];
+
+const GIB = 2 ** 30;
+/** Free bytes below which writes fail soon, and below which a market of some thousand endpoints fills it within weeks. */
+const DISK_BROKEN = GIB;
+const DISK_WARN = 10 * GIB;
+
+/** The nearest folder on the way up that exists: what is asked must not make one. */
+const existing = (path: string): string => (existsSync(path) ? path : existing(dirname(path)));
+
+/** Room on the disk of the data folder. */
+export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Promise<Finding[]> {
+  const { bavail, bsize } = await statfs(existing(resolve(data_dir)));
+  const free = bavail * bsize;
+  const says = `${(free / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
+  const todo = "make room, or set data_dir to a larger disk: a full one stops ingest, and nothing is paid then";
+  if (free < DISK_BROKEN) return [broken("disk", says, todo)];
+  return [free < DISK_WARN ? warn("disk", says, todo) : ok("disk", says)];
+}
+
+/** What the role has to have of keys and secrets, and that nobody else can read them. */
+export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
+  const dir = folders(data_dir).keys;
+  if (!hasKeys(dir)) {
+    const says = `no keys in ${dir} yet`;
+    return [
+      log === null
+        ? off("keys", `${says}: the first start makes them`)
+        : broken(
+            "keys",
+            says,
+            "where machines share a log no role draws keys: copy the ring from where keygen made it",
+          ),
+    ];
+  }
+  const ring = readRing(dir);
+  if (role === "start" || role === "publish") loadKeys(dir);
+  if (role === "serve")
+    loadSigner(dir, ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!);
+  if (role === "start" || role === "observe") loadSecret(dir, OBSERVER_SECRET);
+  return [ok("keys", `${dir} has what ${role} needs, and nobody else can read it`)];
+}
