@@ -11,7 +11,7 @@ import { MirrorState } from "../pipelines/mirror/state.ts";
 import { MirrorBusy, MirrorUsage, MissingObjects } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
-import { onStopSignal } from "./signals.ts";
+import { onStopSignal } from "./exit.ts";
 
 export interface MirrorCommandOptions {
   logKey?: string;

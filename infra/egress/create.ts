@@ -1,11 +1,25 @@
-import { ownRanges, pickSource, type Resolve, type Sources, systemResolve } from "./address.ts";
+import {
+  ownRanges,
+  pickSource,
+  type Resolve,
+  type Sources,
+  systemResolve,
+  type Target,
+  type UrlRules,
+  validateUrl,
+} from "./address.ts";
 import { type ConnectFault, type ConnectOptions, connectChecked } from "./connect.ts";
-import type { Egress, EgressRequest, EgressResult } from "./egress.ts";
+import {
+  type Egress,
+  type EgressRequest,
+  type EgressResult,
+  type LimitChanges,
+  type Limits,
+  limitsFor,
+} from "./egress.ts";
 import { type Ending, Exchange } from "./exchange.ts";
 import { Gate, type Pool } from "./gate.ts";
 import { afterRedirect, type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
-import { type LimitChanges, type Limits, limitsFor } from "./limits.ts";
-import { type Target, type UrlRules, validateUrl } from "./url.ts";
 
 /** What every hop needs and no hop changes. */
 type Means = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };

@@ -1,12 +1,14 @@
 import { type Clock, systemClock } from "../clock.ts";
 import { makeFolder, nodeFs } from "../store/fs.ts";
-import { BadRecord, LogBusy, LogClosed } from "./errors.ts";
 import {
   type Appended,
+  BadRecord,
   checkBatch,
   checkOffset,
   checkPartition,
   type Log,
+  LogBusy,
+  LogClosed,
   type LogRecord,
   MAX_BATCH,
   MAX_BATCH_BYTES,

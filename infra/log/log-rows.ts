@@ -1,7 +1,6 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
-import { LogBusy, LogFull } from "./errors.ts";
-import { type Appended, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
+import { type Appended, LogBusy, LogFull, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
 import { type LogFile, OFFSETS } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];

@@ -1,7 +1,6 @@
 import { dirname, resolve } from "node:path";
 import { sha256hex } from "../canonical.ts";
 import { allAtOnce } from "../concurrency.ts";
-import { isErrno, KeyConflict, ObjectTooLarge, StoreFull } from "./errors.ts";
 import { type FileStat, type FsSeam, makeFolder, nodeFs } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { Placing } from "./placing.ts";
@@ -10,9 +9,13 @@ import {
   type Bulk,
   checkKey,
   hold,
+  isErrno,
+  KeyConflict,
   type ObjectInfo,
+  ObjectTooLarge,
   type Store,
   type StoredObject,
+  StoreFull,
   type SwapResult,
 } from "./store.ts";
 

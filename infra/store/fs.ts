@@ -1,8 +1,8 @@
 import { type BigIntStats, close, promises as disk, fstat, fsync, futimes, open, write } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { promisify } from "node:util";
-import { isErrno } from "./errors.ts";
 import { type FolderLock, openFolderLock } from "./lock.ts";
+import { isErrno } from "./store.ts";
 
 /**
  * What the directory store asks of a file system, one durable step each, so that a test can drop everything that was

@@ -3,8 +3,8 @@ import { rm } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
 import { RecordsLost } from "../../infra/chain/commit.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
+import { lineOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
-import { lineOf } from "./segment.ts";
 
 /**
  * Bounds of one batch, and so of one segment. 122,880 rows are one row group of the engine: a full one goes straight into
@@ -32,7 +32,7 @@ export interface Batch {
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** File with the rows as lines (segment.ts), on this machine; whoever takes the batch removes it. */
+  /** File with the rows as lines (day-segments.ts), on this machine; whoever takes the batch removes it. */
   lines: string;
 }
 

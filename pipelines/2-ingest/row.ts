@@ -6,7 +6,7 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { BODIES, type RecordType, TOPIC_OF } from "../record/bodies.ts";
 import { ENVELOPE_VERSION, type Envelope, readEnvelope } from "../record/envelope.ts";
 import { isId } from "../record/ids.ts";
-import type { Row } from "./segment.ts";
+import type { Row } from "./day-segments.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -114,7 +114,7 @@ function misplaced(record: LogRecord, envelope: Envelope): string | null {
   if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
   if (envelope.key !== record.key) return "key is not the one it was appended under";
   if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
-  // They part the fields of a segment's lines (segment.ts), and no name has one.
+  // They part the fields of a segment's lines (day-segments.ts), and no name has one.
   if (CONTROL.test(envelope.key) || CONTROL.test(envelope.producer)) return "key or producer has a control character";
   return isTime(envelope.observed_at) ? null : "observed_at is no time";
 }

@@ -1,5 +1,4 @@
-import { keysDocument } from "../../infra/keys/keyring.ts";
-import type { Keys } from "../../infra/keys/keys.ts";
+import { type Keys, keysDocument } from "../../infra/keys/keys.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { checkpointKeys, ownTrust } from "../4-publish/tree-head.ts";

@@ -8,12 +8,11 @@ import type { Log } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { NOTICES_AT_ONCE } from "../1-observe/queue.ts";
-import type { PublishedTree, Snapshot } from "../published/tree-head.ts";
+import type { PublishedTree, Snapshot } from "../published/reader.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
 import { type Change, type Message, noticeOf, type WatcherType, watcherRecord } from "./notice.ts";
-import { isBehind, type Line, MAX_WAITING_ALL, scan } from "./scan.ts";
-import { type Watcher, WatcherTable } from "./watcher-table.ts";
+import { isBehind, type Line, MAX_WAITING_ALL, scan, type Watcher, WatcherTable } from "./watcher-table.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

@@ -2,7 +2,7 @@ import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { Unproven } from "../published/errors.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
 import {
@@ -20,13 +20,11 @@ import {
 import { refuseUnsigned } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { shardKey } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
-import { Check, type Finding, problemOf } from "./findings.ts";
+import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
 import { type Gathered, Gathering } from "./gather.ts";
 import { LogAudit } from "./log.ts";
-import type { Packing } from "./packing.ts";
 
 /** What one reading of the log is good for: its rules, its indexes, and what the cards are recomputed from. */
 export class LogReading {

@@ -1,15 +1,13 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { CardSignatures } from "../published/card-signatures.ts";
-import { KeysUnread, Unproven } from "../published/errors.ts";
+import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { CommitmentFold, PublishedFold } from "../published/fold.ts";
-import { chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
+import { CardSignatures, chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import { commitTo, publishableAt } from "../record/commitment.ts";
 import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";

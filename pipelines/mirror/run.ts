@@ -4,7 +4,7 @@ import { bulkOf, type Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { swapPublic } from "../4-publish/writes.ts";
-import { CardSignatures } from "../published/card-signatures.ts";
+import { CardSignatures } from "../published/keys.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";

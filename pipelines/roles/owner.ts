@@ -15,7 +15,7 @@ import { listingDrafts, openCommitments, unknownDrafts } from "../4-publish/know
 import { Moments } from "../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
 import { keepRelated } from "../5-archive/evidence.ts";
-import { correctionsBelow } from "../corrections/drafts.ts";
+import { correctionsBelow } from "../corrections/endpoint-record.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";
 import { archiveParts } from "./archive-parts.ts";

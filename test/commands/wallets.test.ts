@@ -147,11 +147,12 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
 });
 
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
-  const folder = walletFolderOf(config);
+  const folder = new WalletFolder(join(dir, "shared"));
+  folder.make(0);
   chmodSync(join(folder.dir, "seed.key"), 0o644);
   expect(() => folder.read()).toThrow("0644");
-  chmodSync(join(folder.dir, "seed.key"), 0o600);
-  const report = await walletReport(new WalletFolder(join(dir, "nowhere")).read(), railOn([]), []);
+  const networks = paidNetworks(config);
+  const report = await walletReport(new WalletFolder(join(dir, "nowhere")).read(), railOn(networks), networks);
   expect(walletFindings(report, { money: "0.10", blind: 1 })).toMatchObject([
     { ok: false, todo: expect.stringContaining("wallets new") },
   ]);

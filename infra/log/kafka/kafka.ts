@@ -1,14 +1,17 @@
 import type { Cluster, Kafka } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
-import { BadRecord, LogClosed, LogDown, LogRefused } from "../errors.ts";
 import {
   type Appended,
+  BadRecord,
   checkBatch,
   checkOffset,
   checkPartition,
   type Log,
+  LogClosed,
+  LogDown,
   type LogRecord,
+  LogRefused,
   type NewRecord,
   OffsetGone,
   type ReadOptions,

@@ -6,13 +6,14 @@ import {
   ListObjectsV2Command,
   S3Client,
 } from "@aws-sdk/client-s3";
-import { ObjectTooLarge, StoreUnfit } from "../errors.ts";
 import {
   checkKey,
   type ObjectInfo,
   type ObjectMeta,
+  ObjectTooLarge,
   type Store,
   type StoredObject,
+  StoreUnfit,
   type SwapResult,
 } from "../store.ts";
 import { retrying, statusOf } from "./retry.ts";

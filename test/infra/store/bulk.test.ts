@@ -3,8 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
-import { KeyConflict, StoreFull } from "../../../infra/store/errors.ts";
-import { BadKey, type Bulk, bulkOf, type Store } from "../../../infra/store/store.ts";
+import { BadKey, type Bulk, bulkOf, KeyConflict, type Store, StoreFull } from "../../../infra/store/store.ts";
 import { fc } from "../../helpers/histories.ts";
 import { PowerLoss, RecordingFs, type Step } from "./recording-fs.ts";
 

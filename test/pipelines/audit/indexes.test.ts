@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
+import { Packing } from "../../../pipelines/audit/findings.ts";
 import { LogReading } from "../../../pipelines/audit/log-reading.ts";
-import { Packing } from "../../../pipelines/audit/packing.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
