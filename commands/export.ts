@@ -10,8 +10,7 @@ import {
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
 import { writeParquet } from "../pipelines/mirror/parquet-table.ts";
-import { openSource } from "../pipelines/published/open-source.ts";
-import { recordFolder } from "../pipelines/published/record-folder.ts";
+import { openSource, recordFolder } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 
 export interface ExportOptions {

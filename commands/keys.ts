@@ -1,8 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { fromBase64url, PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
-import { type KeyRecord, readRing } from "../infra/keys/keyring.ts";
-import { loadKeys, rotate } from "../infra/keys/keys.ts";
+import { type KeyRecord, loadKeys, readRing, rotate } from "../infra/keys/keys.ts";
 import { witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";

@@ -1,10 +1,10 @@
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { NoSource } from "../pipelines/published/errors.ts";
-import { recordFolder } from "../pipelines/published/record-folder.ts";
+import { recordFolder } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
-import { untilStopped } from "./signals.ts";
+import { untilStopped } from "./exit.ts";
 
 export interface MirrorServeOptions {
   host: string;

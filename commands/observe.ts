@@ -13,9 +13,9 @@ import type { Parts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
+import { onStopSignal, untilStopped } from "./exit.ts";
 import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
-import { onStopSignal, untilStopped } from "./signals.ts";
 
 /**
  * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group

@@ -15,9 +15,9 @@ import { Owner, type OwnerParts } from "../pipelines/roles/owner.ts";
 import { folders, openOwnerParts } from "../pipelines/roles/parts.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
+import { untilStopped } from "./exit.ts";
 import { type RoleOptions, report } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
-import { untilStopped } from "./signals.ts";
 
 type OwnedParts = OwnerParts & {
   log: Parameters<typeof lagOf>[0];

@@ -1,7 +1,6 @@
 import cluster, { type Worker } from "node:cluster";
 import { systemClock } from "../infra/clock.ts";
-import { EXIT } from "./exit.ts";
-import { onStopSignal } from "./signals.ts";
+import { EXIT, onStopSignal } from "./exit.ts";
 
 /** Pauses before a process that died is replaced, ms: doubled while they die young, up to the longest. */
 const PAUSE_MS = 200;

@@ -8,7 +8,7 @@ import { networksIn, railOn } from "../infra/rails/networks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
-import { PublishedTree } from "../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../pipelines/published/reader.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
 import { chainTimeOf, originOf } from "../pipelines/roles/assemble.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
@@ -17,8 +17,8 @@ import { type Filing, Publishing, type PublishingParts } from "../pipelines/role
 import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
+import { untilStopped } from "./exit.ts";
 import { type RoleOptions, report } from "./roles.ts";
-import { untilStopped } from "./signals.ts";
 
 interface Publishers extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import type { Keyring } from "../infra/keys/keyring.ts";
+import type { Keyring } from "../infra/keys/keys.ts";
 import { openLog } from "../infra/log/open.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
@@ -13,8 +13,8 @@ import { LateLog } from "../serving/replica/late-log.ts";
 import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { sayStatus } from "../serving/status/listener.ts";
+import { untilStopped } from "./exit.ts";
 import { openServing, trustOf } from "./serving-tier.ts";
-import { untilStopped } from "./signals.ts";
 
 export interface ReplicaOptions {
   /** Where the public record is: an address of the service or of a mirror, a folder, or s3://bucket[/folder]. */

@@ -22,9 +22,9 @@ import {
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
+import { untilStopped } from "./exit.ts";
 import { configuredSales } from "./selling.ts";
 import { openServing } from "./serving-tier.ts";
-import { untilStopped } from "./signals.ts";
 import { hasSimulatedPast } from "./simulated-past.ts";
 
 export interface RoleOptions {

@@ -10,11 +10,11 @@ import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys, openParts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
+import { onStopSignal } from "./exit.ts";
 import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { live } from "./roles.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
-import { onStopSignal } from "./signals.ts";
 import { isPastOver, livePast, Progress } from "./simulated-past.ts";
 
 export interface StartOptions {

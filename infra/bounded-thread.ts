@@ -1,5 +1,5 @@
+import { readFileSync } from "node:fs";
 import { type ResourceLimits, Worker } from "node:worker_threads";
-import { processorMs } from "./thread-time.ts";
 
 /** What one question may cost. */
 export interface QuestionLimits {
@@ -177,5 +177,20 @@ export class BoundedThread {
 
   #failAll(error: Error): void {
     for (const asked of [...this.#urgent.splice(0), ...this.#others.splice(0)]) asked.reject(error);
+  }
+}
+
+/**
+ * Time that a thread of this process has had of a processor, ms; where the system does not tell, that of the whole process.
+ * @param thread its number to the system, or whoever asks; null: it is not known
+ */
+export function processorMs(thread: number | "own" | null): number {
+  try {
+    if (thread === null) throw new Error("not told");
+    const of = thread === "own" ? "thread-self" : `self/task/${thread}`;
+    return Number.parseInt(readFileSync(`/proc/${of}/schedstat`, "utf8"), 10) / 1e6;
+  } catch {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1e3;
   }
 }

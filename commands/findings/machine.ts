@@ -2,8 +2,7 @@ import { existsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
-import { readRing } from "../../infra/keys/keyring.ts";
-import { hasKeys, loadKeys, loadSecret, loadSigner } from "../../infra/keys/keys.ts";
+import { hasKeys, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, off, ok, warn } from "./finding.ts";
 

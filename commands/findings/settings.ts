@@ -1,6 +1,6 @@
 import { networkInterfaces } from "node:os";
 import type { Config } from "../../infra/config.ts";
-import { whyNotOurs } from "../../infra/egress/sources.ts";
+import { whyNotOurs } from "../../infra/egress/address.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { broken, type Finding, ok, warn } from "./finding.ts";
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Sha256Hex } from "../sha256-hex.ts";
-import { DamagedChain } from "./errors.ts";
+import { checkKey } from "../store/store.ts";
 
 /** Every commit whose number divides by this repeats the list of live files, so a reader opens at most this many. */
 export const SNAPSHOT_EVERY = 64;
@@ -65,4 +65,93 @@ export function parseCommit(bytes: Uint8Array, key: string, n: number): Commit {
   if (!parsed.success) throw new DamagedChain(key, z.prettifyError(parsed.error), parsed.error);
   if (parsed.data.n !== n) throw new DamagedChain(key, `says it is commit ${parsed.data.n}`);
   return parsed.data;
+}
+
+/** The partition of a log that one chain follows. */
+export interface ChainPartition {
+  /** Id drawn when the log was created. */
+  logId: string;
+  topic: string;
+  partition: number;
+}
+
+const COMMIT = /\/commit\/(\d{20})\.json$/;
+
+/** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
+export function chainFolder({ logId, topic, partition }: ChainPartition): string {
+  return checkKey(`lake/${logId}/${topic}/${partition}`);
+}
+
+/** Twenty digits, so that the order of the keys is the order of the numbers. */
+export function commitKey(folder: string, n: number): string {
+  return `${folder}/commit/${String(n).padStart(20, "0")}.json`;
+}
+
+/** The number in a commit's key, or null when it is none. */
+export function commitNumber(key: string): number | null {
+  const found = COMMIT.exec(key);
+  return found ? Number(found[1]) : null;
+}
+
+/** @param tag 8 hex digits that make the name unlike any other. */
+export function dataKey(
+  folder: string,
+  first: number,
+  last: number,
+  tag: string,
+  kind: "parquet" | "rejected",
+): string {
+  return `${folder}/data/${first}-${last}-${tag}.${kind}`;
+}
+
+/** Is `key` a data file of this range, of this very chain? */
+export function isDataKey(
+  folder: string,
+  key: string,
+  first: number,
+  last: number,
+  kind: "parquet" | "rejected",
+): boolean {
+  const tag = key.slice(-9 - kind.length, -1 - kind.length);
+  return /^[0-9a-f]{8}$/.test(tag) && key === dataKey(folder, first, last, tag, kind);
+}
+
+/** A commit or a data file is missing, torn, altered or contradicts its neighbours. Nothing may be built on it. */
+export class DamagedChain extends Error {
+  constructor(
+    readonly key: string,
+    why: string,
+    cause?: unknown,
+  ) {
+    super(`chain: ${key} ${why}`, { cause });
+    this.name = "DamagedChain";
+  }
+}
+
+/** The chain was made from another log than the one at hand: going on would mix two histories. */
+export class NotOurLog extends Error {
+  constructor(partition: string, why: string) {
+    super(`log ${partition} is not the one that was read so far: ${why}`);
+    this.name = "NotOurLog";
+  }
+}
+
+/** The log no longer keeps records that were never read: [first, next). Accept the gap to go on without them. */
+export class RecordsLost extends Error {
+  constructor(
+    partition: string,
+    readonly first: number,
+    readonly next: number,
+  ) {
+    super(`log ${partition} lost the records ${first} to ${next - 1} before they were read; accept the gap to go on`);
+    this.name = "RecordsLost";
+  }
+}
+
+/** A commit that would break the chain: a mistake of the caller, not a lost race. */
+export class BadProposal extends Error {
+  constructor(why: string) {
+    super(`chain: ${why}`);
+    this.name = "BadProposal";
+  }
 }

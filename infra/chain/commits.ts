@@ -1,13 +1,23 @@
 import { randomBytes } from "node:crypto";
-import { canonicalBytes } from "../canonical.ts";
+import { canonicalBytes, sha256hex } from "../canonical.ts";
 import { type Log, type LogRecord, OffsetGone } from "../log/log.ts";
 import type { Store } from "../store/store.ts";
-import { type Commit, parseCommit, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
-import { BadProposal, NotOurLog, RecordsLost } from "./errors.ts";
-import { type ChainPartition, chainFolder, commitKey } from "./keys.ts";
-import { readHead, readHistory } from "./reading.ts";
-import { type SegmentContent, Segments } from "./segments.ts";
-import { type ChainHead, EMPTY_HEAD, follow } from "./succession.ts";
+import {
+  BadProposal,
+  type ChainPartition,
+  type Commit,
+  chainFolder,
+  commitKey,
+  commitNumber,
+  DamagedChain,
+  dataKey,
+  NotOurLog,
+  parseCommit,
+  RecordsLost,
+  type SegmentRef,
+  SNAPSHOT_EVERY,
+} from "./commit.ts";
+import { type ChainHead, EMPTY_HEAD, follow, headOfSnapshot } from "./succession.ts";
 
 export interface Proposal {
   /** Positions [first, next) become readable; first === next when files are only replaced (compaction). */
@@ -190,5 +200,162 @@ async function recordAt(log: Log, topic: string, partition: number, offset: numb
   } catch (error) {
     if (error instanceof OffsetGone) return null;
     throw error;
+  }
+}
+
+/**
+ * The newest head, going on from one that is known (EMPTY_HEAD for none). Opens at most SNAPSHOT_EVERY commits however
+ * long the chain is, and the next one alone when nothing happened.
+ * @throws DamagedChain naming the commit that is missing or unsound.
+ */
+async function readHead(store: Store, folder: string, known: ChainHead): Promise<ChainHead> {
+  let head = known;
+  if (known.n >= 0) {
+    for (let i = 0; i < SNAPSHOT_EVERY; i++) {
+      const commit = await readCommit(store, folder, head.n + 1);
+      if (!commit) return head;
+      head = checked(folder, commit.n, () => follow(head, commit, folder));
+    }
+  }
+  const last = await findLast(store, folder, head.n);
+  return last === head.n ? head : loadHead(store, folder, last);
+}
+
+/** One commit, or null when it is not there. @throws DamagedChain when it cannot be read as one. */
+async function readCommit(store: Store, folder: string, n: number): Promise<Commit | null> {
+  const key = commitKey(folder, n);
+  const found = await store.get(key);
+  return found && parseCommit(found.bytes, key, n);
+}
+
+/** Every commit in order, each proven to follow from the one before. @throws DamagedChain */
+async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit> {
+  const last = await findLast(store, folder, EMPTY_HEAD.n);
+  let head = EMPTY_HEAD;
+  for (let n = 0; n <= last; n += SNAPSHOT_EVERY) {
+    for (const commit of await readRange(store, folder, n, Math.min(n + SNAPSHOT_EVERY - 1, last))) {
+      head = checked(folder, commit.n, () => follow(head, commit, folder));
+      yield commit;
+    }
+  }
+}
+
+async function loadHead(store: Store, folder: string, last: number): Promise<ChainHead> {
+  const base = last - (last % SNAPSHOT_EVERY);
+  const [snapshot, ...later] = await readRange(store, folder, base, last);
+  let head = checked(folder, base, () => headOfSnapshot(snapshot!, folder));
+  if (base === 0) head = checked(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
+  for (const commit of later) head = checked(folder, commit.n, () => follow(head, commit, folder));
+  return head;
+}
+
+/** At most SNAPSHOT_EVERY at once. */
+function readRange(store: Store, folder: string, first: number, last: number): Promise<Commit[]> {
+  return Promise.all(
+    Array.from({ length: last - first + 1 }, async (_, i) => {
+      const commit = await readCommit(store, folder, first + i);
+      if (!commit) throw new DamagedChain(commitKey(folder, first + i), "is missing, later commits exist");
+      return commit;
+    }),
+  );
+}
+
+/**
+ * Number of the last commit, -1 when there is none: doubling steps from `known`, then halving. A missing commit would
+ * look like the end, and the next writer would fill the hole with another history, so one listing asks what lies beyond.
+ */
+async function findLast(store: Store, folder: string, known: number): Promise<number> {
+  const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
+  let low = known;
+  for (;;) {
+    let step = 1;
+    while (await has(low + step)) {
+      low += step;
+      step *= 2;
+    }
+    let high = low + step;
+    while (high - low > 1) {
+      const middle = Math.floor((low + high) / 2);
+      if (await has(middle)) low = middle;
+      else high = middle;
+    }
+    const startAfter = low < 0 ? `${folder}/commit/` : commitKey(folder, low);
+    const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
+    if (!beyond) return low;
+    if (commitNumber(beyond.key) === null) throw new DamagedChain(beyond.key, "is no commit");
+    // Written between the probe and the listing: search on. Else it is a hole.
+    if (!(await has(low + 1))) throw new DamagedChain(commitKey(folder, low + 1), "is missing, later commits exist");
+  }
+}
+
+/** A rule broken by what is stored is damage, and the commit that shows it is named. */
+function checked<T>(folder: string, n: number, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof BadProposal)
+      throw new DamagedChain(commitKey(folder, n), `is unsound: ${error.message}`, error);
+    throw error;
+  }
+}
+
+/** What a data file holds besides its bytes. */
+interface SegmentContent {
+  rows: number;
+  /** Records of the range that did not parse: how many, and the bytes of the file that keeps them with their reasons. */
+  rejected?: { records: number; bytes: Uint8Array };
+}
+
+/** The data files of one chain, written by one process. */
+class Segments {
+  readonly #store: Store;
+  readonly #folder: string;
+  readonly #writer: string;
+  #written = 0;
+
+  /** @param writer a random name no other process has. */
+  constructor(store: Store, folder: string, writer: string) {
+    this.#store = store;
+    this.#folder = folder;
+    this.#writer = writer;
+  }
+
+  /**
+   * Store a file for the positions first .. last (both inclusive). It means nothing until a commit adds it. The name is
+   * never used twice, not even for equal bytes: a rival who made the same file must not lose his when ours is dropped.
+   */
+  async put(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef> {
+    const { rows, rejected } = content;
+    const kept = rejected && rejected.records > 0 ? rejected : undefined;
+    const ref = { first, last, rows, rejected: kept?.records ?? 0 };
+    const data = await this.#create(bytes, first, last, "parquet");
+    if (!kept) return { ...ref, ...data };
+    return { ...ref, ...data, rejects: await this.#create(kept.bytes, first, last, "rejected") };
+  }
+
+  async #create(bytes: Uint8Array, first: number, last: number, kind: "parquet" | "rejected") {
+    const sha256 = sha256hex(bytes);
+    // Two tries in 2^32 meet an old name at worst; three in a row do not happen.
+    for (let tries = 0; tries < 3; tries++) {
+      const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
+      const file = dataKey(this.#folder, first, last, tag, kind);
+      const { result } = await this.#store.create(file, bytes, { contentType: "application/octet-stream" });
+      if (result === "created") return { file, bytes: bytes.byteLength, sha256 };
+    }
+    throw new Error(`no free name for ${first} to ${last} in ${this.#folder}`);
+  }
+
+  /** The bytes of a file. @throws DamagedChain naming it when it is missing or not what was committed. */
+  async read(file: { file: string; bytes: number; sha256: string }): Promise<Uint8Array> {
+    const found = await this.#store.get(file.file, { maxBytes: Math.max(file.bytes, 1) });
+    if (!found) throw new DamagedChain(file.file, "is missing");
+    const sha256 = sha256hex(found.bytes);
+    if (sha256 !== file.sha256) throw new DamagedChain(file.file, `has sha256 ${sha256}, committed was ${file.sha256}`);
+    return found.bytes;
+  }
+
+  async remove(ref: SegmentRef): Promise<void> {
+    await this.#store.delete(ref.file);
+    if (ref.rejects) await this.#store.delete(ref.rejects.file);
   }
 }

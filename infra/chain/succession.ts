@@ -1,6 +1,4 @@
-import { type Commit, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
-import { BadProposal } from "./errors.ts";
-import { isDataKey } from "./keys.ts";
+import { BadProposal, type Commit, isDataKey, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
 
 /** What the chain says up to one commit. */
 export interface ChainHead {

@@ -1,6 +1,9 @@
-import { isIP } from "node:net";
+import { createHash } from "node:crypto";
+import { Resolver } from "node:dns/promises";
+import { createServer, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
+import type { RefusalReason } from "./egress.ts";
 
 export type Address = ipaddr.IPv4 | ipaddr.IPv6;
 type Range = [Address, number];
@@ -82,4 +85,125 @@ export function ownRanges(configured: readonly string[]): Range[] {
     if (address === null) throw new TypeError(`own address '${text}' is neither an address nor a network`);
     return [address, address.kind() === "ipv4" ? 32 : 128];
   });
+}
+
+/** Addresses of this machine that connections leave from; empty: the system's choice. */
+export interface Sources {
+  /** Of requests that say they are ours. */
+  declared: readonly string[];
+  /** Of those that look like a stock client's. */
+  stock: readonly string[];
+}
+
+/**
+ * The source address for a connection to `address`: of its family, the one that the key picks. Undefined where none of
+ * that family is named: the system chooses, as it would without any.
+ */
+export function pickSource(sources: readonly string[], address: string, key: string): string | undefined {
+  const fitting = sources.filter((source) => isIP(source) === isIP(address));
+  if (fitting.length === 0) return undefined;
+  return fitting[createHash("sha256").update(key).digest().readUInt32BE() % fitting.length];
+}
+
+/** Can connections leave from this address? Null, or why not: the system's code. */
+export function whyNotOurs(address: string): Promise<string | null> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen({ host: address, port: 0, exclusive: true }, () => server.close(() => resolve(null)));
+  });
+}
+
+/** All addresses of a name, in any order. Rejects with an `Error` that may carry a `code`. */
+export type Resolve = (host: string) => Promise<readonly string[]>;
+
+/**
+ * Resolver for strangers' names: asks the name servers and reads neither the hosts file nor search domains, so a name
+ * means the same here as anywhere. It does not use getaddrinfo, whose four threads a slow name server would hold.
+ * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
+ * @param servers `address:port` of the name servers to ask; default: the machine's.
+ */
+export function systemResolve(servers?: readonly string[]): Resolve {
+  const resolver = new Resolver({ timeout: 1_000, tries: 2 });
+  if (servers) resolver.setServers(servers);
+  return async (host) => {
+    if (host === "localhost" || host.endsWith(".localhost")) return ["127.0.0.1", "::1"];
+    const [v4, v6] = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);
+    const found = [v4, v6].flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+    if (found.length === 0 && v4.status === "rejected") throw v4.reason;
+    return found;
+  };
+}
+
+/** For development: every name is at this one address, so that a stand-in on this machine answers for all of them. */
+export const resolveTo =
+  (address: string): Resolve =>
+  async () => [address];
+
+export interface UrlRules extends AddressRules {
+  /** Besides 80 and 443. */
+  extraPorts: readonly number[];
+}
+
+/** Where a url leads, as far as it says so itself. */
+export interface Target {
+  url: URL;
+  tls: boolean;
+  /** Lower case, no trailing dot, no brackets: what is resolved, sent as SNI and, with the port, as Host. */
+  host: string;
+  port: number;
+  /** The host is an address and needs no resolver. */
+  literal: boolean;
+}
+
+type UrlVerdict = { ok: true; target: Target } | { ok: false; reason: RefusalReason; says: string };
+
+const MAX_URL_CHARS = 8_192;
+
+/** Names that lead into a network and never across the internet (RFC 6761, 6762, 7686, 8375; `.internal` by ICANN). */
+const LOCAL_NAMES = ["local", "internal", "onion", "home.arpa"];
+const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
+
+const no = (reason: RefusalReason, says: string): UrlVerdict => ({ ok: false, reason, says });
+
+const isUnder = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
+
+function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
+  const labels = host.split(".");
+  if (host.length > 253 || !labels.every((label) => LABEL.test(label))) return no("host", `${host} is not a host name`);
+  const local = LOCAL_NAMES.find((name) => isUnder(host, name));
+  if (local !== undefined) return no("host", `names under .${local} are not on the internet`);
+  if (allowLoopback) return null;
+  if (isUnder(host, "localhost")) return no("host", "localhost is not on the internet");
+  if (labels.length === 1) return no("host", `${host} is a plain name, not one of the internet`);
+  return null;
+}
+
+/**
+ * Validate a url by its text alone. WHATWG parsing comes first: it turns decimal, octal, hex, short and full-width hosts
+ * into the address they mean, so that there is one form left to look at.
+ */
+export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
+  if (text.length > MAX_URL_CHARS) return no("bad_url", `longer than ${MAX_URL_CHARS} characters`);
+  // The parser drops tabs and line ends in silence; what was asked would not be what is fetched.
+  if (/\p{Cc}/u.test(text)) return no("bad_url", "control characters in the url");
+  if (!URL.canParse(text)) return no("bad_url", "not a url");
+  const url = new URL(text);
+  if (url.protocol !== "http:" && url.protocol !== "https:")
+    return no("scheme", `${url.protocol} is not http or https`);
+  if (url.username !== "" || url.password !== "") return no("userinfo", "user or password in the url");
+  const tls = url.protocol === "https:";
+  const port = url.port === "" ? (tls ? 443 : 80) : Number(url.port);
+  const host = url.hostname.replace(/\.$/, "").replace(/^\[(.*)\]$/, "$1");
+  const literal = isIP(host) !== 0;
+  if (literal) {
+    const verdict = validateAddress(host, rules);
+    if (!verdict.ok) return verdict;
+  } else {
+    const refusal = validateName(host, rules.allowLoopback);
+    if (refusal) return refusal;
+  }
+  const allowed = port === 80 || port === 443 || rules.extraPorts.includes(port) || (rules.allowLoopback && port > 0);
+  if (!allowed) return no("port", `port ${port} is not fetched`);
+  return { ok: true, target: { url, tls, host, port, literal } };
 }

@@ -1,10 +1,7 @@
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { type AddressRules, parseAddress, sameAddress, validateAddress } from "./address.ts";
-import type { RefusalReason } from "./egress.ts";
-import type { Limits } from "./limits.ts";
-import type { Resolve } from "./resolve.ts";
-import type { Target } from "./url.ts";
+import { type AddressRules, parseAddress, type Resolve, sameAddress, type Target, validateAddress } from "./address.ts";
+import type { Limits, RefusalReason } from "./egress.ts";
 
 /**
  * Why there is no connection. refused: an address we do not touch. transport: theirs (name, connect, TLS).

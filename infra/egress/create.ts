@@ -1,13 +1,79 @@
-import { ownRanges } from "./address.ts";
-import type { Egress, EgressRequest, EgressResult } from "./egress.ts";
-import { follow, type Means } from "./follow.ts";
+import {
+  ownRanges,
+  pickSource,
+  type Resolve,
+  type Sources,
+  systemResolve,
+  type Target,
+  type UrlRules,
+  validateUrl,
+} from "./address.ts";
+import { type ConnectFault, type ConnectOptions, connectChecked } from "./connect.ts";
+import {
+  type Egress,
+  type EgressRequest,
+  type EgressResult,
+  type LimitChanges,
+  type Limits,
+  limitsFor,
+} from "./egress.ts";
+import { type Ending, Exchange } from "./exchange.ts";
 import { Gate, type Pool } from "./gate.ts";
-import { type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
-import { type LimitChanges, limitsFor } from "./limits.ts";
-import { type Resolve, systemResolve } from "./resolve.ts";
-import { unsent } from "./result.ts";
-import { pickSource, type Sources } from "./sources.ts";
-import { validateUrl } from "./url.ts";
+import { afterRedirect, type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
+
+/** What every hop needs and no hop changes. */
+type Means = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
+
+const REDIRECTS = new Set([301, 302, 303, 307, 308]);
+
+/** Where an answer sends this request on, or null. Only reading is repeated, so other methods stay where they are. */
+function redirectOf({ end, answer }: Ending, method: string, from: URL): string | null {
+  if (end !== "answered" || !REDIRECTS.has(answer!.status) || (method !== "GET" && method !== "HEAD")) return null;
+  const location = answer!.headers.location;
+  if (location === undefined) return null;
+  return URL.canParse(location, from.href) ? new URL(location, from).href : location;
+}
+
+/** Host as sent: without the trailing dot that the url may have. */
+function hostOf({ url, host, literal }: Target): string {
+  const name = literal ? url.hostname.replace(/\.$/, "") : host;
+  return url.port === "" ? name : `${name}:${url.port}`;
+}
+
+/**
+ * The exchange and, where the profile has them, its redirects. Each hop is validated, resolved and checked anew and sees
+ * nothing of the headers and the body that were meant for the first.
+ */
+async function follow(
+  request: EgressRequest,
+  first: { target: Target; headers: Map<string, string> },
+  course: Course,
+  means: Means,
+): Promise<EgressResult> {
+  const { limits, signal } = course;
+  let { target, headers } = first;
+  for (let hop = 0; ; hop++) {
+    const connected = await connectChecked(target, { ...means, limits, signal });
+    if ("fault" in connected) return unconnected(connected, course);
+    const { socket, remoteAddress } = connected;
+    const usedMs = sinceStart(course, performance.now());
+    if (usedMs > limits.totalMs) {
+      socket.destroy();
+      return late(course);
+    }
+    const { method } = request;
+    const path = target.url.pathname + target.url.search;
+    const question = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
+    const ending = await Exchange.run(socket, question, limits, usedMs, signal);
+    course.startedAt ??= ending.sentAt;
+    const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
+    if (location === null) return ended(ending, course, { remoteAddress, url: target.url.href });
+    const verdict = validateUrl(location, means.rules);
+    if (!verdict.ok) return unconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
+    target = verdict.target;
+    headers = afterRedirect(headers);
+  }
+}
 
 export interface EgressOptions {
   /** Development switch: loopback addresses, any port and plain names such as localhost. Off in production. */
@@ -121,3 +187,62 @@ class GuardedEgress implements Egress {
  * place; `fetch` does not throw.
  */
 export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);
+
+type Failure = Extract<EgressResult, { sent: boolean }>;
+
+/** One fetch on its way over its hops. */
+interface Course {
+  readonly limits: Limits;
+  readonly signal: AbortSignal;
+  /** First byte out of the first hop: where all times of the result count from. */
+  startedAt?: number;
+}
+
+/** ms since the first byte out; 0 when none left. */
+const sinceStart = ({ startedAt }: Course, now: number): number => (startedAt === undefined ? 0 : now - startedAt);
+
+/** We did not connect. Without a reason the cause is ours (or the caller's) and says nothing about the stranger. */
+const unsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => ({
+  outcome: "refused",
+  ...(reason && { reason }),
+  says,
+  totalMs: 0,
+  sent: false,
+});
+
+function unconnected(fault: ConnectFault, course: Course): Failure {
+  const sent = course.startedAt !== undefined;
+  const totalMs = sinceStart(course, performance.now());
+  if (fault.fault === "refused") return { ...unsent(fault), totalMs, sent };
+  return { outcome: fault.fault === "ours" ? "refused" : "transport", says: fault.says, totalMs, sent };
+}
+
+/** The total ran out between two hops. */
+const late = (course: Course): Failure => ({
+  outcome: "timeout",
+  says: `not done within ${course.limits.totalMs} ms`,
+  totalMs: sinceStart(course, performance.now()),
+  sent: course.startedAt !== undefined,
+});
+
+/** Called off is ours: before the first byte it is `refused`, after it what a watcher of the wire would have seen. */
+function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
+  if (end !== "off") return end;
+  if (sentAt === undefined) return "refused";
+  return answer ? "cut" : "transport";
+}
+
+/** The result of an exchange that took place; `from` says where the last hop led. */
+function ended(ending: Ending, course: Course, from: { remoteAddress: string; url: string }): EgressResult {
+  const outcome = outcomeOf(ending);
+  const totalMs = sinceStart(course, ending.endedAt);
+  const { answer, says } = ending;
+  const seen = answer && {
+    status: answer.status,
+    headers: answer.headers,
+    body: answer.body,
+    headersMs: sinceStart(course, answer.headersAt),
+  };
+  if (outcome === "answered") return { outcome, ...seen!, totalMs, ...from };
+  return { outcome, says, ...seen, totalMs, sent: course.startedAt !== undefined };
+}

@@ -1,7 +1,7 @@
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import type { Limits } from "./egress.ts";
 import { answerHeaders, headBytes } from "./headers.ts";
-import type { Limits } from "./limits.ts";
 import { Reading } from "./reading.ts";
 
 export interface Question {

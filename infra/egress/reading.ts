@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Transform } from "node:stream";
 import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
-import type { Limits } from "./limits.ts";
+import type { Limits } from "./egress.ts";
 
 const FIRST_BLOCK = 4_096;
 const MAX_BLOCK = 65_536;

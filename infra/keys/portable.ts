@@ -1,7 +1,6 @@
 import { verifyAsync } from "@noble/ed25519";
-import { type Expectation, examine, type Verdict } from "./examine.ts";
+import { type Expectation, examine, isTorsionFree, isUsableKey, type Verdict } from "./examine.ts";
 import { type Jwks, thumbprintText, toBase64url } from "./jwk.ts";
-import { isTorsionFree, isUsableKey } from "./point.ts";
 
 /**
  * Verification where there is no Node: browser, client, stranger's auditor. Needs WebCrypto (`crypto.subtle`) and

@@ -1,7 +1,6 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
-import { type Expectation, examine, type Verdict } from "./examine.ts";
+import { type Expectation, examine, isUsableKey, type Verdict } from "./examine.ts";
 import type { Jwks } from "./jwk.ts";
-import { isUsableKey } from "./point.ts";
 import { thumbprint } from "./signer.ts";
 
 /** Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents are bounded. */
@@ -19,15 +18,25 @@ function keyOf(x: string, publicKey: Uint8Array): KeyObject | null {
   return key;
 }
 
-/** Does {@link verifyBytes} take signatures under this key at all? Looked at once a key (2 ms), then a look-up. */
-export const isFit = (publicKey: Uint8Array): boolean =>
-  publicKey.length === 32 && keyOf(Buffer.from(publicKey).toString("base64url"), publicKey) !== null;
+const toX = (publicKey: Uint8Array): string => Buffer.from(publicKey).toString("base64url");
 
 /** Ed25519 over bytes under a 32-byte public key; false for keys that nobody should use. 118 us, first use of a key 2 ms. */
 export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): boolean {
   if (publicKey.length !== 32 || signature.length !== 64) return false;
-  const key = keyOf(Buffer.from(publicKey).toString("base64url"), publicKey);
+  const key = keyOf(toX(publicKey), publicKey);
   return key !== null && verify(null, bytes, key, signature);
+}
+
+/**
+ * {@link verifyBytes} on the threads that Node keeps for such work, for those who verify many: of many at once all cores
+ * do, and the caller goes on meanwhile. What is asked is read before this returns.
+ */
+export function verifySoon(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
+  const key = publicKey.length === 32 && signature.length === 64 ? keyOf(toX(publicKey), publicKey) : null;
+  if (key === null) return Promise.resolve(false);
+  return new Promise((resolve, reject) =>
+    verify(null, bytes, key, signature, (error, good) => (error ? reject(error) : resolve(good))),
+  );
 }
 
 /**

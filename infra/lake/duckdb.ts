@@ -6,8 +6,8 @@ import {
   DuckDBInstance,
   type DuckDBMaterializedResult,
 } from "@duckdb/node-api";
+import { Turns } from "../concurrency.ts";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
-import { Turns } from "./turns.ts";
 
 /** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
 export type Params = Record<string, string | number | bigint | boolean | null>;
@@ -57,9 +57,9 @@ export interface Lake extends Statements {
   /** All or nothing on the writer. A throw rolls back. Not to be nested: a second one inside the first waits for ever. */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
   /**
-   * While the work goes on, every statement keeps to the thread that it was given: for statements beside each other on as
-   * many connections. The engine hands its tasks to threads of its own otherwise, and whoever waits for the last of them
-   * asks again and again: with two threads that was a tenth of all CPU of an ingest. Not inside a transaction.
+   * While the work goes on, every statement keeps to the thread that it was given. The engine hands its tasks to threads
+   * of its own otherwise, and whoever waits for the last of them asks again and again: small loads, which are most of
+   * what a service does, cost a fifth more CPU with a second thread. Not inside a transaction.
    */
   narrow<T>(work: () => Promise<T>): Promise<T>;
   /** Replace the file by an empty one. With a reason the old one is set aside, else it is deleted. Waits for all users. */

@@ -1,13 +1,23 @@
 import { type Clock, systemClock } from "../clock.ts";
-import { makeFolder } from "../store/folders.ts";
-import { nodeFs } from "../store/fs.ts";
-import { checkBatch, checkOffset, checkPartition, readLimits } from "./check.ts";
-import { BadRecord, LogClosed } from "./errors.ts";
-import { GroupCommit } from "./group-commit.ts";
-import type { Appended, Log, LogRecord, NewRecord, ReadOptions } from "./log.ts";
+import { makeFolder, nodeFs } from "../store/fs.ts";
+import {
+  type Appended,
+  BadRecord,
+  checkBatch,
+  checkOffset,
+  checkPartition,
+  type Log,
+  LogBusy,
+  LogClosed,
+  type LogRecord,
+  MAX_BATCH,
+  MAX_BATCH_BYTES,
+  type NewRecord,
+  type ReadOptions,
+  readLimits,
+} from "./log.ts";
 import { type LogFile, openLogFile } from "./log-file.ts";
 import { type Bounds, LogRows } from "./log-rows.ts";
-import { Wakeups } from "./wakeups.ts";
 
 /** Rows that one transaction of a truncation deletes: the loop and other writers get a turn in between. */
 const TRUNCATE_ROWS = 2_000;
@@ -115,5 +125,175 @@ class EmbeddedLog implements Log {
   #check(topic: string, partition: number): void {
     if (this.#closed) throw new LogClosed();
     checkPartition(this, topic, partition);
+  }
+}
+
+/** How often another process's appends are looked for while somebody waits. */
+const POLL_MS = 40;
+
+interface Partition {
+  topic: string;
+  partition: number;
+}
+
+interface Waiter {
+  of: Partition;
+  end(error?: unknown): void;
+}
+
+/**
+ * Readers that wait for a record. Appends of this process wake them at once; those of other processes are noticed by one
+ * shared poll that runs only while somebody waits.
+ */
+class Wakeups {
+  readonly #waiting = new Set<Waiter>();
+  readonly #version: () => number;
+  #known: number;
+  #poll: NodeJS.Timeout | undefined;
+
+  /** @param version changes when another process writes. */
+  constructor(version: () => number) {
+    this.#version = version;
+    this.#known = version();
+  }
+
+  /** Resolves when `of` may have grown or after `ms`; rejects when `signal` aborts or everything closes. */
+  wait(of: Partition, ms: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const abort = () => waiter.end(signal?.reason);
+      const timer = setTimeout(() => waiter.end(), ms);
+      const waiter: Waiter = {
+        of,
+        end: (error) => {
+          if (!this.#waiting.delete(waiter)) return;
+          clearTimeout(timer);
+          signal?.removeEventListener("abort", abort);
+          if (this.#waiting.size === 0) this.#stop();
+          if (error === undefined) resolve();
+          else reject(error);
+        },
+      };
+      this.#waiting.add(waiter);
+      signal?.addEventListener("abort", abort, { once: true });
+      // The known version is as old as the last poll: what was written since wakes the waiter once in vain, never too late.
+      this.#poll ??= setInterval(() => this.#look(), POLL_MS);
+    });
+  }
+
+  /** Those who wait for one of these partitions. */
+  wake(grown: readonly Partition[]): void {
+    for (const waiter of [...this.#waiting]) {
+      const { topic, partition } = waiter.of;
+      if (grown.some((one) => one.topic === topic && one.partition === partition)) waiter.end();
+    }
+  }
+
+  /** Everybody who waits gets `error`. */
+  end(error: Error): void {
+    for (const waiter of [...this.#waiting]) waiter.end(error);
+  }
+
+  #look(): void {
+    const before = this.#known;
+    try {
+      this.#known = this.#version();
+    } catch (error) {
+      for (const waiter of [...this.#waiting]) waiter.end(error);
+    }
+    if (this.#known !== before) for (const waiter of [...this.#waiting]) waiter.end();
+  }
+
+  #stop(): void {
+    clearInterval(this.#poll);
+    this.#poll = undefined;
+  }
+}
+
+/** What may wait for its commit; more is refused, so a burst cannot eat the memory. */
+const MAX_QUEUED_RECORDS = 20 * MAX_BATCH;
+const MAX_QUEUED_BYTES = 4 * MAX_BATCH_BYTES;
+
+interface Waiting {
+  records: readonly NewRecord[];
+  bytes: number;
+  resolve(appended: Appended[]): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * Appends that arrive in the same turn of the event loop share one transaction, since the sync at its end is what costs.
+ * While a commit blocks the loop the next ones gather, so the groups grow with the load.
+ */
+export class GroupCommit {
+  #queue: Waiting[] = [];
+  #records = 0;
+  #bytes = 0;
+  #scheduled = false;
+  #idle: (() => void)[] = [];
+  readonly #commit: (batches: (readonly NewRecord[])[]) => Appended[][];
+
+  /** @param commit stores all batches durably or throws and stores none. */
+  constructor(commit: (batches: (readonly NewRecord[])[]) => Appended[][]) {
+    this.#commit = commit;
+  }
+
+  /** Resolves after the commit. The records must not be changed until then. @throws LogBusy when too much waits. */
+  add(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
+    const full = this.#records + records.length > MAX_QUEUED_RECORDS || this.#bytes + bytes > MAX_QUEUED_BYTES;
+    if (full) return Promise.reject(new LogBusy(`${this.#records} records wait for their commit`));
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ records, bytes, resolve, reject });
+      this.#records += records.length;
+      this.#bytes += bytes;
+      this.#schedule();
+    });
+  }
+
+  /** Resolves when nothing waits. */
+  drained(): Promise<void> {
+    if (this.#queue.length === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#idle.push(resolve);
+    });
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#flush();
+      if (this.#queue.length > 0) this.#schedule();
+      else for (const resolve of this.#idle.splice(0)) resolve();
+    });
+  }
+
+  #flush(): void {
+    const group = this.#takeGroup();
+    try {
+      const appended = this.#commit(group.map((waiting) => waiting.records));
+      for (const [i, waiting] of group.entries()) waiting.resolve(appended[i]!);
+    } catch (error) {
+      for (const waiting of group) waiting.reject(error);
+    }
+  }
+
+  /** At most one full batch's worth, so that no commit blocks the loop for long. */
+  #takeGroup(): Waiting[] {
+    let records = 0;
+    let bytes = 0;
+    let count = 0;
+    for (const waiting of this.#queue) {
+      records += waiting.records.length;
+      bytes += waiting.bytes;
+      if (count > 0 && (records > MAX_BATCH || bytes > MAX_BATCH_BYTES)) break;
+      count++;
+    }
+    const group = this.#queue.splice(0, count);
+    for (const waiting of group) {
+      this.#records -= waiting.records.length;
+      this.#bytes -= waiting.bytes;
+    }
+    return group;
   }
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import Database from "better-sqlite3";
-import { isErrno } from "../store/errors.ts";
-import { LogRefused } from "./errors.ts";
+import { isErrno } from "../store/store.ts";
+import { LogRefused } from "./log.ts";
 
 /** Older libraries can lose acknowledged transactions when two connections write (the WAL-reset bug). */
 const MIN_SQLITE = "3.51.3";

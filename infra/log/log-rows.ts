@@ -1,7 +1,6 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
-import { LogBusy, LogFull } from "./errors.ts";
-import { type Appended, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
+import { type Appended, LogBusy, LogFull, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
 import { type LogFile, OFFSETS } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];
@@ -134,7 +133,7 @@ type PageOf = Statement<[base: number, from: number, below: number, limit: numbe
 /**
  * The records of a range, in order, as one row: half the time of a row each, and one buffer where there were as many as
  * records. What one row says is gathered in one pass, so numbers, names and values are of the same records in the same
- * order whatever that order is; the offsets among the numbers tell it. No name has a NUL in it (check.ts), and a value
+ * order whatever that order is; the offsets among the numbers tell it. No name has a NUL in it (log.ts), and a value
  * keeps its bytes: to the engine the concatenation is text, which it neither reads nor repairs.
  */
 function pageStatement(db: Database.Database): PageOf {

@@ -1,9 +1,8 @@
 import type { Config } from "../config.ts";
 import type { Logger } from "../telemetry.ts";
 import { openEmbeddedLog } from "./embedded.ts";
-import { LogRefused } from "./errors.ts";
 import type { KafkaAddress } from "./kafka/address.ts";
-import type { Log } from "./log.ts";
+import { type Log, LogRefused } from "./log.ts";
 import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.ts";
 
 /**

@@ -5,7 +5,7 @@ import type { Logger, Metrics } from "../telemetry.ts";
 import type { Finding } from "./network-checks.ts";
 import type { Network, Token } from "./networks.ts";
 import type { Rail } from "./rails.ts";
-import { WalletFolder, type WalletsHeld } from "./wallet-folder.ts";
+import type { WalletFolder, WalletsHeld } from "./wallet-folder.ts";
 
 /** When to raise an alarm (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
@@ -119,28 +119,6 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
       },
     ];
   });
-}
-
-/**
- * Whether the wallets of a folder can be read and have money. Never throws: a key file with a wide mode is a finding, too.
- */
-export async function checkWallets(
-  dir: string,
-  rail: Pick<Rail, "balance">,
-  networks: readonly Network[],
-  low: LowWater,
-): Promise<Finding[]> {
-  let held: WalletsHeld;
-  try {
-    held = new WalletFolder(dir).read();
-  } catch (error) {
-    const todo = "mend what it names; a key that others could read is to be swept and replaced";
-    return [{ name: "wallet files", ok: false, says: (error as Error).message, todo, why: "mismatch" }];
-  }
-  const files = held.known
-    ? [{ name: "wallet files", ok: true, says: `${dir}, mode 0600`, todo: null, why: null }]
-    : [];
-  return [...files, ...walletFindings(await walletReport(held, rail, networks), low)];
 }
 
 export interface WalletWatchOptions {

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import Database from "better-sqlite3";
-import { isErrno, StoreBusy } from "./errors.ts";
+import { isErrno, StoreBusy } from "./store.ts";
 
 /** How long one swap waits for others before it gives up. */
 const WAIT_MS = 10_000;

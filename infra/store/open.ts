@@ -1,7 +1,6 @@
 import type { Config } from "../config.ts";
 import { openDirectoryStore } from "./directory.ts";
-import { StoreUnfit } from "./errors.ts";
-import type { Store } from "./store.ts";
+import { type Store, StoreUnfit } from "./store.ts";
 
 /** Which of the two stores; they never share credentials. */
 export type StoreName = "private" | "public";

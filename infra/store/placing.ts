@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
-import { isErrno } from "./errors.ts";
-import { DurableFolders } from "./folders.ts";
-import type { FileStat, FsSeam } from "./fs.ts";
+import { DurableFolders, type FileStat, type FsSeam } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
+import { isErrno } from "./store.ts";
 
 /** A process that starts collects garbage and may take our temporary file: write it again, this often. */
 const TRIES = 3;

@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { StoreRefused } from "./errors.ts";
-import type { Store } from "./store.ts";
+import { type Store, StoreRefused } from "./store.ts";
 
 /** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
 export type Said = "there" | "missing" | "refused" | "other";

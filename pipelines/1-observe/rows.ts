@@ -6,7 +6,7 @@ import type { OpenIntent } from "../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type Call, HANDSHAKE_OF } from "./call.ts";
 import { hashOf } from "./json.ts";
-import type { ToolExchange } from "./mcp/call-tool.ts";
+import type { ToolExchange } from "./mcp/session.ts";
 import type { Probe } from "./probe/probe.ts";
 import { type Draft, draft } from "./recorder.ts";
 

@@ -1,7 +1,10 @@
-import { closeSync, openSync, writeSync } from "node:fs";
-import type { LogRecord } from "../../infra/log/log.ts";
+import { appendFileSync, writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { setImmediate } from "node:timers/promises";
+import { RecordsLost } from "../../infra/chain/commit.ts";
+import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
+import { lineOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
-import { lineOf } from "./segment.ts";
 
 /**
  * Bounds of one batch, and so of one segment. 122,880 rows are one row group of the engine: a full one goes straight into
@@ -29,23 +32,19 @@ export interface Batch {
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** File with the rows as lines (segment.ts), on this machine; whoever takes the batch removes it. */
+  /** File with the rows as lines (day-segments.ts), on this machine; whoever takes the batch removes it. */
   lines: string;
 }
 
-/** What is made of the records of one batch. */
-export type Made = Pick<Batch, "rows" | "rejected" | "lines">;
-
 /** Takes the records of one partition in their order: what passes becomes a line, the rest is kept as it came. */
-export class BatchMaker {
-  readonly #file: number;
+class BatchMaker {
   #held = "";
   #rows = 0;
   readonly #rejected: Rejected[] = [];
 
-  /** @param path of the file with the lines, made here */
-  constructor(private readonly path: string) {
-    this.#file = openSync(path, "wx");
+  /** @param lines path of the file with the lines, made here */
+  constructor(private readonly lines: string) {
+    writeFileSync(lines, "", { flag: "wx" });
   }
 
   add(records: readonly LogRecord[]): void {
@@ -60,22 +59,15 @@ export class BatchMaker {
   }
 
   /** Nothing may be added any more. */
-  close(): Made {
+  close(): Pick<Batch, "rows" | "rejected" | "lines"> {
     this.#write();
-    closeSync(this.#file);
     const reason = this.#rejected[0]?.reason ?? null;
     const rejected = { records: this.#rejected.length, bytes: rejectedBytes(this.#rejected), reason };
-    return { rows: this.#rows, rejected, lines: this.path };
-  }
-
-  /** What was added is nobody's. */
-  drop(): void {
-    closeSync(this.#file);
+    return { rows: this.#rows, rejected, lines: this.lines };
   }
 
   #write(): void {
-    const bytes = Buffer.from(this.#held, "utf8");
-    for (let at = 0; at < bytes.length; ) at += writeSync(this.#file, bytes, at);
+    appendFileSync(this.lines, this.#held);
     this.#held = "";
   }
 }
@@ -91,60 +83,55 @@ export const readRejected = (bytes: Uint8Array): Rejected[] =>
     .filter(Boolean)
     .map((line) => JSON.parse(line) as Rejected);
 
-/** Records on their way to the thread: values in one piece, since each piece costs a message as much as a thousand bytes. */
-export interface Packed {
-  topic: string;
-  partition: number;
-  eventIds: string[];
-  keys: string[];
-  /** Three numbers a record: offset, Unix ms of the append, where its value ends. */
-  numbers: Float64Array;
-  values: Uint8Array;
-}
+const READ_RECORDS = 1_000;
+const READ_BYTES = 8 * 1024 * 1024;
+/**
+ * After so many records the loop has its turn: what is committed and loaded beside waits for it at each statement, while
+ * the engine stands still. Records that lie ready never wait for anything, and would keep it to the end of the batch.
+ */
+const TURN_RECORDS = 100;
 
-/** What the thread is told: a batch begins, records of it, it ends. One batch after the other. */
-export type Ask = { what: "begin"; path: string } | { what: "records"; packed: Packed } | { what: "end" };
-/** What it answers: records were parsed; a batch was made, or failed and nothing more comes of it. */
-export type Answer =
-  | { what: "parsed"; bytes: number }
-  | { what: "made"; made: Made }
-  | { what: "failed"; reason: string };
-
-function recordsOf({ topic, partition, eventIds, keys, numbers, values }: Packed): LogRecord[] {
-  let from = 0;
-  return eventIds.map((eventId, i) => {
-    const [offset, appendedMs, end] = [numbers[3 * i]!, numbers[3 * i + 1]!, numbers[3 * i + 2]!];
-    const value = values.subarray(from, end);
-    from = end;
-    return { topic, partition, offset, eventId, key: keys[i]!, appendedAt: new Date(appendedMs), value };
-  });
-}
-
-/** The inside of the thread. What fails is told once, at the end of its batch. */
-export class ParsingBeside {
-  #maker: BatchMaker | null = null;
-  #failed: string | null = null;
-
-  constructor(private readonly tell: (answer: Answer) => void) {}
-
-  #end(maker: BatchMaker): void {
-    this.#maker = null;
-    this.tell({ what: "made", made: maker.close() });
-  }
-
-  hear(ask: Ask): void {
-    try {
-      if (ask.what === "begin") {
-        this.#failed = null;
-        this.#maker = new BatchMaker(ask.path);
-      } else if (ask.what === "records") this.#maker?.add(recordsOf(ask.packed));
-      else if (this.#maker) this.#end(this.#maker);
-    } catch (error) {
-      this.#maker?.drop();
-      this.#maker = null;
-      this.#failed ??= (error as Error).message;
+/**
+ * The next batch of a partition, from `from` on and below `end`; null when nothing is there.
+ * @param path of a file for its lines, which nobody has yet; removed where it fails
+ * @throws RecordsLost when the log no longer keeps `from`.
+ */
+export async function takeBatch(
+  log: Log,
+  { topic, partition }: { topic: string; partition: number },
+  { from, end }: { from: number; end: number },
+  path: string,
+): Promise<Batch | null> {
+  let [next, rows, bytes, lastEventId] = [from, 0, 0, ""];
+  let maker: BatchMaker | null = null;
+  try {
+    while (rows < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
+      const found = await log
+        .read(topic, partition, next, {
+          maxRecords: Math.min(READ_RECORDS, BATCH_ROWS - rows, end - next),
+          maxBytes: Math.min(READ_BYTES, BATCH_BYTES - bytes),
+        })
+        .catch((error: unknown) => refuseGone(error, { topic, partition }, next));
+      const records = found.filter(({ offset }) => offset < end);
+      if (records.length === 0) break;
+      maker ??= new BatchMaker(path);
+      for (let at = 0; at < records.length; at += TURN_RECORDS) {
+        maker.add(records.slice(at, at + TURN_RECORDS));
+        await setImmediate();
+      }
+      const last = records.at(-1)!;
+      [next, rows, lastEventId] = [last.offset + 1, rows + records.length, last.eventId];
+      for (const { value } of records) bytes += value.byteLength;
     }
-    if (ask.what === "records") this.tell({ what: "parsed", bytes: ask.packed.values.byteLength });
-    if (ask.what === "end" && this.#failed !== null) this.tell({ what: "failed", reason: this.#failed });
+    return maker && { topic, partition, first: from, next, lastEventId, ...maker.close() };
+  } catch (error) {
+    await rm(path, { force: true });
+    throw error;
   }
+}
+
+/** @throws RecordsLost in the place of the log's own error, since what is gone was never committed; else what came */
+function refuseGone(error: unknown, { topic, partition }: { topic: string; partition: number }, from: number): never {
+  if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
+  throw error;
 }

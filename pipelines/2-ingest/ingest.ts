@@ -1,20 +1,15 @@
 import { rm } from "node:fs/promises";
-import { availableParallelism } from "node:os";
-import type { Worker } from "node:worker_threads";
 import type { Clock } from "../../infra/clock.ts";
+import { Turns } from "../../infra/concurrency.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { Turns } from "../../infra/lake/turns.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { BATCH_ROWS, type Batch } from "./batch.ts";
+import { type Batch, takeBatch } from "./batch.ts";
 import { evictPartitions, INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
-import { beginWorker, ParseThread } from "./parse-thread.ts";
 import { Partition } from "./partition.ts";
-import { type Redriven, redrivePartition } from "./redrive.ts";
-import { Line, type Parser, type Piece, parseHere, type Taken, takeBatch } from "./take-batch.ts";
-import { type Compacted, collectGarbage, compactPartition } from "./tidy.ts";
+import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
 export interface IngestOptions {
   log: Log;
@@ -31,8 +26,6 @@ export interface IngestOptions {
   truncateLog?: boolean;
   /** What left the lake for the archive; asked when partitions are loaded that were not here. */
   moved?: Moved;
-  /** Begins the thread that parses records in large passes, or null: all is parsed here (default: where there are two cores). */
-  thread?: (() => Worker) | null;
 }
 
 /** Keeps rows that left the lake from coming back when it is loaded anew. */
@@ -80,11 +73,8 @@ export interface Ingest {
 
 /** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
 const MAX_ROUNDS = 16;
-/** Of the first batch of a round: small, so that the engine has something to do soon. */
-const FIRST_ROWS = BATCH_ROWS / 4;
-
 /** A batch, and whose it is. */
-type Owned = readonly [Partition, Taken];
+type Owned = readonly [Partition, Batch];
 
 export function createIngest(options: IngestOptions): Ingest {
   return new Ingester(options);
@@ -99,7 +89,6 @@ class Ingester implements Ingest {
   revocations = 0;
   #checked = false;
   #hasTables = false;
-  #isThreadless = false;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
@@ -215,11 +204,7 @@ class Ingester implements Ingest {
     for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {
       const due = this.#partitions.filter((partition) => !partition.inStep || ends.get(partition)! > partition.next);
       if (due.length === 0) break;
-      const waiting = due.reduce((sum, partition) => sum + ends.get(partition)! - partition.next, 0);
-      // Of two full batches on, one is written while the one before it is loaded: each has its thread by that already.
-      const isLarge = waiting >= 2 * BATCH_ROWS;
-      const round = () => (isLarge ? this.#roundBeside(due, ends) : this.#round(due, ends, parseHere));
-      rows += await this.#options.lake.narrow(round);
+      rows += await this.#options.lake.narrow(() => this.#round(due, ends));
     }
     return rows;
   }
@@ -277,98 +262,61 @@ class Ingester implements Ingest {
     return ends;
   }
 
-  /** A round whose records are parsed on a thread. Where that dies the next round, and all later ones, go without it. */
-  async #roundBeside(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
-    const { thread: begin = availableParallelism() > 1 ? beginWorker : null, logger, metrics } = this.#options;
-    if (begin === null || this.#isThreadless) return this.#round(due, ends, parseHere);
-    const thread = new ParseThread(begin);
-    try {
-      return await this.#round(due, ends, thread.parse);
-    } catch (error) {
-      if (!thread.dead || error !== thread.dead) throw error;
-      logger.warn({ err: error }, "the thread that parses records died: going on without it");
-      this.#isThreadless = true;
-      return 0;
-    } finally {
-      metrics.count("touchstone_ingest_batches_parsed_on_a_thread_total", {}, thread.made);
-      await thread.stop();
-    }
-  }
-
-  /** Batches of all due partitions: one is read while the one before it is committed, and one more loaded. */
-  async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>, parse: Parser): Promise<number> {
+  /** Batches of all due partitions: one is read and validated while the one before it is committed and loaded. */
+  async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
     let rows = 0;
-    const count = (fresh: number) => {
-      rows += fresh;
-    };
     for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
-    const line = new Line();
+    const batches = this.#batches(due, ends);
+    const take = () => {
+      const coming = batches.next();
+      // It is awaited later; until then a failure must not count as unhandled.
+      coming.catch(() => undefined);
+      return coming;
+    };
+    let coming = take();
     try {
-      for await (const [partition, taken] of this.#batches(due, ends, parse)) {
-        let isTaken = false;
-        try {
-          await line.add(async (before) => {
-            isTaken = true;
-            return this.#publish(partition, await taken.batch, before, count);
-          });
-        } finally {
-          if (!isTaken) await taken.drop();
-        }
+      for (let taken = await coming; !taken.done; taken = await coming) {
+        coming = take();
+        rows += await this.#publish(...taken.value);
       }
+      return rows;
     } finally {
-      await line.end();
+      const left = await coming.catch(() => null);
+      if (left?.value) await rm(left.value[1].lines, { force: true });
     }
-    return rows;
   }
 
-  async *#batches(
-    due: readonly Partition[],
-    ends: ReadonlyMap<Partition, number>,
-    parse: Parser,
-  ): AsyncGenerator<Owned> {
-    let most = FIRST_ROWS;
+  async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
     for (const partition of due) {
       for (let from = partition.next; this.#held.has(partition.partition); ) {
-        const range = { from, end: Math.min(ends.get(partition)!, from + most) };
-        const taken = await takeBatch(this.#options.log, partition, range, { parse, path: partition.path("lines") });
-        if (!taken) break;
-        most = BATCH_ROWS;
-        from = taken.next;
-        yield [partition, taken];
+        const range = { from, end: ends.get(partition)! };
+        const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
+        if (!batch) break;
+        from = batch.next;
+        yield [partition, batch];
       }
     }
   }
 
-  async #publish(
-    partition: Partition,
-    batch: Batch,
-    before: Promise<void>,
-    count: (fresh: number) => void,
-  ): Promise<Piece | null> {
+  /** @returns records that were new to the lake */
+  async #publish(partition: Partition, batch: Batch): Promise<number> {
     if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
       // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
       // is another's by now, who reads it.
       await rm(batch.lines, { force: true });
-      return null;
+      return 0;
     }
     const { topic } = partition;
     const published = await partition.publish(batch);
     if (!published) {
       this.#options.metrics.count("touchstone_ingest_races_lost_total", { topic });
-      // What we published before has to be in the lake: a look at it must not take that for a rival's.
-      await before;
-      count(await partition.catchUp());
-      return null;
+      return partition.catchUp();
     }
     this.#tell(partition, batch);
-    return {
-      drop: () => rm(published.path, { force: true }),
-      finish: async () => {
-        count(await partition.load(published));
-        const { log, truncateLog } = this.#options;
-        if (truncateLog) await log.truncate(topic, partition.partition, batch.next);
-      },
-    };
+    const fresh = await partition.load(published);
+    const { log, truncateLog } = this.#options;
+    if (truncateLog) await log.truncate(topic, partition.partition, batch.next);
+    return fresh;
   }
 
   #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {

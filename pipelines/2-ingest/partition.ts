@@ -10,9 +10,8 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Batch } from "./batch.ts";
-import { type DaySegmentsParts, openDaySegments } from "./day-segments.ts";
+import { type DaySegmentsParts, openDaySegments, writeSegment } from "./day-segments.ts";
 import { advanceLake, type Loadable, lakeHas, loadSegment } from "./load.ts";
-import { writeSegment } from "./segment.ts";
 
 export interface PartitionParts {
   log: Log;

@@ -1,11 +1,12 @@
 import { isAscii } from "node:buffer";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { z } from "zod";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
-import { TOPIC_OF } from "../record/bodies.ts";
-import { type Envelope, readEnvelope } from "../record/envelope.ts";
-import { scanMember } from "./json-text.ts";
-import type { Row } from "./segment.ts";
-import { isValid } from "./validate.ts";
+import { BODIES, type RecordType, TOPIC_OF } from "../record/bodies.ts";
+import { ENVELOPE_VERSION, type Envelope, readEnvelope } from "../record/envelope.ts";
+import { isId } from "../record/ids.ts";
+import type { Row } from "./day-segments.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -113,7 +114,7 @@ function misplaced(record: LogRecord, envelope: Envelope): string | null {
   if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
   if (envelope.key !== record.key) return "key is not the one it was appended under";
   if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
-  // They part the fields of a segment's lines (segment.ts), and no name has one.
+  // They part the fields of a segment's lines (day-segments.ts), and no name has one.
   if (CONTROL.test(envelope.key) || CONTROL.test(envelope.producer)) return "key or producer has a control character";
   return isTime(envelope.observed_at) ? null : "observed_at is no time";
 }
@@ -142,4 +143,162 @@ function extraOf(envelope: Envelope): string | undefined {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
   const unknown = Object.entries(envelope).filter(([name]) => !KNOWN.has(name));
   return unknown.length > 0 ? JSON.stringify(Object.fromEntries(unknown)) : undefined;
+}
+
+/** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
+type Validate = (value: unknown) => boolean;
+
+/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
+const KEYWORDS = new Set(
+  "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
+    " ",
+  ),
+);
+/** Checks that a JSON Schema says nothing of: code of ours, and those that change the value. */
+const UNSAYABLE = new Set(["custom", "overwrite"]);
+
+/** Lengths in characters and patterns without the u flag, as zod takes them; a test holds both against zod. */
+const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
+
+/**
+ * A zod schema compiled to a function that is an order of magnitude quicker, or null where the translation would lose
+ * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
+ */
+export function compile(schema: z.ZodType): Validate | null {
+  const json = translated(schema);
+  return json && (compiler.compile(json) as Validate);
+}
+
+/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
+function translated(schema: z.ZodType): object | null {
+  let whole = true;
+  try {
+    const json = z.toJSONSchema(schema, {
+      override: ({ zodSchema, jsonSchema }) => {
+        const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
+        if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
+        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
+        // What is no schema keyword above but a member's name must not be one of every object's own.
+        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
+      },
+    });
+    return whole ? json : null;
+  } catch {
+    // A transform, a date, a bigint: nothing that JSON Schema has a word for.
+    return null;
+  }
+}
+
+const validators = new Map<string, Validate | null>();
+
+/** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
+function validatorOf(type: string): Validate | null {
+  const known = validators.get(type);
+  if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
+  const validate = compile(BODIES[type as RecordType]);
+  validators.set(type, validate);
+  return validate;
+}
+
+const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;
+const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
+
+/**
+ * Is this parsed value an envelope of today's version that {@link readEnvelope} takes, with nothing changed in it? False
+ * decides nothing: it also stands for all that is rare (older versions, types without a compiled schema).
+ */
+export function isValid(value: unknown): value is Envelope<RecordType> {
+  if (typeof value !== "object" || value === null) return false;
+  const { v, type, event_id, cap, key, observed_at, producer, body } = value as Record<string, unknown>;
+  return (
+    v === ENVELOPE_VERSION &&
+    isText(event_id, 64) &&
+    isId("rec", event_id) &&
+    (cap === undefined || (isText(cap, 64) && isId("cap", cap))) &&
+    isText(key, 512) &&
+    key !== "" &&
+    isText(observed_at, 24) &&
+    TIME.test(observed_at) &&
+    isText(producer, 120) &&
+    typeof type === "string" &&
+    validatorOf(type)?.(body) === true
+  );
+}
+
+/** Is there a compiled schema for bodies of this type? */
+export const isCompiled = (type: string): boolean => validatorOf(type) !== null;
+
+/** What a scan of a JSON object's text finds; the text must be one that JSON.parse accepted. */
+interface Scanned {
+  /** Exact text of the last top-level member with the name, as JSON.parse would take it, or undefined. */
+  text: string | undefined;
+  /** Deepest nesting, 1 for a flat object. */
+  depth: number;
+  /** Escapes in a string, or a number with an exponent or hundreds of digits: readers may disagree on those. */
+  odd: boolean;
+}
+
+const QUOTE = 34;
+const COMMA = 44;
+const COLON = 58;
+const BACKSLASH = 92;
+const MAX_DIGITS = 300;
+
+/** Index of the quote that closes the string opened at `at`. An even run of backslashes before it escapes only itself. */
+function closingQuote(text: string, at: number): number {
+  for (let from = at + 1; ; ) {
+    const quote = text.indexOf('"', from);
+    let slashes = 0;
+    while (text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes++;
+    if (slashes % 2 === 0) return quote;
+    from = quote + 1;
+  }
+}
+
+/** Index of the number's last character, and whether another reader might not take it for the same double. */
+function skipNumber(text: string, at: number): { last: number; odd: boolean } {
+  let last = at;
+  let exponent = false;
+  for (let code = text.charCodeAt(at + 1); isNumberPart(code); code = text.charCodeAt(last + 1)) {
+    if (code === 101 || code === 69) exponent = true;
+    last++;
+  }
+  return { last, odd: exponent || last - at > MAX_DIGITS };
+}
+
+/** Digits, signs, dot, e and E. */
+const isNumberPart = (code: number): boolean =>
+  (code >= 48 && code <= 57) || code === 43 || code === 45 || code === 46 || code === 101 || code === 69;
+
+/** Find the top-level member `name` without parsing again: the record keeps the bytes that came, not a reprint of them. */
+export function scanMember(text: string, name: string): Scanned {
+  const escapes = text.includes("\\");
+  let found: string | undefined;
+  let odd = escapes;
+  let deepest = 0;
+  let depth = 0;
+  let key = "";
+  let start = -1;
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    if (code === QUOTE) {
+      const end = escapes ? closingQuote(text, i) : text.indexOf('"', i + 1);
+      if (depth === 1 && start < 0) key = text.slice(i, end + 1);
+      i = end;
+    } else if (code >= 48 && code <= 57) {
+      const number = skipNumber(text, i);
+      i = number.last;
+      if (number.odd) odd = true;
+    } else if (code === 123 || code === 91) {
+      if (++depth > deepest) deepest = depth;
+    } else if (depth > 1) {
+      if (code === 125 || code === 93) depth--;
+    } else if (code === COLON) {
+      start = i + 1;
+    } else if (code === COMMA || code === 125) {
+      if (start >= 0 && JSON.parse(key) === name) found = text.slice(start, i).trim();
+      start = -1;
+    }
+  }
+  return { text: found, depth: deepest, odd };
 }

@@ -1,12 +1,21 @@
 import { inTurns } from "../../infra/concurrency.ts";
-import type { Lake } from "../../infra/lake/duckdb.ts";
+import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { repeatable } from "../1-observe/probe/repeatable.ts";
-import { type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
+import { requestOf } from "../1-observe/probe/request.ts";
+import { listedAs, type Said, type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
-import { rfc3339 } from "../record/time.ts";
+import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
+import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
-import { addressKey, type CorrectionRecord, MAX_PAY_TOS, type VolatileRow } from "../record/volatile.ts";
+import {
+  addressKey,
+  type CorrectionRecord,
+  HANDSHAKE_REQUEST_MAX,
+  type HandshakeRequest,
+  MAX_PAY_TOS,
+  type VolatileRow,
+} from "../record/volatile.ts";
+import type { Positions } from "./load.ts";
 
 /** An offer of the newest 402, as the lake keeps it. */
 interface Offered {
@@ -17,9 +26,9 @@ interface Offered {
   price: string | null;
 }
 
-type Said = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
+type SaidColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | Said> {
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | SaidColumn> {
   asked: number;
   offers: Offered[];
   paid_to: string[];
@@ -140,7 +149,7 @@ const isDollar = ({ network, asset, payable }: Offered): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
 /** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
-function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, Said> {
+function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, SaidColumn> {
   const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
   const named = readable ?? offers.find(({ asset }) => asset !== null);
   const payTos = distinct(
@@ -158,4 +167,139 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
     pay_tos: payTos,
     pay_tos_before: before.slice(0, Math.max(0, MAX_PAY_TOS - payTos.length)),
   };
+}
+
+/**
+ * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
+ * null when there is nothing, "" when it cannot be said (too long, or a tool's list decides what the tool is called with).
+ */
+export function repeatable(said: Said): string | null {
+  const { request } = requestOf(listedAs(said), null, null);
+  const { url, body, tool } = request;
+  if (tool?.blind) return "";
+  const told: HandshakeRequest = tool
+    ? { tool: tool.name, arguments: tool.arguments }
+    : {
+        ...(url === said.url ? {} : { url }),
+        ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
+      };
+  const text = JSON.stringify(told);
+  if (text === "{}") return null;
+  return text.length > HANDSHAKE_REQUEST_MAX ? "" : text;
+}
+
+interface DayRow extends HistoryDay {
+  bucket: number;
+}
+
+/** Did a position go back? Then the lake is another one, and what was written before says nothing of it. */
+const wentBack = (before: Positions, now: Positions): boolean =>
+  Object.entries(before).some(([topic, parts]) =>
+    Object.entries(parts).some(([part, next]) => (now[topic]?.[part] ?? 0) < next),
+  );
+
+/**
+ * Buckets with observations or corrections that the history in force does not know.
+ * @param before positions of that history; null or ones that the lake is not up to: every bucket with a record.
+ */
+export async function changedBuckets(
+  lake: Lake,
+  before: HistoryNames["positions"] | null,
+  now: Positions,
+): Promise<number[]> {
+  const known = before && !wentBack(before, now) ? before : {};
+  const list = Object.entries(known).flatMap(([topic, parts]) =>
+    Object.entries(parts).map(([part, next]) => ({ topic, part: Number(part), next })),
+  );
+  const rows = await lake.all<{ bucket: number }>(sql("queries/history:changed"), { before: JSON.stringify(list) });
+  return rows.map(({ bucket }) => bucket);
+}
+
+/**
+ * The last 90 days of these buckets, one bucket at a time, ascending; a bucket without a row is left out. At most one
+ * bucket's rows are held.
+ */
+export async function* historyOf(
+  lake: Lake,
+  buckets: readonly number[],
+  now: Date,
+): AsyncGenerator<{ bucket: number; rows: HistoryDay[] }> {
+  if (buckets.length === 0) return;
+  const since = dayStart(addDays(dayOf(now), 1 - HISTORY_DAYS)).getTime();
+  let held: { bucket: number; rows: HistoryDay[] } | null = null;
+  for await (const batch of lake.stream<DayRow>(sql("queries/history:days"), {
+    buckets: JSON.stringify(buckets),
+    since,
+  })) {
+    for (const { bucket, ...day } of batch) {
+      if (held && held.bucket !== bucket) {
+        yield held;
+        held = null;
+      }
+      held ??= { bucket, rows: [] };
+      held.rows.push(day);
+    }
+  }
+  if (held) yield held;
+}
+
+/** What a listing leaf says of an endpoint: defects without the moment they were last seen. */
+export interface ListingFact {
+  capability_id: string;
+  url: string;
+  method: string;
+  tool: string | null;
+  class: string;
+  description: string | null;
+  seller_controlled: boolean;
+  defects: { defect: string; says: string }[];
+}
+
+interface FactRow {
+  cap: string;
+  url: string;
+  method: string;
+  tool: string | null;
+  listed: boolean;
+  own: boolean;
+  class: string | null;
+  description: string | null;
+  listing_defects: string | null;
+  terms_defects: string | null;
+  differs: string | null;
+}
+
+/**
+ * The endpoints with news since the last grade, or all of them: what their listing leaves would say, and those that no
+ * source names now. Costs by the number of endpoints with news; run it in the transaction that clears `dirty`.
+ */
+export async function listingFacts(
+  tx: Statements,
+  which: "changed" | "all",
+): Promise<{ listed: ListingFact[]; unlisted: string[] }> {
+  const rows = await tx.all<FactRow>(sql("queries/listing_facts"), { every: which === "all" });
+  return {
+    listed: rows.filter((row) => row.listed).map(factOf),
+    unlisted: rows.filter((row) => !row.listed).map(({ cap }) => cap),
+  };
+}
+
+const factOf = (row: FactRow): ListingFact => ({
+  capability_id: row.cap,
+  url: row.url,
+  method: row.method,
+  tool: row.tool,
+  class: row.class ?? "any",
+  description: row.description,
+  seller_controlled: row.own,
+  defects: merged([row.listing_defects, row.terms_defects, row.differs]),
+});
+
+/** The 402 is newer than any listing that spoke of it, so of two defects with one name its words stay. */
+function merged(lists: readonly (string | null)[]): ListingFact["defects"] {
+  const byName = new Map<string, ListingFact["defects"][number]>();
+  for (const list of lists)
+    for (const { defect, says } of JSON.parse(list ?? "[]") as ListingFact["defects"])
+      byName.set(defect, { defect, says });
+  return [...byName.values()];
 }

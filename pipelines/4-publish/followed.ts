@@ -1,7 +1,7 @@
 import type { Store } from "../../infra/store/store.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { PublishedFold } from "../published/fold.ts";
-import { PublishedTree } from "../published/tree-head.ts";
+import { PublishedTree } from "../published/reader.ts";
 import type { RunLine } from "../record/card.ts";
 import { DueDays } from "./due.ts";
 import { saysNothingNew } from "./take-lines.ts";

@@ -1,8 +1,7 @@
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { eachAtOnce, type GiveTurn, inTurns, turnByTurn } from "../../infra/concurrency.ts";
-import { signObject } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";

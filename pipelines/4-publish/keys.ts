@@ -1,14 +1,13 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { RetiredKey } from "../../infra/keys/keys.ts";
-import { signObject } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
+import { parseJson } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { KeysDocument, readKeys } from "../published/keys.ts";
 import { keysKey } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
 import type { Draft } from "./leaves.ts";
 import { putPublic } from "./writes.ts";
 

@@ -1,7 +1,7 @@
 import type { Store } from "../../infra/store/store.ts";
 import { leafHash } from "../../infra/tree/hash.ts";
 import { edgeOf, TILE_WIDTH } from "../../infra/tree/path.ts";
-import { TreeState } from "../../infra/tree/state.ts";
+import { TreeState } from "../../infra/tree/tiles.ts";
 import { fetchFrom, RecordReader } from "../published/reader.ts";
 
 /** The log as its writer holds it: the tree, and the entries after the last full bundle. */

@@ -1,6 +1,5 @@
 import { inTurns } from "../../infra/concurrency.ts";
-import { signTextSoon } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signTextSoon } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
 import { correctedBetween, lastCounted, type PublishedCap, type PublishedCorrection } from "../published/caps.ts";

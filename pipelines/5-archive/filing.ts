@@ -1,8 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { signObject } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -14,8 +13,7 @@ import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduc
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { readBack } from "./read-back.ts";
-import { type MadeFile, madeFile } from "./subjects.ts";
+import { type MadeFile, madeFile, readBack } from "./read-back.ts";
 
 /** Boundaries of the job, in order: a test lets it fail at each. */
 export type ArchiveStep = "made" | "packed" | "put" | "read back" | "counted" | "signed" | "manifest put" | "published";

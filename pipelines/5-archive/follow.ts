@@ -1,10 +1,9 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import type { ArchiveFold } from "../published/archive-fold.ts";
+import type { ArchiveFold } from "../published/fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { ArchiveMismatch } from "./errors.ts";
-import { isProbes, PROBES } from "./subjects.ts";
+import { ArchiveMismatch, isProbes, PROBES } from "./read-back.ts";
 
 /** Files of one subject and UTC day up to the same positions, those that replaced another one too. */
 interface Group {

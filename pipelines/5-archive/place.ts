@@ -1,9 +1,8 @@
-import { keysDocument } from "../../infra/keys/keyring.ts";
-import type { Keys } from "../../infra/keys/keys.ts";
+import { type Keys, keysDocument } from "../../infra/keys/keys.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { checkpointKeys, ownTrust } from "../4-publish/tree-head.ts";
-import { ArchiveFold } from "../published/archive-fold.ts";
+import { ArchiveFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { KEPT_DAYS } from "../record/archive.ts";
 import { DAY_MS, dayOf } from "../record/time.ts";

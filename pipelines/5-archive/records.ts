@@ -3,7 +3,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type DaySegmentsParts, openDaySegments } from "../2-ingest/day-segments.ts";
 import type { Positions } from "../2-ingest/load.ts";
-import type { EvidenceFold } from "../published/evidence-fold.ts";
+import type { EvidenceFold } from "../published/fold.ts";
 import { partitionOfBucket } from "../record/ids.ts";
 import type { Fact } from "./lines.ts";
 

@@ -1,8 +1,11 @@
-import { canonicalText } from "../../infra/canonical.ts";
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
-import type { Standing } from "../record/bodies.ts";
+import type { NewRecord } from "../../infra/log/log.ts";
+import type { BodyOf, Standing } from "../record/bodies.ts";
 import type { SignedCard } from "../record/card.ts";
-import { noticeId } from "../record/ids.ts";
+import { ENVELOPE_VERSION, sealEnvelope } from "../record/envelope.ts";
+import { noticeId, recordId } from "../record/ids.ts";
+import { rfc3339 } from "../record/time.ts";
 import type { NoticeChange } from "../record/vocabulary.ts";
 
 /** A notice that is due: the card in one leaf, for one watcher. */
@@ -89,4 +92,31 @@ export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer;
   };
   const id = noticeId(watcher, card.signature);
   return messageOf(id, canonicalText(body), at, [signers.cards, signers.answers]);
+}
+
+export type WatcherType =
+  | "watcher.created"
+  | "watcher.stopped"
+  | "watcher.delivered"
+  | "watcher.failed"
+  | "watcher.disabled";
+
+/** A record of the topic `watchers`: its key is the watcher's id, so all of a watcher lies in one partition. */
+export function watcherRecord<T extends WatcherType>(
+  type: T,
+  body: BodyOf<T>,
+  by: { now: Date; producer: string },
+  partitions: number,
+): NewRecord {
+  const { id } = body as { id: string };
+  const event_id = recordId(type, id, sha256hex(canonicalText(body)));
+  const envelope = {
+    v: ENVELOPE_VERSION,
+    type,
+    event_id,
+    key: id,
+    observed_at: rfc3339(by.now),
+    producer: by.producer,
+  };
+  return sealEnvelope<T>({ ...envelope, body }, partitions);
 }

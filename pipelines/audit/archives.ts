@@ -1,13 +1,11 @@
 import { canonicalText, sha256 } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import type { ArchiveFold } from "../published/archive-fold.ts";
-import { Unproven } from "../published/errors.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
 import { archiveFileOf, fetchFile, readFile } from "../published/files.ts";
-import type { PublishedFold } from "../published/fold.ts";
+import type { ArchiveFold, PublishedFold } from "../published/fold.ts";
 import { refuseUnsigned } from "../published/keys.ts";
 import { MAX } from "../published/limits.ts";
-import { parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey, dayOfManifest, reproduceOf } from "../record/archive.ts";
 import type { EvidenceLine, SampleLine } from "../record/evidence.ts";

@@ -1,22 +1,21 @@
 import { eachAtOnce } from "../../infra/concurrency.ts";
-import { VerifyPool } from "../../infra/keys/verify-pool.ts";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
-import { callsOf, fetchCall, type NamedCall } from "../published/calls.ts";
-import { Rollback } from "../published/errors.ts";
-import { evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
-import { parseJson } from "../published/parse.ts";
-import type { Source } from "../published/source.ts";
+import { sameHash } from "../../infra/tree/hash.ts";
+import { headlineOf } from "../published/caps.ts";
+import { parseJson, Rollback } from "../published/errors.ts";
+import { callsOf, evidenceFileOf, fetchCall, fetchFile, type NamedCall, readFile } from "../published/files.ts";
+import type { PublishedFold } from "../published/fold.ts";
+import { RecordReader } from "../published/reader.ts";
+import { objectsOf, type Source } from "../published/source.ts";
 import { SampleLine } from "../record/evidence.ts";
-import { auditCopies, type Copy, type ForkSeen } from "./copies.ts";
-import { Check, type Finding, problemOf } from "./findings.ts";
-import { type AskLive, auditLive } from "./live.ts";
+import { Check, type Finding, Packing, type PackingMode, problemOf } from "./findings.ts";
 import { auditHints } from "./log.ts";
 import { LogReading } from "./log-reading.ts";
-import { Packing, type PackingMode } from "./packing.ts";
 import { type CardVerdict, recomputeGathered } from "./recompute.ts";
-import { salvage } from "./salvage.ts";
 import { ScheduleAudit } from "./schedules.ts";
-import { auditTree } from "./tree.ts";
+import { auditTree, salvage } from "./tree.ts";
 
 export interface AuditOptions {
   source: Source;
@@ -28,7 +27,7 @@ export interface AuditOptions {
   since?: Checkpoint;
   /** The live service behind the source, if there is one. */
   ask?: AskLive;
-  /** Default `strict`; packing.ts. */
+  /** Default `strict`; findings.ts. */
   packing?: PackingMode;
   onFinding?: (finding: Finding) => void;
   onProgress?: (text: string) => void;
@@ -62,12 +61,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     }
   };
   const forks: ForkSeen[] = [];
-  const pool = new VerifyPool();
-  try {
-    await auditRecord(options, pool, found, onProgress);
-  } finally {
-    await pool.close();
-  }
+  await auditRecord(options, found, onProgress);
   const others = since ? [...copies, { source: kept, head: since }] : copies;
   if (others.length > 0) {
     const compared = await auditCopies({ source, head }, others);
@@ -100,10 +94,10 @@ type Found = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
 /** The log is read once: each bundle goes through the tree and then, leaf by leaf, through every check of the log. */
-async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found, onProgress: Progress): Promise<void> {
+async function auditRecord(options: AuditOptions, found: Found, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new Packing(options.packing ?? "strict");
-  const log = await readLog(options, pool, packing, found, onProgress);
+  const log = await readLog(options, packing, found, onProgress);
   if (!log) {
     found(packing.finding);
     for (const name of NEED_THE_TREE) {
@@ -124,7 +118,6 @@ async function auditRecord(options: AuditOptions, pool: VerifyPool, found: Found
 /** The log through its checks; of a broken tree what can be proven of it, and null when that is nothing. */
 async function readLog(
   { source, head }: AuditOptions,
-  pool: VerifyPool,
   packing: Packing,
   found: Found,
   onProgress: Progress,
@@ -135,14 +128,14 @@ async function readLog(
     read += entries.length;
     onProgress(`log: ${read} of ${head.size} leaves`);
   };
-  const log = new LogReading(source, head.size, pool, packing);
+  const log = new LogReading(source, head.size, packing);
   const tree = await auditTree(source, head, packing, into(log));
   if (tree.leads) {
     found(...tree.findings);
     return log;
   }
   read = 0;
-  const salvaged = new LogReading(source, head.size, pool, packing);
+  const salvaged = new LogReading(source, head.size, packing);
   try {
     found(...(await salvage(source, head, into(salvaged), (first, count) => salvaged.skip(first, count))));
     return salvaged;
@@ -212,6 +205,76 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
     const problem = problemOf(error);
     if (!problem) throw error;
     check.bad(problem);
+  }
+  return check.finding;
+}
+
+/** Another copy of the record, and its checkpoint, verified under the same keys. */
+export interface Copy {
+  source: Source;
+  head: Checkpoint;
+}
+
+/** Two signed heads that no one log can have: whoever holds the log key has shown two histories. */
+export interface ForkSeen {
+  says: string;
+  ours: string;
+  theirs: string;
+}
+
+/**
+ * Do these copies show one history? The smaller tree must be the beginning of the larger one, by a consistency proof
+ * (RFC 6962) from the larger one's tiles.
+ */
+async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
+  const check = new Check("other copies");
+  const forks: ForkSeen[] = [];
+  for (const other of others) {
+    await check.look(async () => {
+      const [small, large] = own.head.size <= other.head.size ? [own, other] : [other, own];
+      if (await begins(small.head, large)) return;
+      const says = `${small.source.name} (${small.head.size} leaves) is not the beginning of ${large.source.name} (${large.head.size})`;
+      forks.push({ says, ours: own.head.bytes.toString("utf8"), theirs: other.head.bytes.toString("utf8") });
+      check.bad({ key: other.source.name, expected: "one history", got: says });
+    });
+  }
+  return { finding: check.finding, forks };
+}
+
+async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
+  if (small.size === head.size) return sameHash(small.root, head.root);
+  return (await RecordReader.over(objectsOf(source), head)).extends(small);
+}
+
+/** Asks the live service for a path; null when it answers with an error. */
+export type AskLive = (path: string) => Promise<unknown>;
+
+/** Endpoints that are asked for, spread over all of them. */
+const SAMPLED = 20;
+
+/**
+ * Are live answers what the log says? Each sampled check must be signed by the answers key, and the card in it must be
+ * one that is in the log; a card that is newer than this checkpoint is left open.
+ */
+async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
+  const check = new Check("live answers");
+  const caps = [...fold.caps.values()].filter((cap) => cap.listing).sort((a, b) => (a.cap < b.cap ? -1 : 1));
+  const step = Math.max(1, Math.floor(caps.length / SAMPLED));
+  for (const cap of caps.filter((_, i) => i % step === 0).slice(0, SAMPLED)) {
+    const key = `/v1/check?url=${cap.cap}`;
+    const answer = (await ask(key)) as Record<string, unknown> | null;
+    if (!answer) {
+      check.bad({ key, expected: "an answer", got: "an error" });
+      continue;
+    }
+    const verdict = jwks && verifyObject(jwks, answer, { purpose: "answers", at: String(answer.answered_at) });
+    const want = headlineOf(cap)?.text ?? null;
+    const newer = String(answer.computedAt ?? "") > cap.computedAt;
+    if (!verdict?.ok) check.bad({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
+    else if (newer) check.open("a card is newer than this checkpoint");
+    else if (answer.scorecard !== want) {
+      check.bad({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
+    } else check.ok();
   }
   return check.finding;
 }

@@ -1,10 +1,9 @@
 import type { PublishedCap } from "../published/caps.ts";
-import { Unproven } from "../published/errors.ts";
-import { EvidenceFold } from "../published/evidence-fold.ts";
+import { parsedLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
+import { EvidenceFold } from "../published/fold.ts";
 import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
-import { parsedLeaf } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
 import { cardMoment, EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";

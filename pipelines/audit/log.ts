@@ -1,19 +1,17 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { VerifyPool } from "../../infra/keys/verify-pool.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { CardSignatures } from "../published/card-signatures.ts";
-import { KeysUnread, Unproven } from "../published/errors.ts";
+import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
-import { PublishedFold } from "../published/fold.ts";
-import { chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
+import { CommitmentFold, PublishedFold } from "../published/fold.ts";
+import { CardSignatures, chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
+import { provenLeaves } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
-import { type EvidenceLeaf, Leaf } from "../record/leaf.ts";
+import { commitTo, publishableAt } from "../record/commitment.ts";
+import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
-import { CommitmentAudit } from "./commitments.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
 /** Stands for a chain whose newest documents are in a hole of the log. */
@@ -40,12 +38,8 @@ export class LogAudit {
   #keysRead = 0;
   #at = "";
 
-  /** @param pool where signatures are verified; of the caller, who closes it */
-  constructor(
-    private readonly source: Source,
-    pool: VerifyPool,
-  ) {
-    this.#signatures = new CardSignatures(pool, (error) => {
+  constructor(private readonly source: Source) {
+    this.#signatures = new CardSignatures((error) => {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signed--;
@@ -174,4 +168,55 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
     });
   }
   return check.finding;
+}
+
+/**
+ * The commitments of a log: none stands in it twice, and none was published before its hour was over, when its own time
+ * would have told more of the buyer than the hour. Their form is the leaf's; what they commit to only a buyer can show.
+ */
+export class CommitmentAudit {
+  readonly #check = new Check("commitments");
+  readonly #seen = new CommitmentFold();
+
+  add({ index, at, moment, sha256 }: CommitmentLeaf): void {
+    const key = `leaf ${index}`;
+    const from = publishableAt(moment).toISOString();
+    if (!this.#seen.add({ sha256 })) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
+    else if (at < from) this.#check.bad({ key, expected: `a commitment of ${moment} from ${from} on`, got: at });
+    else this.#check.ok();
+  }
+
+  get finding(): Finding {
+    return this.#check.finding;
+  }
+}
+
+/** No leaf of the log commits to these bytes under this salt. */
+class NotCommitted extends Error {
+  constructor(sha256: string, size: number) {
+    super(
+      `none of ${size} leaves is the commitment ${sha256}: other bytes, another salt, or its hour is not over and published yet`,
+    );
+    this.name = "NotCommitted";
+  }
+}
+
+/**
+ * The leaf that commits to these bytes under this salt, proven under the checkpoint: what a buyer shows to others. Reads
+ * the log from its first leaf, one segment or bundle in memory.
+ * @throws NotCommitted; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
+ */
+export async function openCommitment(
+  source: Source,
+  head: { size: number; root: Buffer },
+  salt: Uint8Array,
+  bytes: Uint8Array,
+  onProgress: (leaves: number) => void = () => undefined,
+): Promise<CommitmentLeaf> {
+  const sha256 = commitTo(salt, bytes);
+  for await (const { index, leaf } of provenLeaves(source, head)) {
+    if (index % 1024 === 0) onProgress(index);
+    if (leaf.kind === "commitment" && leaf.sha256 === sha256) return leaf;
+  }
+  throw new NotCommitted(sha256, head.size);
 }

@@ -1,13 +1,11 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { type Endpoint, gradeRows } from "../3-grade/pure.ts";
+import { gradeRows } from "../3-grade/pure.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
-import { whyBefore } from "../3-grade/why-before.ts";
-import { cardsOf, type NextCard } from "../4-publish/take-lines.ts";
+import { cardsOf } from "../4-publish/take-lines.ts";
 import type { PublishedCap } from "../published/caps.ts";
-import { Unproven } from "../published/errors.ts";
-import { NO_RELATED_PARTIES } from "../published/evidence-fold.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
-import { parseJson } from "../published/parse.ts";
+import { NO_RELATED_PARTIES } from "../published/fold.ts";
 import type { Source } from "../published/source.ts";
 import { METHOD_NAMES, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
@@ -248,8 +246,7 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const why = got.why === want[i]!.why ? got.why : sentenceAs(got.why, rows, cards[i]!, now);
-    const expected = { ...want[i]!, why, card: asSaid(want[i]!.card, card) };
+    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -257,18 +254,6 @@ function evaluate(
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
-}
-
-/** Our sentence as the published card would say it: one from before is held against the form that it had then. */
-export function sentenceAs(
-  published: string,
-  rows: Endpoint,
-  { run, card, why, heldUntil }: NextCard,
-  now: Date,
-): string {
-  const { band, tier, composite } = card;
-  const before = whyBefore(rows, { band, rawBand: run.raw_band, tier, composite, heldUntil }, now);
-  return published === before ? before : why;
 }
 
 /**

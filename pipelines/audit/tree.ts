@@ -2,17 +2,15 @@ import { createHash } from "node:crypto";
 import { ahead, range } from "../../infra/concurrency.ts";
 import { packBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
-import { SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
-import { type Tile, TreeState } from "../../infra/tree/state.ts";
-import { type FetchObject, fetchTile, MissingObject, Tampered } from "../../infra/tree/tiles.ts";
+import { edgeOf, levelsOf, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
+import { type FetchObject, fetchTile, MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
 import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
+import { linesOf, provenSegment } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
-import { linesOf } from "../published/segment.ts";
 import { objectsOf, type Source } from "../published/source.ts";
-import { Check, type Finding, problemOf } from "./findings.ts";
-import type { Packing } from "./packing.ts";
+import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
 
 /** Bundles that are fetched and unpacked ahead of the one that is looked at. */
 const BUNDLES_AHEAD = 8;
@@ -124,4 +122,77 @@ async function sameSegment(source: Source, n: number, made: ZstdPacking, packing
     if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
   }
   packing.add("segments", key, packed, want.packed);
+}
+
+/** Told of leaves that nothing here proves any more. */
+type OnHole = (first: number, count: number) => void;
+
+const BUNDLES_OF_SEGMENT = SEGMENT_LEAVES / TILE_WIDTH;
+
+/**
+ * The leaves of a tree whose entries do not lead to the checkpoint's root: each bundle by the tile above it, else the
+ * segment that has its leaves too, else a hole. Every tile and segment is looked at. Slower than a sound tree's reading,
+ * and only for one that is broken.
+ * @throws Tampered, MissingObject when the right edge does not lead to the root: then there is nothing to prove by;
+ * SourceDown
+ */
+export async function salvage(
+  source: Source,
+  head: { size: number; root: Buffer },
+  onEntries: OnEntries,
+  onHole: OnHole,
+): Promise<Finding[]> {
+  const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
+  const reader = await RecordReader.over(objectsOf(source), head);
+  const segment = new SegmentEntries(source, reader, segments);
+  for (let n = 0; n * TILE_WIDTH < head.size; n++) {
+    let entries: readonly Buffer[] | null = null;
+    await bundles.look(async () => {
+      entries = await reader.entries(n);
+    });
+    entries ??= await segment.bundle(n);
+    if (entries) await onEntries(entries);
+    else onHole(n * TILE_WIDTH, Math.min(TILE_WIDTH, head.size - n * TILE_WIDTH));
+  }
+  for (let level = 0; level < levelsOf(head.size); level++) {
+    const { full, width } = edgeOf(head.size, level);
+    // The edge was proven when the reader was opened.
+    tiles.ok(width > 0 ? 1 : 0);
+    for (let n = 0; n < full; n++) await tiles.look(async () => void (await reader.tiles.tile(level, n)));
+  }
+  for (let n = 0; (n + 1) * SEGMENT_LEAVES <= head.size; n++) await segment.read(n);
+  return [bundles.finding, tiles.finding, segments.finding];
+}
+
+/** Segments, each read once and one of them held. */
+class SegmentEntries {
+  readonly #looked = new Set<number>();
+  #held: { n: number; entries: Buffer[] } | null = null;
+
+  constructor(
+    private readonly source: Source,
+    private readonly reader: RecordReader,
+    private readonly check: Check,
+  ) {}
+
+  /** Leaves of bundle n, or null when its segment is not whole, broken, or not there. */
+  async bundle(n: number): Promise<Buffer[] | null> {
+    const of = Math.floor(n / BUNDLES_OF_SEGMENT);
+    if ((of + 1) * SEGMENT_LEAVES > this.reader.size) return null;
+    await this.read(of);
+    if (this.#held?.n !== of) return null;
+    const at = (n % BUNDLES_OF_SEGMENT) * TILE_WIDTH;
+    return this.#held.entries.slice(at, at + TILE_WIDTH);
+  }
+
+  async read(n: number): Promise<void> {
+    if (this.#looked.has(n)) return;
+    this.#looked.add(n);
+    this.#held = null;
+    await this.check.look(async () => {
+      const packed = await this.source.get(segmentKey(n), MAX.named);
+      if (!packed) throw new MissingObject(segmentKey(n));
+      this.#held = { n, entries: (await provenSegment(packed, this.reader.tiles, n)).entries };
+    });
+  }
 }

@@ -1,7 +1,6 @@
 import { isAddress, verifyMessage } from "viem";
 import { z } from "zod";
 import { canonicalText } from "../../infra/canonical.ts";
-import { fromBase58 } from "../../infra/keys/base58.ts";
 import { verifyBytes } from "../../infra/keys/verify.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { faultsOf, pointerOf } from "../record/faults.ts";
@@ -134,3 +133,33 @@ export const disputeBody = (dispute: SignedDispute, now: Date): BodyOf<"dispute"
   ...dispute,
   received_at: rfc3339(now),
 });
+
+const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
+/**
+ * Bytes of a base58 text (Bitcoin's alphabet, as Solana writes addresses and signatures), or null when it is none of that
+ * many bytes. Each leading 1 is a zero byte. Work grows with the square of the length, which `bytes` bounds.
+ */
+export function fromBase58(text: string, bytes: number): Uint8Array | null {
+  // A byte takes at most 1.37 characters.
+  if (text.length > Math.ceil(bytes * 1.37)) return null;
+  let value = 0n;
+  for (const letter of text) {
+    const digit = ALPHABET.indexOf(letter);
+    if (digit < 0) return null;
+    value = value * 58n + BigInt(digit);
+  }
+  const zeros = /^1*/.exec(text)![0].length;
+  const hex = value === 0n ? "" : value.toString(16);
+  const tail = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, "hex");
+  return zeros + tail.length === bytes ? Buffer.concat([Buffer.alloc(zeros), tail]) : null;
+}
+
+/** The base58 text of some bytes. */
+export function toBase58(bytes: Uint8Array): string {
+  let text = "";
+  let value = BigInt(`0x0${Buffer.from(bytes).toString("hex")}`);
+  for (; value > 0n; value /= 58n) text = ALPHABET[Number(value % 58n)] + text;
+  const zeros = bytes.findIndex((byte) => byte !== 0);
+  return "1".repeat(zeros < 0 ? bytes.length : zeros) + text;
+}

@@ -1,12 +1,11 @@
 import type { ReadableStore } from "../../infra/store/directory.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
-import { MirrorUsage, Unproven } from "../published/errors.ts";
+import { MirrorUsage, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { MAX } from "../published/limits.ts";
 import { HINT_INDEX } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
 import { RecordReader } from "../published/reader.ts";
-import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 import { IndexLine, Leaf } from "../record/leaf.ts";
 import {

@@ -1,6 +1,6 @@
+import { parsedLeaf, parseJson } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
 import { provenLeaves } from "../published/leaves.ts";
-import { parsedLeaf, parseJson } from "../published/parse.ts";
 import type { Source } from "../published/source.ts";
 import type { SignedCard } from "../record/card.ts";
 import { AmendmentLine, SampleLine } from "../record/evidence.ts";

@@ -7,8 +7,16 @@ import { objectsOf } from "../published/source.ts";
 import { fromPins, openTreeHead } from "../published/trust.ts";
 import { keysAhead } from "./rotation.ts";
 import { type MirrorOptions, type MirrorSummary, present, Run } from "./run.ts";
-import { MirrorState, type SavedTreeHead, savedTreeHead, type Trusted } from "./state.ts";
-import { refuseOlder, refuseOther, refuseStale, trustOf } from "./tree-head.ts";
+import {
+  MirrorState,
+  refuseOlder,
+  refuseOther,
+  refuseStale,
+  type SavedTreeHead,
+  savedTreeHead,
+  type Trusted,
+  trustOf,
+} from "./state.ts";
 
 /**
  * Bring a mirror up to the source's checkpoint (publication.md, Mirror). What it exposes is a proven snapshot before,

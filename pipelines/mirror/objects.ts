@@ -1,19 +1,21 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { callsOf, fetchCall, type NamedCall, refuseOtherCall } from "../published/calls.ts";
-import { Unproven } from "../published/errors.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
 import {
   archiveFileOf,
+  callsOf,
+  fetchCall,
   fetchFile,
   fetchNamed,
+  type NamedCall,
   type NamedFile,
   type NamedObject,
   readFile,
+  refuseOtherCall,
 } from "../published/files.ts";
+import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
 import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
-import { parseJson } from "../published/parse.ts";
-import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/shards.ts";
 import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey } from "../record/archive.ts";

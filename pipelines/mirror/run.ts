@@ -1,12 +1,10 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { VerifyPool } from "../../infra/keys/verify-pool.ts";
-import { bulkOf } from "../../infra/store/bulk.ts";
-import type { Store } from "../../infra/store/store.ts";
+import { bulkOf, type Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { swapPublic } from "../4-publish/writes.ts";
-import { CardSignatures } from "../published/card-signatures.ts";
+import { CardSignatures } from "../published/keys.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
@@ -152,20 +150,15 @@ export class Run {
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
     const { source, width = WIDTH, onProgress = () => undefined, cardSignatures = true } = this.options;
     const exposed = this.#exposed;
-    const pool = new VerifyPool();
-    try {
-      const cards = cardSignatures ? new CardSignatures(pool) : null;
-      const known = this.verifies ? null : this.trusted;
-      const from = known && { ...known, newestIndex: this.newestIndex };
-      const walk = await Walk.from(exposed, this.#named, cards, from);
-      const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
-      const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
-      await copyTree({ ...copy, onProgress: progress }, walk, head);
-      await this.#collect([...this.#objects.before, ...walk.wanted]);
-      return walk.newest;
-    } finally {
-      await pool.close();
-    }
+    const cards = cardSignatures ? new CardSignatures() : null;
+    const known = this.verifies ? null : this.trusted;
+    const from = known && { ...known, newestIndex: this.newestIndex };
+    const walk = await Walk.from(exposed, this.#named, cards, from);
+    const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
+    const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
+    await copyTree({ ...copy, onProgress: progress }, walk, head);
+    await this.#collect([...this.#objects.before, ...walk.wanted]);
+    return walk.newest;
   }
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {

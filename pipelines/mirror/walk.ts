@@ -1,12 +1,9 @@
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
-import { type Tile, TreeState } from "../../infra/tree/state.ts";
-import { MissingObject, Tampered } from "../../infra/tree/tiles.ts";
-import type { CardSignatures } from "../published/card-signatures.ts";
-import { Unproven } from "../published/errors.ts";
-import { jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
-import { parsedLeaf, parseJson } from "../published/parse.ts";
+import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
+import { parsedLeaf, parseJson, Unproven } from "../published/errors.ts";
+import { type CardSignatures, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { fetchFrom } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
 import type { Exposed, ProvenBundle } from "./copy.ts";

@@ -1,10 +1,19 @@
 import { canonicalText } from "../../infra/canonical.ts";
+import { RelatedParties } from "../3-grade/related.ts";
+import { dayOfManifest } from "../record/archive.ts";
 import { cardTextOf } from "../record/card-cut.mjs";
-import { type CommitmentLeaf, cardMoment, type GradeLeaf, type Leaf } from "../record/leaf.ts";
+import {
+  type ArchiveLeaf,
+  type CommitmentLeaf,
+  cardMoment,
+  type EvidenceLeaf,
+  type GradeLeaf,
+  type Leaf,
+  type ListingLeaf,
+} from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
-import { ArchiveFold } from "./archive-fold.ts";
+import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, lastCounted, listingFacts, type PublishedCap, type RawLetter } from "./caps.ts";
-import { EvidenceFold } from "./evidence-fold.ts";
 import type { RecordReader } from "./reader.ts";
 
 /** Days of letters kept: the hold's 14 and one to spare. The newest letter before them is kept too, it runs on. */
@@ -214,3 +223,119 @@ export class CommitmentFold {
 }
 
 const packed = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
+
+/** The table of related parties (payees and domains of thieves) that holds nobody: every run before the first theft. No file holds it. */
+export const NO_RELATED_PARTIES = new RelatedParties([]).sha256;
+
+/** What the closes of one UTC day have read. */
+interface ClosedDay {
+  closes: number;
+  /** Bucket -> {topic: next offset} of its newest file. A bucket that is not here has no file of this day. */
+  buckets: Map<number, Record<string, number>>;
+}
+
+/** What is published of the evidence, as a fold of the leaves: which days are closed, and how far each was read. */
+export class EvidenceFold {
+  readonly days = new Map<string, ClosedDay>();
+  /** The day that was closed first, "" before it. From it on days are closed in order and without a gap. */
+  first = "";
+  /** Newest day that was closed, "" before the first. */
+  newest = "";
+  /** Tables that cards name and no file holds yet: day -> hash of the table -> first leaf that names it. */
+  readonly relatedParties = new Map<string, Map<string, number>>();
+
+  /**
+   * May this day be closed for the first time after `newest`? The next one, so that a missing one shows. A day before the first one has records all the same where a clock was
+   * wrong or a log older than the evidence was joined: were it refused, nothing after it could ever be published.
+   */
+  mayClose(day: string, newest = this.newest): boolean {
+    return newest === "" || day === addDays(newest, 1) || day < this.first;
+  }
+
+  grade({ day, index, inputs }: Pick<GradeLeaf, "day" | "index" | "inputs">): void {
+    if (inputs.kin === NO_RELATED_PARTIES) return;
+    const tables = this.relatedParties.get(day) ?? new Map<string, number>();
+    if (!tables.has(inputs.kin)) tables.set(inputs.kin, index);
+    this.relatedParties.set(day, tables);
+  }
+
+  evidence(leaf: EvidenceLeaf): void {
+    const day = this.days.get(leaf.day) ?? { closes: 0, buckets: new Map<number, Record<string, number>>() };
+    day.closes = leaf.freeze + 1;
+    if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
+    this.days.set(leaf.day, day);
+    this.first ||= leaf.day;
+    if (leaf.day > this.newest) this.newest = leaf.day;
+    if (leaf.holds === "kin") this.#heldBelow(leaf.day, leaf.below ?? 0);
+  }
+
+  /** A file holds the tables of this day's cards below a leaf; a table named again after it is missing again. */
+  #heldBelow(day: string, below: number): void {
+    const tables = this.relatedParties.get(day);
+    if (!tables) return;
+    for (const [sha256, leaf] of tables) if (leaf < below) tables.delete(sha256);
+    if (tables.size === 0) this.relatedParties.delete(day);
+  }
+}
+
+/** Leaves [first, end) that hold every grade of a day, and others between them. */
+export interface LeafSpan {
+  first: number;
+  end: number;
+}
+
+const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
+
+/** What is published of the archive, as a fold of the leaves. */
+export class ArchiveFold {
+  /** By manifest id, in log order. */
+  readonly files = new Map<string, ArchiveLeaf>();
+  /** Manifest id of a wrong file -> id of the one that replaced it. */
+  readonly superseded = new Map<string, string>();
+  /** Where the grades of each subject and UTC day lie. */
+  readonly #grades = new Map<string, LeafSpan>();
+  /** Capabilities that are tools of an MCP server, and the first leaf that said so. */
+  readonly #tools = new Map<string, number>();
+  readonly #days = new Map<string, ArchiveLeaf[]>();
+
+  archive(leaf: ArchiveLeaf): void {
+    const { manifest, supersedes } = leaf;
+    this.files.set(manifest.id, leaf);
+    if (supersedes !== null) this.superseded.set(supersedes, manifest.id);
+    const name = nameOf(manifest.subject, dayOfManifest(manifest));
+    this.#days.set(name, [...(this.#days.get(name) ?? []), leaf]);
+  }
+
+  grade(leaf: Pick<GradeLeaf, "day" | "index" | "card">): void {
+    const name = nameOf(this.subjectOf(leaf), leaf.day);
+    const span = this.#grades.get(name);
+    if (span) span.end = leaf.index + 1;
+    else this.#grades.set(name, { first: leaf.index, end: leaf.index + 1 });
+  }
+
+  listing({ index, capability_id, tool }: Pick<ListingLeaf, "index" | "capability_id" | "tool">): void {
+    if (tool !== null && !this.#tools.has(capability_id)) this.#tools.set(capability_id, index);
+  }
+
+  /** A grade is of a tool when a listing below it says so: the same for whoever reads the log. */
+  subjectOf({ index, card }: Pick<GradeLeaf, "index" | "card">): "grades" | "mcp_grades" {
+    return (this.#tools.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
+  }
+
+  /** Leaves that hold the grades of a subject and day which no file has read yet; null for none. */
+  gradesToFile(subject: ArchiveSubject, day: string): LeafSpan | null {
+    const span = this.#grades.get(nameOf(subject, day));
+    const read = Math.max(0, ...this.filed(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
+    return span && read < span.end ? { first: Math.max(span.first, read), end: span.end } : null;
+  }
+
+  /** Files of a subject and day, the replaced ones too; none for a day that was not archived. */
+  filed(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
+    return this.#days.get(nameOf(subject, day)) ?? [];
+  }
+
+  /** Those of them that nobody replaced: together they hold every row of the day once. */
+  standing(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
+    return this.filed(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
+  }
+}

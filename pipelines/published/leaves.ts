@@ -1,7 +1,9 @@
+import type { Store } from "../../infra/store/store.ts";
+import { unpackBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
-import { SEGMENT_LEAVES } from "../../infra/tree/path.ts";
-import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
-import { BadFrame, streamFrame } from "../../infra/zstd.ts";
+import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
+import { MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles.ts";
+import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
 import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 import { MAX } from "./limits.ts";
 import { Lines } from "./lines.ts";
@@ -70,4 +72,24 @@ async function segmentLines(packed: Uint8Array): Promise<Buffer[]> {
   if (!lines.isWhole) throw new BadFrame("it ends within a line");
   if (lines.count !== SEGMENT_LEAVES) throw new BadFrame(`${lines.count} lines`);
   return entries;
+}
+
+const LF = Buffer.from("\n");
+
+/** Feed lines of these entries. */
+export const linesOf = (entries: readonly Buffer[]): Buffer => Buffer.concat(entries.flatMap((entry) => [entry, LF]));
+
+/**
+ * Segment n, the feed lines below full level-1 tile n, made from the bundles that are there already: 65,536 lines in one zstd
+ * frame, one piece a bundle. An auditor packs the same and holds it against ours.
+ * @throws MissingObject
+ */
+export async function packSegment(publicStore: Store, n: number): Promise<Buffer> {
+  const packing = new ZstdPacking();
+  for (let bundle = n * TILE_WIDTH; bundle < (n + 1) * TILE_WIDTH; bundle++) {
+    const object = await publicStore.get(entriesPath(bundle));
+    if (!object) throw new MissingObject(entriesPath(bundle));
+    await packing.add(linesOf(await unpackBundle(object.bytes, TILE_WIDTH)));
+  }
+  return (await packing.end()).packed;
 }

@@ -1,8 +1,8 @@
 import { appendFile, mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
-import { isErrno } from "../../infra/store/errors.ts";
-import { parseJson } from "./parse.ts";
+import { isErrno } from "../../infra/store/store.ts";
+import { parseJson } from "./errors.ts";
 
 /** Where the bytes of one object go while they come. A transfer that was cut goes on from `at`. */
 export interface Sink {

@@ -1,7 +1,6 @@
 import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno } from "../../infra/store/errors.ts";
-import { checkKey } from "../../infra/store/store.ts";
+import { checkKey, isErrno } from "../../infra/store/store.ts";
 import type { FetchObject } from "../../infra/tree/tiles.ts";
 import { Oversized } from "./errors.ts";
 import { MAX } from "./limits.ts";

@@ -12,10 +12,9 @@ import {
   parseVkey,
 } from "../../infra/tree/note.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { MirrorUsage, Unproven } from "./errors.ts";
+import { MirrorUsage, parseJson, Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
 import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
-import { parseJson } from "./parse.ts";
 import type { Source } from "./source.ts";
 
 export interface GivenKeys {

@@ -1,4 +1,9 @@
-import type { SignedBytes } from "../../infra/keys/verify-pool.ts";
+/** One signature to verify: Ed25519 over `bytes` under 32 bytes of a stranger's, which may be no key at all. */
+export interface SignedBytes {
+  publicKey: Uint8Array;
+  bytes: Uint8Array;
+  signature: Uint8Array;
+}
 
 /** A judged cards key and its validity; milliseconds since 1970, `until` exclusive. */
 export interface Vouching {

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 
 /** What is wrong with one place of a value. */
-export interface Fault {
+export interface SchemaFault {
   path: PropertyKey[];
   detail: string;
 }
@@ -14,8 +14,8 @@ const MAX_NAME = 100;
  * What a schema finds wrong, place by place. A member that a strict object does not take is itself the place, one fault each;
  * zod says it once, of the object that holds them.
  */
-export function faultsOf(error: z.ZodError): Fault[] {
-  const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): Fault[] => {
+export function faultsOf(error: z.ZodError): SchemaFault[] {
+  const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): SchemaFault[] => {
     if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: issue.message }];
     return issue.keys.slice(0, MAX_FAULTS).map((name) => {
       return { path: [...issue.path, name.slice(0, MAX_NAME)], detail: "is no member that is taken here" };

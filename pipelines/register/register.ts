@@ -1,9 +1,9 @@
 import { stat } from "node:fs/promises";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import type { Clock } from "../../infra/clock.ts";
+import { Turns } from "../../infra/concurrency.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { Turns } from "../../infra/lake/turns.ts";
 import { REGISTER_FORM } from "./import.ts";
 
 /** There is no register, or none that can be read now; the message is for the one who asked. */

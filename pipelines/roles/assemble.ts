@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import { keysDocument } from "../../infra/keys/keyring.ts";
+import { keysDocument } from "../../infra/keys/keys.ts";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
@@ -18,7 +18,7 @@ import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
 import { movedOut } from "../5-archive/follow.ts";
 import { archiveFold, archivePlace, trustOf } from "../5-archive/place.ts";
 import { Notifier } from "../6-notify/notifier.ts";
-import { PublishedTree } from "../published/tree-head.ts";
+import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
 import { parseMoney } from "../record/money.ts";
 import { classesOf } from "./classes.ts";

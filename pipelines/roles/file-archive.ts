@@ -2,12 +2,17 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { ArchiveDraft, Filing } from "../4-publish/filings.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
-import { ArchiveUnproven } from "../5-archive/errors.ts";
 import { emptyFile, type FilingParts, fileOne } from "../5-archive/filing.ts";
-import { gradeFiles } from "../5-archive/grade-files.ts";
 import { type ArchivePlace, archivedUntil } from "../5-archive/place.ts";
-import { type PartRows, type Printer, probeFiles } from "../5-archive/probe-files.ts";
-import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "../5-archive/subjects.ts";
+import { gradeFiles, type PartRows, type Printer, probeFiles } from "../5-archive/probe-files.ts";
+import {
+  ArchiveUnproven,
+  isProbes,
+  type MadeFile,
+  PROBES,
+  type ProbeSubject,
+  removeFiles,
+} from "../5-archive/read-back.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { addDays } from "../record/time.ts";

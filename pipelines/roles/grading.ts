@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { type ListingFact, listingFacts } from "../2-ingest/listing-facts.ts";
 import { lakePositions, type Positions } from "../2-ingest/load.ts";
+import { type ListingFact, listingFacts } from "../2-ingest/volatile.ts";
 import { type GradeOptions, gradeRun } from "../3-grade/grade.ts";
 import type { Thief } from "../3-grade/related.ts";
 import type { RunLine } from "../record/card.ts";

@@ -1,11 +1,9 @@
 import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
+import { resolveTo, type Sources, whyNotOurs } from "../../infra/egress/address.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
-import { resolveTo } from "../../infra/egress/resolve.ts";
-import { type Sources, whyNotOurs } from "../../infra/egress/sources.ts";
-import { readRing } from "../../infra/keys/keyring.ts";
 import {
   createSecret,
   hasKeys,
@@ -16,6 +14,7 @@ import {
   loadSecret,
   loadSigner,
   publicHalves,
+  readRing,
 } from "../../infra/keys/keys.ts";
 import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";

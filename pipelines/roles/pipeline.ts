@@ -18,7 +18,7 @@ import type { EvidenceReport } from "../5-archive/evidence.ts";
 import { followArchive } from "../5-archive/follow.ts";
 import type { ArchivePlace } from "../5-archive/place.ts";
 import { type BudgetParts, budgetReport, keepReport } from "../budget/report.ts";
-import type { ArchiveFold } from "../published/archive-fold.ts";
+import type { ArchiveFold } from "../published/fold.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";

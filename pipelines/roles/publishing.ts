@@ -1,6 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import { keysDocument } from "../../infra/keys/keyring.ts";
-import type { Keys } from "../../infra/keys/keys.ts";
+import { type Keys, keysDocument } from "../../infra/keys/keys.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { knownPlan, publishPlan } from "../4-publish/day-plan.ts";

@@ -1,7 +1,6 @@
 import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
-import { StoreDown } from "../../infra/store/errors.ts";
-import { BadKey, type ObjectInfo, type Store } from "../../infra/store/store.ts";
+import { BadKey, type ObjectInfo, type Store, StoreDown } from "../../infra/store/store.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders, type ObjectKind } from "../../pipelines/published/objects.ts";
 import { Problem } from "../http/problem.ts";

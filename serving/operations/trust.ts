@@ -1,6 +1,6 @@
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
-import type { Snapshot } from "../../pipelines/published/tree-head.ts";
+import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { indexLines } from "../answers/market.ts";

@@ -1,6 +1,12 @@
 import type { Clock } from "../../infra/clock.ts";
-import { LogDown } from "../../infra/log/errors.ts";
-import type { Appended, Log, LogRecord, NewRecord, ReadOptions } from "../../infra/log/log.ts";
+import {
+  type Appended,
+  type Log,
+  LogDown,
+  type LogRecord,
+  type NewRecord,
+  type ReadOptions,
+} from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
 /** What serving asks of a log. */

@@ -10,8 +10,8 @@ import type { MirrorSummary } from "../../pipelines/mirror/run.ts";
 import { MirrorState } from "../../pipelines/mirror/state.ts";
 import { MirrorUsage } from "../../pipelines/published/errors.ts";
 import { jwksOf, readKeys } from "../../pipelines/published/keys.ts";
+import { PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { Source } from "../../pipelines/published/source.ts";
-import { PublishedTree, type Snapshot } from "../../pipelines/published/tree-head.ts";
 import { fromPins, type GivenKeys } from "../../pipelines/published/trust.ts";
 
 export interface ProvenTreeParts {

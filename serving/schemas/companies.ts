@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { faultOfLei } from "../../pipelines/register/lei.ts";
+import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
 
 /** Matches of one answer (docs/companies-lookup.md). */

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { PublishedTree, Snapshot } from "../../pipelines/published/tree-head.ts";
+import type { PublishedTree, Snapshot } from "../../pipelines/published/reader.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";

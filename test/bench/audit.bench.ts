@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { indexOf } from "../../pipelines/audit/indexes.ts";
+import { indexOf } from "../../pipelines/audit/log-reading.ts";
 import { readFile } from "../../pipelines/published/files.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { compress } from "zstd-napi";
 import { canonicalBytes, canonicalText, sha256hex } from "../../infra/canonical.ts";
-import { signObject } from "../../infra/keys/sign.ts";
+import { signObject } from "../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { signCheckpoint } from "../../infra/tree/checkpoint.ts";

@@ -1,4 +1,4 @@
-import { signObject } from "../../infra/keys/sign.ts";
+import { signObject } from "../../infra/keys/signer.ts";
 import { capOf, cardOf } from "../helpers/public-record.ts";
 import { SIGNERS } from "../pipelines/4-publish/world.ts";
 

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { createApp } from "../../serving/app.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { AppendOnly, checkPath, judge } from "../helpers/serving.ts";

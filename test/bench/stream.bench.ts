@@ -14,7 +14,7 @@ import { createKafka } from "../../infra/log/kafka/client.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { type Log, MAX_BATCH, type NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { createLogger, createMetrics, type Metrics } from "../../infra/telemetry.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRow } from "../../pipelines/2-ingest/row.ts";
@@ -49,8 +49,8 @@ async function said<T extends Cost>(what: string, work: () => Promise<T>): Promi
 }
 
 /** Our speed as a part of theirs: above 1 is quicker. On a busy machine the CPU of a row says more than the wall. */
-const speedOf = (ours: Cost & { thread: string }, theirs: Cost): string =>
-  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU (${ours.thread})`;
+const speedOf = (ours: Cost, theirs: Cost): string =>
+  `${(theirs.wall / ours.wall).toFixed(2)} wall, ${(theirs.cpu / ours.cpu).toFixed(2)} CPU`;
 
 async function produce(log: Log): Promise<void> {
   let batch: NewRecord[] = [];
@@ -100,13 +100,7 @@ async function reads(log: Log, each: (record: Parameters<typeof readRow>[0]) => 
   }
 }
 
-/** What of the pass that these are the metrics of was parsed beside the thread that fetches and commits. */
-async function parsed(metrics: Metrics): Promise<string> {
-  const made = /^touchstone_ingest_batches_parsed_on_a_thread_total (\d+)$/m.exec(await metrics.text())?.[1] ?? "0";
-  return `${made} batches parsed on a thread`;
-}
-
-async function ingested(log: Log, dir: string): Promise<Cost & { thread: string }> {
+async function ingested(log: Log, dir: string): Promise<Cost> {
   const privateStore = await openDirectoryStore(join(dir, "private"));
   const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", threads: 2, init: INGEST_TABLES });
   const metrics = createMetrics();
@@ -118,7 +112,7 @@ async function ingested(log: Log, dir: string): Promise<Cost & { thread: string 
   await lake.close();
   await privateStore.close();
   if (rows !== ROWS) throw new Error(`ingest: ${rows} rows instead of ${ROWS}`);
-  return { ...cost, thread: await parsed(metrics) };
+  return cost;
 }
 
 async function compare(broker: string, dir: string): Promise<void> {

@@ -2,7 +2,7 @@
  * The tree alone at ten million leaves, by hashes: grown in steps as a log grows, each tile and root held against a second
  * computation, then proofs at random. `npx tsx test/bench/tree.bench.ts [leaves] [seed]`; about 2 GB at ten million.
  */
-import { TreeState } from "../../infra/tree/state.ts";
+import { TreeState } from "../../infra/tree/tiles.ts";
 import { drawn } from "../helpers/drawn.ts";
 import { Simulation, steps } from "../infra/tree/simulation.ts";
 import { peakGb, ratio, shown, timed } from "./ratio.ts";

@@ -14,7 +14,7 @@ import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
 import type { BudgetReport } from "../../pipelines/budget/report.ts";
-import { StoreSource } from "../../pipelines/published/store-source.ts";
+import { StoreSource } from "../../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../pipelines/record/archive.ts";
 import type { ArchiveLeaf } from "../../pipelines/record/leaf.ts";

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import kafkajs from "kafkajs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { LogDown, LogRefused } from "../../infra/log/errors.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import { LogDown, LogRefused } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";

@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { prepareBuckets } from "../../commands/buckets.ts";
 import { systemClock } from "../../infra/clock.ts";
-import { prepareBuckets } from "../../infra/deploy/s3/prepare.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
-import { HttpSource } from "../../pipelines/published/http-source.ts";
-import { StoreSource } from "../../pipelines/published/store-source.ts";
+import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";
 import { startGateway } from "./versitygw.ts";
 
 /** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */

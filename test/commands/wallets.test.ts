@@ -9,7 +9,8 @@ import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
-import { checkWallets, walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
+import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { walletFindings, walletReport, watchWallets } from "../../infra/rails/wallet-report.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { walletFolderOf } from "../../pipelines/roles/parts.ts";
@@ -145,15 +146,14 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ ok: false, why: "down" }]);
 });
 
-test("the check of the wallets throws nothing: files that others can read are a finding, and so is having none", async () => {
+test("wallets that others can read are refused by name, and having none is a finding", async () => {
+  const folder = new WalletFolder(join(dir, "shared"));
+  folder.make(0);
+  chmodSync(join(folder.dir, "seed.key"), 0o644);
+  expect(() => folder.read()).toThrow("0644");
   const networks = paidNetworks(config);
-  const check = (folder: string) => checkWallets(folder, railOn(networks), networks, { money: "0.10", blind: 1 });
-  const { dir: at } = walletFolderOf(config);
-  expect((await check(at)).map(({ ok }) => ok)).toEqual([true, true, true]);
-  chmodSync(join(at, "seed.key"), 0o644);
-  expect(await check(at)).toMatchObject([{ name: "wallet files", ok: false, says: expect.stringContaining("0644") }]);
-  chmodSync(join(at, "seed.key"), 0o600);
-  expect(await check(join(dir, "nowhere"))).toMatchObject([
+  const report = await walletReport(new WalletFolder(join(dir, "nowhere")).read(), railOn(networks), networks);
+  expect(walletFindings(report, { money: "0.10", blind: 1 })).toMatchObject([
     { ok: false, todo: expect.stringContaining("wallets new") },
   ]);
 });

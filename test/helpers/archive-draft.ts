@@ -1,7 +1,6 @@
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { signObject } from "../../infra/keys/sign.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { ArchiveDraft } from "../../pipelines/4-publish/filings.ts";
 import { archiveFileKey, formatOf, reproduceOf } from "../../pipelines/record/archive.ts";
 import { archiveId } from "../../pipelines/record/ids.ts";

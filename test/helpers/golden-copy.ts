@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { finished } from "node:stream/promises";
-import { checkDigitsOf } from "../../pipelines/register/lei.ts";
+import { checkDigitsOf } from "../../pipelines/register/score.ts";
 
 const FIVE = [1, 2, 3, 4, 5];
 const address = (group: string): string[] =>

@@ -9,7 +9,7 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { readRejected } from "../../pipelines/2-ingest/batch.ts";
 import { INGESTED } from "../../pipelines/2-ingest/load.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
-import { StoreSource } from "../../pipelines/published/store-source.ts";
+import { StoreSource } from "../../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";

@@ -4,8 +4,8 @@ import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
+import { StoreSource } from "../../pipelines/published/open-source.ts";
 import { readCheckpoint } from "../../pipelines/published/reader.ts";
-import { StoreSource } from "../../pipelines/published/store-source.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import {
   correction,

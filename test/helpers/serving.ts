@@ -2,7 +2,7 @@ import type { H3 } from "h3";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { createApp } from "../../serving/app.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { Follower } from "../../serving/tables/follower.ts";

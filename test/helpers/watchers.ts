@@ -6,7 +6,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { Notifier, type NotifierParts } from "../../pipelines/6-notify/notifier.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import type { UnsignedCard } from "../../pipelines/record/card.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";

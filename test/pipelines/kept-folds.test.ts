@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { FoldFile, type KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
-import { watcherRecord } from "../../pipelines/6-notify/records.ts";
+import { watcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { type Watcher, WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import { booksOf } from "../../pipelines/orders/ledger.ts";
 import type { Order } from "../../pipelines/orders/order.ts";

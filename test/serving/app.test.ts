@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLogger } from "../../infra/telemetry.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { plantedToken } from "../../pipelines/record/classes/planted.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";

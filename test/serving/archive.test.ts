@@ -5,7 +5,7 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 import { createApp } from "../../serving/app.ts";
 import { type Serving, serve } from "../../serving/main.ts";

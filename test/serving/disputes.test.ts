@@ -5,8 +5,14 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { fromBase58, toBase58 } from "../../infra/keys/base58.ts";
-import { checkPayee, readDispute, type SignedDispute, statementOf } from "../../pipelines/corrections/dispute.ts";
+import {
+  checkPayee,
+  fromBase58,
+  readDispute,
+  type SignedDispute,
+  statementOf,
+  toBase58,
+} from "../../pipelines/corrections/dispute.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { CHECKPOINT, VIEW } from "../../pipelines/published/objects.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { headlineOf } from "../../serving/tables/entry.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";

@@ -1,6 +1,6 @@
 import { connect } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { StoreDown } from "../../infra/store/errors.ts";
+import { StoreDown } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";

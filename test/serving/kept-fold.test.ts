@@ -1,7 +1,7 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test, vi } from "vitest";
-import { watcherRecord } from "../../pipelines/6-notify/records.ts";
+import { watcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { capOf } from "../helpers/public-record.ts";
 import { readWatcher, SUM, WatcherBed, watch } from "../helpers/watchers.ts";
 

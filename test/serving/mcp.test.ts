@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import type { Sales } from "../../serving/buy/counter.ts";
 import { SALE_POLICY } from "../../serving/buy/eligible.ts";
 import { type Serving, serve } from "../../serving/main.ts";

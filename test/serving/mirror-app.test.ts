@@ -2,7 +2,7 @@ import { request } from "node:http";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FixedClock } from "../../infra/clock.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { HttpSource } from "../../pipelines/published/http-source.ts";
+import { HttpSource } from "../../pipelines/published/open-source.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createMirrorApp } from "../../serving/mirror-app.ts";

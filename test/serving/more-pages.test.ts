@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createMetrics } from "../../infra/telemetry.ts";
 import { writeHistory } from "../../pipelines/4-publish/view.ts";
-import { PublishedTree } from "../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../pipelines/published/reader.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { encodeHistory } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";

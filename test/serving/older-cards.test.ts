@@ -7,9 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canonicalBytes } from "../../infra/canonical.ts";
 import * as portable from "../../infra/keys/portable.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
-import { VerifyPool } from "../../infra/keys/verify-pool.ts";
+import { Packing } from "../../pipelines/audit/findings.ts";
 import { LogReading } from "../../pipelines/audit/log-reading.ts";
-import { Packing } from "../../pipelines/audit/packing.ts";
 import { type CardVerdict, recomputeGathered } from "../../pipelines/audit/recompute.ts";
 import { exportIndex, openIndex } from "../../pipelines/mirror/export-index.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
@@ -148,7 +147,6 @@ describe("answers", () => {
 
 test("a mirror takes them, its index exports them, and an auditor verifies and rebuilds all", async () => {
   const mirror = await Mirror.open();
-  const pool = new VerifyPool(1);
   try {
     const source = new DirectorySource(sourceDir(record));
     await mirror.run(source, { keys: keysOf(record) });
@@ -157,7 +155,7 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
     expect(await exportIndex(await openIndex(mirror.publicStore, mirror.stateStore), file)).toBe(SPECS.length);
 
     const { size, root } = (await readCheckpoint(record.store, record.trust))!;
-    const reading = new LogReading(source, size, pool, new Packing("strict"));
+    const reading = new LogReading(source, size, new Packing("strict"));
     const reader = await RecordReader.open(record.store, { size, root });
     for await (const { bytes } of reader.leaves()) await reading.add(bytes);
     await reading.end({ size, root }, () => undefined);
@@ -171,7 +169,6 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
       [NAMED.url]: ["pending", MOMENT, "the evidence of 2026-11-20 is not published yet"],
     });
   } finally {
-    await pool.close();
     await mirror.close();
   }
 });

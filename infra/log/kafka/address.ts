@@ -1,4 +1,4 @@
-import { LogRefused } from "../errors.ts";
+import { LogRefused } from "../log.ts";
 
 /** Where a log lies in a cluster. */
 export interface KafkaAddress {

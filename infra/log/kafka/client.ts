@@ -1,8 +1,9 @@
-import kafkajs, { type Assigner, type Cluster } from "kafkajs";
+import { connect, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import kafkajs, { type Assigner, type Cluster, type ISocketFactory } from "kafkajs";
 import { compress, decompress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
 import type { KafkaAddress } from "./address.ts";
-import { createSockets } from "./sockets.ts";
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
 
@@ -86,4 +87,121 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   });
   if (!cluster) throw new Error("kafkajs made no connections for its assigner of partitions");
   return cluster;
+}
+
+/** Length of an answer, before its bytes. */
+const LENGTH_BYTES = 4;
+/** A request that waits for the members of a group: the broker answers when the slowest has joined. */
+const JOIN_GROUP = 11;
+const JOIN_MS = 120_000;
+/** Both sides say something at once on a connection that is in use. */
+const FIRST_WORD_MS = 30_000;
+const KEEP_ALIVE_MS = 60_000;
+
+export interface SocketSettings {
+  /** A broker that answers nothing for this long, ms, while a request waits, never will. */
+  answerMs: number;
+  /** How long a connection may be open before anything is asked on it, ms (default 30,000). */
+  firstWordMs?: number;
+}
+
+/**
+ * Sockets for kafkajs 2.2.4 as they have to be where cables are pulled (its public option `socketFactory`). Bugs of its
+ * connections that are met here, each of which made requests hang or fail for good:
+ *
+ * 1. What had come of an answer when its connection ended is put before the answers of the next one, and none of those is
+ *    ever understood. So only whole answers are handed on.
+ * 2. What an old socket still says, its end above all, is taken for the new one's. So a socket that was closed, by either
+ *    side, says nothing more.
+ * 3. Two requests that find a connection closed open a socket each, and the first one is never closed; its end, when the
+ *    broker is tired of it, is bug 2. So a socket on which nothing was asked is closed in silence.
+ * 4. A request whose time is over leaves its connection open, though what forgot it on the way (a router) never answers
+ *    again. So a socket without an answer while one is due is ended with an error, which fails what waits in it.
+ */
+export function createSockets({ answerMs, firstWordMs = FIRST_WORD_MS }: SocketSettings): ISocketFactory {
+  return ({ host, port, ssl, onConnect }) => {
+    const socket = ssl
+      ? connectTls({ host, port, ...(isIP(host) ? {} : { servername: host }), ...ssl }, onConnect)
+      : connect({ host, port }, onConnect);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    mend(socket, { answerMs, firstWordMs });
+    return socket;
+  };
+}
+
+function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings>): void {
+  const { emit, write } = socket;
+  let isOver = false;
+  /** How long the answers may take that have not come, in the order of the requests. */
+  const due: number[] = [];
+  let timer: NodeJS.Timeout | null = null;
+  let rest: Buffer = Buffer.alloc(0);
+
+  const watch = (ms: number | undefined, work: () => void) => {
+    if (timer) clearTimeout(timer);
+    timer = ms === undefined ? null : setTimeout(work, ms).unref();
+  };
+  const silence = () => {
+    isOver = true;
+    watch(undefined, silence);
+    rest = Buffer.alloc(0);
+    socket.destroy();
+  };
+  const awaitAnswer = () => watch(due[0], () => socket.destroy(new Error(`no answer of the broker for ${due[0]} ms`)));
+
+  socket.once("connect", () => {
+    if (due.length === 0) watch(firstWordMs, silence);
+  });
+  socket.once("close", () => watch(undefined, silence));
+  // Whatever fails after it is over is nobody's: an error without a listener would be the process's end.
+  socket.on("error", () => undefined);
+
+  socket.write = ((bytes: Buffer | string, ...more: unknown[]) => {
+    const request = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes, "binary");
+    // Length, key of the call. Tokens of old forms of SASL have no key, and are answered as soon.
+    const key = request.length >= LENGTH_BYTES + 2 ? request.readInt16BE(LENGTH_BYTES) : 0;
+    due.push(key === JOIN_GROUP ? JOIN_MS : answerMs);
+    if (due.length === 1) awaitAnswer();
+    return (write as (...all: unknown[]) => boolean).call(socket, bytes, ...more);
+  }) as typeof socket.write;
+
+  socket.end = (() => {
+    silence();
+    return socket;
+  }) as typeof socket.end;
+
+  socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {
+    const tell = (name: string | symbol, ...all: unknown[]): boolean => Reflect.apply(emit, socket, [name, ...all]);
+    if (event === "data") {
+      if (isOver) return false;
+      rest = rest.length === 0 ? (args[0] as Buffer) : Buffer.concat([rest, args[0] as Buffer]);
+      const whole = wholeLength(rest);
+      if (whole.bytes === 0) return true;
+      const answers = rest.subarray(0, whole.bytes);
+      rest = rest.subarray(whole.bytes);
+      due.splice(0, whole.answers);
+      awaitAnswer();
+      return tell("data", answers);
+    }
+    if (event === "end" || event === "error" || event === "timeout") {
+      if (isOver) return false;
+      // Nothing is heard of it after this, and nothing is left of it.
+      const told = tell(event, ...args);
+      silence();
+      return told;
+    }
+    return tell(event, ...args);
+  };
+}
+
+/** How many whole answers stand at the beginning, and their bytes. */
+function wholeLength(bytes: Buffer): { bytes: number; answers: number } {
+  let [at, answers] = [0, 0];
+  while (bytes.length - at >= LENGTH_BYTES) {
+    const end = at + LENGTH_BYTES + bytes.readInt32BE(at);
+    if (end > bytes.length) break;
+    at = end;
+    answers++;
+  }
+  return { bytes: at, answers };
 }

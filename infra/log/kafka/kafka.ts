@@ -1,9 +1,22 @@
 import type { Cluster, Kafka } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
-import { checkBatch, checkOffset, checkPartition, readLimits } from "../check.ts";
-import { BadRecord, LogClosed, LogDown, LogRefused } from "../errors.ts";
-import { type Appended, type Log, type LogRecord, type NewRecord, OffsetGone, type ReadOptions } from "../log.ts";
+import {
+  type Appended,
+  BadRecord,
+  checkBatch,
+  checkOffset,
+  checkPartition,
+  type Log,
+  LogClosed,
+  LogDown,
+  type LogRecord,
+  LogRefused,
+  type NewRecord,
+  OffsetGone,
+  type ReadOptions,
+  readLimits,
+} from "../log.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
 import { KafkaReader } from "./reader.ts";

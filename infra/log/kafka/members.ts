@@ -1,6 +1,6 @@
 import type { Cluster } from "kafkajs";
 import type { Logger } from "../../telemetry.ts";
-import { LogDown } from "../errors.ts";
+import { LogDown } from "../log.ts";
 import type { Ownership, OwnershipGroup, OwnershipListener } from "../ownership.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster } from "./client.ts";

@@ -1,6 +1,5 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
-import { LogClosed, LogDown } from "../errors.ts";
-import type { LogRecord } from "../log.ts";
+import { LogClosed, LogDown, type LogRecord } from "../log.ts";
 import { EVENT_ID } from "./client.ts";
 import { topicOf } from "./topics.ts";
 

@@ -1,8 +1,7 @@
 import { randomBytes } from "node:crypto";
 import kafkajs, { type Admin, type ITopicConfig } from "kafkajs";
 import { systemClock } from "../../clock.ts";
-import { LogDown, LogRefused } from "../errors.ts";
-import { MAX_VALUE_BYTES } from "../log.ts";
+import { LogDown, LogRefused, MAX_VALUE_BYTES } from "../log.ts";
 
 const { ConfigResourceTypes } = kafkajs;
 

@@ -1,6 +1,5 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
-import { LogBusy, LogDown } from "../errors.ts";
-import type { Appended, NewRecord } from "../log.ts";
+import { type Appended, LogBusy, LogDown, type NewRecord } from "../log.ts";
 import { EVENT_ID } from "./client.ts";
 import { topicOf } from "./topics.ts";
 

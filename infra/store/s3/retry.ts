@@ -1,6 +1,6 @@
 import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
-import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../errors.ts";
+import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../store.ts";
 
 /** Tries of one request, and the longest pause before the next, ms (full jitter, doubling from the first). */
 const TRIES = 6;

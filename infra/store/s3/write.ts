@@ -8,8 +8,7 @@ import {
   type S3Client,
   UploadPartCommand,
 } from "@aws-sdk/client-s3";
-import { StoreUnfit } from "../errors.ts";
-import type { ObjectMeta } from "../store.ts";
+import { type ObjectMeta, StoreUnfit } from "../store.ts";
 import { retrying, statusOf } from "./retry.ts";
 
 /** Objects above this size go in parts of it; at most `PARTS_AT_ONCE` parts are in memory twice. */

@@ -13,7 +13,7 @@ import { dayOf, rfc3339 } from "../../record/time.ts";
 import type { Call } from "../call.ts";
 import type { Asked } from "../classes/asking.ts";
 import { hashOf } from "../json.ts";
-import { PAYMENT_KEY } from "../mcp/call-tool.ts";
+import { PAYMENT_KEY } from "../mcp/session.ts";
 import { toWhom } from "../plan/spend.ts";
 import type { Probe } from "../probe/probe.ts";
 import { type ChosenInput, type Request, sellerSays } from "../probe/request.ts";

@@ -3,7 +3,7 @@ import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
 import { rfc3339 } from "../../record/time.ts";
-import { callTool, type ToolExchange } from "../mcp/call-tool.ts";
+import { callTool, type ToolExchange } from "../mcp/session.ts";
 import type { Reader } from "../reading/reader.ts";
 import type { Request } from "./request.ts";
 import { stockHeaders } from "./stock.ts";

@@ -3,7 +3,7 @@ import { decimalsOf, networksOf, type Payer } from "../../../infra/rails/rails.t
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, hashOf, type Named } from "../json.ts";
-import type { ToolExchange } from "../mcp/call-tool.ts";
+import type { ToolExchange } from "../mcp/session.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING } from "../terms/declared.ts";
 import { sameAsset, sameNetwork } from "../terms/networks.ts";

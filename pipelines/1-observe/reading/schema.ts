@@ -2,7 +2,7 @@ import vm from "node:vm";
 import { Ajv, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
-import { processorMs } from "../../../infra/thread-time.ts";
+import { processorMs } from "../../../infra/bounded-thread.ts";
 import { BoundedMap } from "../bounded.ts";
 import { hashOf, isObject } from "../json.ts";
 

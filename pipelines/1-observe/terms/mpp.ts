@@ -3,8 +3,7 @@ import type { Offer } from "../../record/bodies.ts";
 import { parseAtomic } from "../../record/money.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, get, isObject, parseBase64Json, text } from "../json.ts";
-import { assetForm, hasKnownAddresses, looksLikeAddress } from "./addresses.ts";
-import { decimalsOf, readNetwork, usdcOf } from "./networks.ts";
+import { assetForm, decimalsOf, hasKnownAddresses, looksLikeAddress, readNetwork, usdcOf } from "./networks.ts";
 import { isPayableIn, priceOf, type ReadEntry } from "./x402.ts";
 
 /** Longest header that is read; egress refuses longer ones anyway, and a tool's challenges are put into one as well. */

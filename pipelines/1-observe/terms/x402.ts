@@ -3,8 +3,17 @@ import type { Offer } from "../../record/bodies.ts";
 import { atomicToMicro, formatMoney, parseAtomic } from "../../record/money.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { get, isObject, parseBase64Json, parseJson, text } from "../json.ts";
-import { type AssetForm, assetForm, hasKnownAddresses, looksLikeAddress } from "./addresses.ts";
-import { decimalsOf, isOtherNetworksUsdc, type Network, readNetwork, usdcOf } from "./networks.ts";
+import {
+  type AssetForm,
+  assetForm,
+  decimalsOf,
+  hasKnownAddresses,
+  isOtherNetworksUsdc,
+  looksLikeAddress,
+  type Network,
+  readNetwork,
+  usdcOf,
+} from "./networks.ts";
 
 /** One entry of `accepts`, read by itself: a bad one beside good ones costs nobody but itself. */
 export interface ReadEntry {

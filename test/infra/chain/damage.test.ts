@@ -1,8 +1,6 @@
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Commit } from "../../../infra/chain/commit.ts";
+import { type Commit, commitKey, DamagedChain } from "../../../infra/chain/commit.ts";
 import { openChain } from "../../../infra/chain/commits.ts";
-import { DamagedChain } from "../../../infra/chain/errors.ts";
-import { commitKey } from "../../../infra/chain/keys.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { append, FOLDER, historyOf, memoryStore, PLACE } from "./make.ts";
 

@@ -1,11 +1,9 @@
 import { connect, Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { ownRanges } from "../../../infra/egress/address.ts";
+import { ownRanges, validateUrl } from "../../../infra/egress/address.ts";
 import { connectChecked } from "../../../infra/egress/connect.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
-import type { Egress, EgressRequest } from "../../../infra/egress/egress.ts";
-import { LIMITS } from "../../../infra/egress/limits.ts";
-import { validateUrl } from "../../../infra/egress/url.ts";
+import { type Egress, type EgressRequest, LIMITS } from "../../../infra/egress/egress.ts";
 import { certificate, type Stranger, say, stranger } from "./stranger.ts";
 
 const open: (Stranger | Egress)[] = [];

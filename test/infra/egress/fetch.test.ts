@@ -3,8 +3,14 @@ import { Transform } from "node:stream";
 import zlib, { brotliCompressSync, constants, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
-import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
-import { LIMITS, type Limits, limitsFor } from "../../../infra/egress/limits.ts";
+import {
+  type Egress,
+  type EgressRequest,
+  type EgressResult,
+  LIMITS,
+  type Limits,
+  limitsFor,
+} from "../../../infra/egress/egress.ts";
 import { fc } from "../../helpers/histories.ts";
 import { type Behaviour, type Stranger, say, stranger } from "./stranger.ts";
 

@@ -1,6 +1,6 @@
 import { createSocket } from "node:dgram";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Resolve, systemResolve } from "../../../infra/egress/resolve.ts";
+import { type Resolve, systemResolve } from "../../../infra/egress/address.ts";
 
 const A = 1;
 const AAAA = 28;

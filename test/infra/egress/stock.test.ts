@@ -3,9 +3,9 @@ import { createServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, createServer as createTcp, type Server } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { pickSource, whyNotOurs } from "../../../infra/egress/address.ts";
 import { createEgress, type EgressOptions } from "../../../infra/egress/create.ts";
 import type { Egress, EgressRequest } from "../../../infra/egress/egress.ts";
-import { pickSource, whyNotOurs } from "../../../infra/egress/sources.ts";
 import { certificate } from "./stranger.ts";
 
 const open: { close(): unknown }[] = [];

@@ -16,10 +16,20 @@ import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { KeyFileError } from "../../../infra/keys/files.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
-import { keyPath, keysDocument, readRing, ringPath } from "../../../infra/keys/keyring.ts";
-import { createSecret, hasKeys, keygen, loadKeys, loadSecret, loadSigner, rotate } from "../../../infra/keys/keys.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
-import { signerOf, thumbprint } from "../../../infra/keys/signer.ts";
+import {
+  createSecret,
+  hasKeys,
+  keygen,
+  keyPath,
+  keysDocument,
+  loadKeys,
+  loadSecret,
+  loadSigner,
+  readRing,
+  ringPath,
+  rotate,
+} from "../../../infra/keys/keys.ts";
+import { signerOf, signObject, thumbprint } from "../../../infra/keys/signer.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
 import { AT, FROM } from "./fixed.ts";
 

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
-import { signObject, signTextSoon } from "../../../infra/keys/sign.ts";
+import { signObject, signTextSoon } from "../../../infra/keys/signer.ts";
 import { RFC8037_SEED, signerOfSeed } from "./fixed.ts";
 
 const signer = signerOfSeed(RFC8037_SEED, "cards");

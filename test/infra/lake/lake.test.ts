@@ -29,26 +29,6 @@ async function open(name = "lake.duckdb", readers = 2): Promise<Lake> {
 const count = async (lake: Lake) => Number((await lake.all<{ n: bigint }>("SELECT count(*) AS n FROM n"))[0]!.n);
 
 describe("statements", () => {
-  test("narrow leaves one thread to a statement for as long as the work goes on, also when it fails or the lake is replaced", async () => {
-    const lake = await open();
-    const threads = async () => Number((await lake.all<{ n: bigint }>("SELECT current_setting('threads') AS n"))[0]!.n);
-    expect(await threads()).toBe(2);
-    const inside = await lake.narrow(async () => {
-      const seen = await threads();
-      await Promise.all([
-        lake.transaction((tx) => tx.run("INSERT INTO n SELECT range FROM range(300000)")),
-        lake.all("SELECT sum(range) FROM range(1000000)"),
-      ]);
-      return seen;
-    });
-    expect([inside, await threads(), await count(lake)]).toEqual([1, 2, 300_000]);
-    await expect(lake.narrow(() => Promise.reject(new Error("the work failed")))).rejects.toThrow("the work failed");
-    expect(await threads()).toBe(2);
-    await lake.narrow(() => lake.replace(null));
-    expect([await threads(), await count(lake)]).toEqual([2, 0]);
-    await expect(lake.narrow(() => lake.close().then(() => "closed"))).resolves.toBe("closed");
-  });
-
   test("however many rows come back, no more than a batch of the engine's become objects in one turn of the loop", async () => {
     const lake = await open();
     const turns = new TurnsSeen();

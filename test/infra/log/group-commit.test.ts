@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { LogBusy } from "../../../infra/log/errors.ts";
-import { GroupCommit } from "../../../infra/log/group-commit.ts";
-import { type Appended, MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
+import { GroupCommit } from "../../../infra/log/embedded.ts";
+import { type Appended, LogBusy, MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
 import { record } from "./contract.ts";
 
 /** Commits into arrays; `fails` makes the next commits throw. */

@@ -2,10 +2,8 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { bulkOf } from "../../../infra/store/bulk.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
-import { KeyConflict, StoreFull } from "../../../infra/store/errors.ts";
-import { BadKey, type Bulk, type Store } from "../../../infra/store/store.ts";
+import { BadKey, type Bulk, bulkOf, KeyConflict, type Store, StoreFull } from "../../../infra/store/store.ts";
 import { fc } from "../../helpers/histories.ts";
 import { PowerLoss, RecordingFs, type Step } from "./recording-fs.ts";
 

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
-import { StoreFull } from "../../../infra/store/errors.ts";
-import type { Store } from "../../../infra/store/store.ts";
+import { type Store, StoreFull } from "../../../infra/store/store.ts";
 import { fc } from "../../helpers/histories.ts";
 import { PowerLoss, RecordingFs, type Step } from "./recording-fs.ts";
 

@@ -1,8 +1,7 @@
 import { createHash } from "node:crypto";
 import { TILE_WIDTH, tilePath } from "../../../infra/tree/path.ts";
 import { consistencyProof, inclusionProof, verifyConsistency, verifyInclusion } from "../../../infra/tree/proof.ts";
-import { TreeState } from "../../../infra/tree/state.ts";
-import { TileReader } from "../../../infra/tree/tiles.ts";
+import { TileReader, TreeState } from "../../../infra/tree/tiles.ts";
 
 /**
  * A tree without leaves to look at: hashes alone, at any size, with its tiles in a store of the contract's shape and

@@ -9,8 +9,7 @@ import {
   verifyInclusion,
   verifySubtree,
 } from "../../../infra/tree/proof.ts";
-import { TreeState } from "../../../infra/tree/state.ts";
-import { MissingObject, Tampered, TileReader } from "../../../infra/tree/tiles.ts";
+import { MissingObject, Tampered, TileReader, TreeState } from "../../../infra/tree/tiles.ts";
 import { fc } from "../../helpers/histories.ts";
 import { naiveConsistency, naiveLeaf, naiveLeaves, naivePath, naiveRoot } from "./naive.ts";
 

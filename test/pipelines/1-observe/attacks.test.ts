@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { takeFile } from "../../../commands/listings.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { Intake } from "../../../pipelines/1-observe/listings/intake.ts";
-import { takeFile } from "../../../pipelines/1-observe/listings/operator.ts";
 import { ListingWriter } from "../../../pipelines/1-observe/listings/writer.ts";
 import { ownReader, type Reader } from "../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { resolveTo } from "../../../infra/egress/address.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
-import { resolveTo } from "../../../infra/egress/resolve.ts";
 import { ownLoop } from "../../../infra/loop-watch.ts";
 import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import { ASKS_AT_ONCE, POOLS } from "../../../pipelines/1-observe/queue.ts";

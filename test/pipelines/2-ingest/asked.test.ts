@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { historyOf } from "../../../pipelines/2-ingest/history.ts";
-import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { historyOf, volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Offer } from "../../../pipelines/record/bodies.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import { MAX_PAY_TOS } from "../../../pipelines/record/volatile.ts";

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { mappingOf } from "../../../pipelines/1-observe/classes/classing.ts";
-import { listingFacts } from "../../../pipelines/2-ingest/listing-facts.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
+import { listingFacts } from "../../../pipelines/2-ingest/volatile.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { Memory } from "../../../pipelines/record/memory.ts";
 import {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { changedBuckets, historyOf } from "../../../pipelines/2-ingest/history.ts";
+import { changedBuckets, historyOf } from "../../../pipelines/2-ingest/volatile.ts";
 import type { HistoryDay } from "../../../pipelines/record/history.ts";
 import { BadHistory, encodeHistory, HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";

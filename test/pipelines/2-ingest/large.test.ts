@@ -1,20 +1,18 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MAX_BATCH, type NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { BATCH_ROWS } from "../../../pipelines/2-ingest/batch.ts";
 import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
-import { beginWorker } from "../../../pipelines/2-ingest/parse-thread.ts";
 import { garbage, handshake } from "./records.ts";
 import { openTestLake, openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 /**
- * A pass over more than two full batches: read, committed and loaded beside each other, on one thread each. A sweep of
- * that size begins with a small batch; every boundary between two batches is one where a record could be lost.
+ * A pass over more than two full batches: one batch is read while another is committed
+ * and loaded, and every boundary between two batches is one where a record could be lost.
  */
 const NAMES = 8;
 const RECORDS = 2 * BATCH_ROWS + 5_000;
@@ -36,15 +34,11 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-const threads = async () => (await world.lake.all<{ n: bigint }>("SELECT current_setting('threads') AS n"))[0]!.n;
-
 const ROWS =
   "SELECT md5(string_agg(s::VARCHAR, '\n' ORDER BY obs_id)) AS digest FROM (SELECT * EXCLUDE (row) FROM every_sample) s";
 
-test("every record once, whatever batch it fell into; the engine has its threads back", async () => {
-  const before = await threads();
+test("every record once, whatever batch it fell into", async () => {
   expect(await world.ingest.pass()).toMatchObject({ rows: RECORDS });
-  expect(await threads()).toEqual(before);
   const [found] = await world.lake.all(
     `SELECT count(*)::INTEGER AS events, count(DISTINCT event_id)::INTEGER AS ids, (SELECT count(*) FROM every_sample)::INTEGER AS samples,
        (SELECT sum(probes) FROM seen)::INTEGER AS probes FROM event`,
@@ -65,39 +59,16 @@ test("a lake made from the chain of commits has the same rows", async () => {
   expect(await world.lake.all(ROWS)).toEqual(before);
 });
 
-/** The worker of a pass, ended at its nth message. */
-function killing(n: number): { begin: () => Worker; begun: Worker[] } {
-  const begun: Worker[] = [];
-  const begin = () => {
-    const worker = beginWorker();
-    begun.push(worker);
-    const post = worker.postMessage.bind(worker);
-    let messages = 0;
-    worker.postMessage = (message: unknown, moved?: unknown) => {
-      post(message, moved as ArrayBuffer[]);
-      if (messages++ === n) void worker.terminate();
-    };
-    return worker;
-  };
-  return { begin, begun };
-}
-
-test.each([
-  ["here", null, /^$/],
-  ["on a thread", beginWorker, /thread_total [1-9]/],
-  ["on a thread that dies with its first word", killing(0).begin, /thread_total 0/],
-  ["on a thread that dies in its second batch", killing(60).begin, /thread_total [01]\n/],
-])("a pass whose records are parsed %s ends at the same positions, with the same rows", async (_what, thread, said) => {
+test("another ingester ends at the same positions, with the same rows, and leaves no file", async () => {
   const dir = await mkdtemp(join(tmpdir(), "large-"));
   const store = await openDirectoryStore(join(dir, "private"));
   const lake = await openTestLake(join(dir, "lake.duckdb"));
   const metrics = createMetrics();
   try {
-    const ingest = await world.rival({ lake, metrics, privateStore: store, thread });
+    const ingest = await world.rival({ lake, metrics, privateStore: store });
     expect(await ingest.pass()).toEqual({ positions: await world.ingest.positions(), rows: RECORDS });
     expect(await lake.all(ROWS)).toEqual(await world.lake.all(ROWS));
     const text = await metrics.text();
-    if (thread) expect(text.match(/parsed_on_a_thread_total \d+\n/)?.[0] ?? "").toMatch(said);
     expect(text).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
     // Nothing that was on its way is left.
     expect((await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name))).toEqual([]);

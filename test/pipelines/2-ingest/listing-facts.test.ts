@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sql } from "../../../infra/lake/sql.ts";
-import { listingFacts } from "../../../pipelines/2-ingest/listing-facts.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { listingFacts, volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Defect } from "../../../pipelines/record/vocabulary.ts";
 import { at, capOf, delisting, handshake, listing, TERMS } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";

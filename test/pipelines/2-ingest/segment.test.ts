@@ -5,7 +5,7 @@ import { parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
-import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/segment.ts";
+import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { recordId } from "../../../pipelines/record/ids.ts";
 import { fc } from "../../helpers/histories.ts";
 

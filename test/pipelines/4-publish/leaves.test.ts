@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { canonicalBytes, canonicalText } from "../../../infra/canonical.ts";
-import { signTextSoon } from "../../../infra/keys/sign.ts";
+import { signTextSoon } from "../../../infra/keys/signer.ts";
 import { BadLeaf, CARD_TEXT, type Draft, sealLeaf } from "../../../pipelines/4-publish/leaves.ts";
 import { fc } from "../../helpers/histories.ts";
 import { line, SIGNERS } from "./world.ts";

@@ -5,7 +5,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
 import { probeFiles, spansOf } from "../../../pipelines/5-archive/probe-files.ts";
-import { PROBES, type ProbeSubject } from "../../../pipelines/5-archive/subjects.ts";
+import { PROBES, type ProbeSubject } from "../../../pipelines/5-archive/read-back.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { SEED } from "../../helpers/drawn.ts";
 import { fc } from "../../helpers/histories.ts";

@@ -1,6 +1,5 @@
 import type { Lake } from "../../../infra/lake/duckdb.ts";
-import { StoreFull } from "../../../infra/store/errors.ts";
-import type { Store } from "../../../infra/store/store.ts";
+import { type Store, StoreFull } from "../../../infra/store/store.ts";
 
 /** What goes wrong once, with a key of the store that matches. */
 export type Mishap =

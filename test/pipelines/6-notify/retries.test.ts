@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { retryAfterMs } from "../../../infra/egress/headers.ts";
-import { DISABLED_AFTER, nextAttempt } from "../../../pipelines/6-notify/retries.ts";
+import { DISABLED_AFTER, nextAttempt } from "../../../pipelines/6-notify/notifier.ts";
 
 const T0 = Date.parse("2026-11-21T12:00:00.000Z");
 const MINUTE = 60_000;

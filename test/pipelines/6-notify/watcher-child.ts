@@ -6,7 +6,7 @@ import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { witnessName } from "../../../infra/tree/checkpoint.ts";
 import { Notifier } from "../../../pipelines/6-notify/notifier.ts";
-import { PublishedTree } from "../../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../../pipelines/published/reader.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 
 /** A process that delivers until it is killed: `watcher-child.ts RECORD_DIR LOG_DIR ORIGIN`. */

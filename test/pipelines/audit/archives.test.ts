@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../../infra/canonical.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";

@@ -5,7 +5,7 @@ import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";

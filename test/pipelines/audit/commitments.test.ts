@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { openCommand } from "../../../commands/audit.ts";
 import { EXIT, exitCodeOf } from "../../../commands/exit.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
-import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/commitments.ts";
+import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/log.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { indexOf } from "../../../pipelines/audit/indexes.ts";
+import { indexOf } from "../../../pipelines/audit/log-reading.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Packing } from "../../../pipelines/audit/packing.ts";
+import { Packing } from "../../../pipelines/audit/findings.ts";
 
 const [theirs, ours] = [Buffer.from("their packing"), Buffer.from("our packing")];
 

@@ -9,7 +9,7 @@ import { packBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { EMPTY_LIVE, grow as growTree } from "../../../pipelines/4-publish/live.ts";
-import { Packing } from "../../../pipelines/audit/packing.ts";
+import { Packing } from "../../../pipelines/audit/findings.ts";
 import { auditTree } from "../../../pipelines/audit/tree.ts";
 import { Oversized } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";

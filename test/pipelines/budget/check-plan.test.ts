@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
+import { type Committed, checkPlan } from "../../../commands/plan.ts";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { callsOf, coveredRoot, dayBytes } from "../../../pipelines/1-observe/plan/plan.ts";
-import { type Committed, checkPlan } from "../../../pipelines/budget/check-plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { capOf } from "../2-ingest/records.ts";

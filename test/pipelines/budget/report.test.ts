@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { budgetText } from "../../../commands/budget-text.ts";
+import { budgetText } from "../../../commands/budget.ts";
 import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";

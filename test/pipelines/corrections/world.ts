@@ -3,8 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { FixedClock } from "../../../infra/clock.ts";
-import { keysDocument } from "../../../infra/keys/keyring.ts";
-import { keygen, loadKeys } from "../../../infra/keys/keys.ts";
+import { keygen, keysDocument, loadKeys } from "../../../infra/keys/keys.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
@@ -25,7 +24,7 @@ import {
 import { disputeBody, disputeId, type SignedDispute, statementOf } from "../../../pipelines/corrections/dispute.ts";
 import { readEndpoint } from "../../../pipelines/corrections/endpoint-record.ts";
 import { Reading } from "../../../pipelines/corrections/reading.ts";
-import { PublishedTree } from "../../../pipelines/published/tree-head.ts";
+import { PublishedTree } from "../../../pipelines/published/reader.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";

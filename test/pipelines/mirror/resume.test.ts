@@ -12,10 +12,9 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { Oversized, SourceDown, Unproven } from "../../../pipelines/published/errors.ts";
 import { fetchFile, type NamedFile } from "../../../pipelines/published/files.ts";
-import { HttpSource } from "../../../pipelines/published/http-source.ts";
+import { HttpSource, StoreSource } from "../../../pipelines/published/open-source.ts";
 import { MemorySink, PartFolder } from "../../../pipelines/published/sink.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
-import { StoreSource } from "../../../pipelines/published/store-source.ts";
 import { NOW } from "../../helpers/public-record.ts";
 
 /** Does not pack, so that its packed length is known to be large. */

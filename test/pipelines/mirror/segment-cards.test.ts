@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Jwks } from "../../../infra/keys/jwk.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { writeKeys } from "../../../pipelines/4-publish/keys.ts";

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import type { EvidenceDraft } from "../../../pipelines/4-publish/filings.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../../../pipelines/record/archive.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { writeIndex } from "../../../pipelines/4-publish/index-build.ts";
 import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
 import { headlineOf } from "../../../pipelines/published/caps.ts";

@@ -3,13 +3,11 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { StoreRefused, StoreUnfit } from "../../../infra/store/errors.ts";
-import type { Store } from "../../../infra/store/store.ts";
+import { type Store, StoreRefused, StoreUnfit } from "../../../infra/store/store.ts";
 import { SourceDown } from "../../../pipelines/published/errors.ts";
-import { HttpSource } from "../../../pipelines/published/http-source.ts";
 import { CHECKPOINT } from "../../../pipelines/published/objects.ts";
+import { HttpSource, StoreSource } from "../../../pipelines/published/open-source.ts";
 import { MemorySink } from "../../../pipelines/published/sink.ts";
-import { StoreSource } from "../../../pipelines/published/store-source.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll } from "../mirror/bed.ts";
 

@@ -5,8 +5,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
-import { checkDigitsOf, faultOfLei } from "../../../pipelines/register/lei.ts";
-import { alike, edits, scoreOf } from "../../../pipelines/register/score.ts";
+import { alike, checkDigitsOf, edits, faultOfLei, scoreOf } from "../../../pipelines/register/score.ts";
 
 let dir: string;
 let lake: Lake;

@@ -8,7 +8,7 @@ import type { Egress } from "../../../infra/egress/egress.ts";
 import { type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
 import { networksIn } from "../../../infra/rails/networks.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
-import { faultOfLei } from "../../../pipelines/register/lei.ts";
+import { faultOfLei } from "../../../pipelines/register/score.ts";
 import { classesOf } from "../../../pipelines/roles/classes.ts";
 import { answer } from "../1-observe/world.ts";
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { collectLive, writeLive, writeView } from "../../../pipelines/4-publish/view.ts";
-import { unpublished } from "../../../pipelines/corrections/drafts.ts";
+import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";

@@ -7,7 +7,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
-import { unpublished } from "../../../pipelines/corrections/drafts.ts";
+import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
 import { VIEW } from "../../../pipelines/published/objects.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";

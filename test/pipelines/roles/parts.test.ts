@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { ConfigError, loadConfig } from "../../../infra/config.ts";
-import { whyNotOurs } from "../../../infra/egress/sources.ts";
+import { whyNotOurs } from "../../../infra/egress/address.ts";
 import { makeKeys, openParts } from "../../../pipelines/roles/parts.ts";
 
 let dir: string;

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { type CheckAnswer, Service, ServiceFault, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
 import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
 import { cardOf, listingDraft, NOW, PAYEE, PublicRecord, rowOf } from "../../helpers/public-record.ts";

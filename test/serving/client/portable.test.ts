@@ -43,7 +43,6 @@ test("nothing of Node, and no package but the curve, is in the library", async (
     "infra/canonical-text.ts",
     "infra/keys/examine.ts",
     "infra/keys/jwk.ts",
-    "infra/keys/point.ts",
     "infra/keys/portable.ts",
     "node_modules/@noble/ed25519/index.js",
     "pipelines/record/networks.ts",

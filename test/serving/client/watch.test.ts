@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { signObject } from "../../../infra/keys/sign.ts";
+import { signObject } from "../../../infra/keys/signer.ts";
 import { messageOf } from "../../../pipelines/6-notify/notice.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
 import {

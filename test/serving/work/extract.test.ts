@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { deflateSync } from "node:zlib";
 import { afterAll, describe, expect, test } from "vitest";
-import { processorMs } from "../../../infra/thread-time.ts";
+import { processorMs } from "../../../infra/bounded-thread.ts";
 import {
   type Asked,
   childFlags,

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { ISocketFactoryArgs } from "kafkajs";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { createSockets, type SocketSettings } from "../../../../infra/log/kafka/sockets.ts";
+import { createSockets, type SocketSettings } from "../../../../infra/log/kafka/client.ts";
 
 /** A broker that does what a test says; every connection that it took is kept. */
 let server: Server;

@@ -1,6 +1,5 @@
 import type { Admin } from "kafkajs";
 import { describe, expect, test } from "vitest";
-import { LogRefused } from "../../../../infra/log/errors.ts";
 import {
   checkTopics,
   createTopics,
@@ -9,6 +8,7 @@ import {
   TOPIC_CONFIG,
   topicOf,
 } from "../../../../infra/log/kafka/topics.ts";
+import { LogRefused } from "../../../../infra/log/log.ts";
 import { KEPT, LOG_TOPICS, TOPICS } from "../../../../pipelines/record/topics.ts";
 
 const NAMES = [identityTopic("log"), ...TOPICS.map((topic) => topicOf("log", topic))];

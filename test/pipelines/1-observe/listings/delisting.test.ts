@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { takeFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { Lake } from "../../../../infra/lake/duckdb.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
-import { listingFacts } from "../../../../pipelines/2-ingest/listing-facts.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
+import { listingFacts } from "../../../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { openTestWorld, type World } from "../../2-ingest/world.ts";
 import { answer, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";

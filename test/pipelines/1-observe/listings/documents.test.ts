@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { takeFile, takeUrl } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { type Listed, readBytes, readText, readYaml } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { expand, Intake } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { takeFile, takeUrl } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/sources.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";

@@ -4,8 +4,7 @@ import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listin
 import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { expand } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { differences } from "../../../../pipelines/1-observe/probe/probe.ts";
-import { looksLikeAddress } from "../../../../pipelines/1-observe/terms/addresses.ts";
-import { readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
+import { looksLikeAddress, readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { isTemplate } from "../../../../pipelines/record/template.ts";
 import { registrableDomain } from "../../../../pipelines/record/url.ts";

@@ -1,9 +1,9 @@
 import { privateKeyToAccount } from "viem/accounts";
 import { describe, expect, test } from "vitest";
+import { takeFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Intake, listingStatement } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { takeFile } from "../../../../pipelines/1-observe/listings/operator.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { answer, DAY, FakeEgress, FakeLog, FakeRail, SELLER } from "../world.ts";

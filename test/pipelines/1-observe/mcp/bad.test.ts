@@ -5,7 +5,7 @@ import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
 import { STEADY_LOOP } from "../../../../infra/loop-watch.ts";
-import { callTool } from "../../../../pipelines/1-observe/mcp/call-tool.ts";
+import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.ts";

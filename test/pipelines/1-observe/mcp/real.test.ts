@@ -7,8 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
-import { callTool } from "../../../../pipelines/1-observe/mcp/call-tool.ts";
 import { headersOf } from "../../../../pipelines/1-observe/mcp/rpc.ts";
+import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { toolTerms } from "../tongues.ts";
 
 /** The protocol's own server, in each of the ways in which it can be set up. */
