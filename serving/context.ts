@@ -63,7 +63,7 @@ export interface ServingLimits {
   trustedProxies: readonly string[];
 }
 
-export const SERVING_LIMITS: ServingLimits = {
+const SERVING_LIMITS: ServingLimits = {
   checksPerMinute: 600,
   readsPerMinute: 6000,
   exposuresPerMinute: 10,

@@ -1,21 +1,16 @@
 import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
-import { badge } from "./operations/badge.ts";
-import { buyerOrders } from "./operations/buyer-orders.ts";
+import { MCP } from "./mcp/server.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
-import { evaluate } from "./operations/evaluate.ts";
-import { exposure } from "./operations/exposure.ts";
-import { EXPOSURE_PAGES } from "./operations/exposure-page.ts";
+import { EXPOSURE_PAGES, exposure } from "./operations/exposure.ts";
 import { LISTING_PAGES, retestListing, validateListing } from "./operations/listings.ts";
-import { MCP } from "./operations/mcp.ts";
 import type { Operation } from "./operations/operation.ts";
-import { PAGES } from "./operations/pages.ts";
+import { badge, PAGES, planted } from "./operations/pages.ts";
 import { PAID } from "./operations/paid.ts";
-import { planted } from "./operations/planted.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
-import { ROUTE } from "./operations/route.ts";
+import { evaluate, ROUTE } from "./operations/route.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
-import { BUYING } from "./operations/via.ts";
+import { BUYING, buyerOrders } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
 
 /** A replica whose view is older than this is taken out of the line until it follows again. */

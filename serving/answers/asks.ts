@@ -22,7 +22,7 @@ export interface AskLimits {
 }
 
 /** egress.md, Limits. */
-export const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000, inLine: 50_000 };
+const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000, inLine: 50_000 };
 
 /** Real ms between two looks through the line for what was knocked on meanwhile. */
 const SWEEP_MS = 60_000;

@@ -16,7 +16,7 @@ export interface DemandBounds {
   perRecord: number;
 }
 
-export const DEMAND_BOUNDS: DemandBounds = { perClient: 50, clients: 50_000, pairs: 200_000, perRecord: 1_000 };
+const DEMAND_BOUNDS: DemandBounds = { perClient: 50, clients: 50_000, pairs: 200_000, perRecord: 1_000 };
 
 /** Real ms between two tallies. */
 const EVERY_MS = 600_000;

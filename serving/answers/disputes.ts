@@ -29,7 +29,7 @@ export interface DisputeDeps {
 }
 
 /** Disputes of one endpoint that come in by HTTP; more is for an operator to read. */
-export const MAX_OF_ENDPOINT = 50;
+const MAX_OF_ENDPOINT = 50;
 /** Disputes that this replica appended and that its view may not show yet. */
 const MAX_REMEMBERED = 10_000;
 const READ_BACK_MS = 2_000;

@@ -13,9 +13,9 @@ import { payToVerdict } from "./pay-to.ts";
 import { reproduceOf } from "./reproduce.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
-export const WITHDRAWN_SHARE = 0.2;
+const WITHDRAWN_SHARE = 0.2;
 /** Corrections in one check answer, the newest; the trust answer has all of them. */
-export const MAX_CORRECTIONS = 100;
+const MAX_CORRECTIONS = 100;
 
 const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
 
@@ -96,7 +96,7 @@ function withdrawnWhy(gone: number, count: number | undefined): string {
 }
 
 /** Payee is null without a pay_to; an unknown one is an object of zeros. */
-export const payeeOf = (view: View, query: CheckQuery): Payee | null =>
+const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
 const moreCorrections = (cap: string, all: number): string =>

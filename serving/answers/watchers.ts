@@ -10,17 +10,17 @@ import type { Logger } from "../../infra/telemetry.ts";
 import { standingOf, type WatcherType, watcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { type Watcher, WatcherTable, wasDelivered } from "../../pipelines/6-notify/watcher-table.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
-import { crockford130 } from "../../pipelines/record/ids.ts";
+import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
+import { BadUrl, normaliseUrl, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, type Taken } from "../http/limits.ts";
-import { Problem } from "../http/problem.ts";
+import { type FieldError, Problem } from "../http/problem.ts";
 import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
+import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { challenge, sameText } from "./receiver.ts";
-import { watchedOf } from "./watched.ts";
 import { hashOfSecret, newSecret, tokenText, type WatcherToken } from "./watcher-token.ts";
 
 export interface WatcherLimits {
@@ -34,7 +34,7 @@ export interface WatcherLimits {
 }
 
 /** egress.md, Limits. */
-export const WATCHER_LIMITS: WatcherLimits = {
+const WATCHER_LIMITS: WatcherLimits = {
   ...{ perClientHour: 5, challengesPerDomainHour: 60, perDomain: 20, total: 10_000 },
 };
 
@@ -259,3 +259,43 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
 /** Headline cards of an endpoint that were computed after this moment; of the newest some hundred that a view remembers. */
 const cardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
+
+type Watched = BodyOf<"watcher.created">["watched"][number];
+
+/**
+ * Which endpoints are meant by what somebody wants to watch. A url that the record has not met is watched under the ids that
+ * it would be listed with, GET and POST: its first card makes a notice.
+ * @throws Problem bad_request with a pointer for each item that can never have a card
+ */
+function watchedOf(view: View, watch: readonly string[], judge: Egress["validate"]): Watched[] {
+  const errors: FieldError[] = [];
+  const watched = watch.flatMap((asked, i) => {
+    const one = meant(view, asked, judge);
+    if (typeof one !== "string") return [one];
+    errors.push({ pointer: `/watch/${i}`, detail: one });
+    return [];
+  });
+  if (errors.length === 0) return watched;
+  throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer.slice(1)} ${detail}`).join("; "), {
+    errors: errors.slice(0, 20),
+  });
+}
+
+/** The item, or what is wrong with it. */
+function meant(view: View, asked: string, judge: Egress["validate"]): Watched | string {
+  if (isId("cap", asked)) {
+    return view.has(asked) ? { asked, matched: "exact", capability_ids: [asked] } : "is not in the record";
+  }
+  let url: string;
+  try {
+    url = normaliseUrl(asked);
+  } catch (error) {
+    if (error instanceof BadUrl) return `is no endpoint: ${error.says}`;
+    throw error;
+  }
+  const match = matchUrl(view, url);
+  if (match) return { asked, matched: match.matched, capability_ids: [match.cap] };
+  const verdict = judge(url);
+  if (!verdict.ok) return `is never fetched: ${verdict.says}`;
+  return { asked, matched: "none", capability_ids: [capId("GET", url), capId("POST", url)] };
+}

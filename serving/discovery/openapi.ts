@@ -1,4 +1,6 @@
 import { z } from "zod";
+import { Components as CardComponents, Component, SignedCard } from "../../pipelines/record/card.ts";
+import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import type { Service } from "../context.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { NDJSON_TYPE } from "../http/reply.ts";
@@ -12,8 +14,44 @@ import {
   templateOf,
 } from "../operations/described.ts";
 import { type Operation, type Price, TAGS } from "../operations/operation.ts";
-import { NAMED } from "../schemas/named.ts";
+import { ArchiveList, ArchiveManifest } from "../schemas/archive.ts";
+import { Advertised, Buy, CheckAnswer, Observed, Payee } from "../schemas/check.ts";
+import { Band, Correction, Defect, ProblemDocument, Tier } from "../schemas/common.ts";
+import { KeysDocument } from "../schemas/discovery.ts";
+import { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
+import { DisputeReceipt, TrustResponse } from "../schemas/trust.ts";
 import { ABOUT } from "./about.ts";
+
+/**
+ * Schemas that descriptions of the API call by a name of their own; wherever one of them stands in another it is referred
+ * to. What an operation takes or answers and is not named here is called after the operation.
+ */
+export const NAMED: Readonly<Record<string, z.ZodType>> = {
+  Advertised,
+  ArchiveList,
+  ArchiveManifest,
+  Band,
+  Buy,
+  CheckAnswer,
+  Component,
+  Components: CardComponents,
+  Correction,
+  Defect,
+  DisputeReceipt,
+  ExposureLine,
+  ExposurePayee,
+  ExposureReport,
+  ExposureRequest,
+  Grade: GradeLeaf,
+  IndexLine,
+  Keys: KeysDocument,
+  Observed,
+  Payee,
+  Problem: ProblemDocument,
+  Scorecard: SignedCard,
+  Tier,
+  TrustResponse,
+};
 
 type Json = Record<string, unknown>;
 

@@ -18,7 +18,7 @@ export interface Taken {
 }
 
 /** Clients remembered by one limiter; the one seen longest ago goes first. */
-export const MAX_CLIENTS = 100_000;
+const MAX_CLIENTS = 100_000;
 
 /**
  * Token buckets by client key, bounded. `now` is a steady counter in ms. A client that is pushed out of the table starts

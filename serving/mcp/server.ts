@@ -6,11 +6,15 @@ import {
   validateHostHeader,
   validateOriginHeader,
 } from "@modelcontextprotocol/server";
+import { FastResponse } from "srvx";
 import type { z } from "zod";
 import type { Service } from "../context.ts";
 import { ABOUT } from "../discovery/about.ts";
 import { Problem, problemOf } from "../http/problem.ts";
-import type { Tool } from "./tools.ts";
+import { JSON_TYPE } from "../http/reply.ts";
+import { jsonBody } from "../http/request.ts";
+import type { Operation } from "../operations/operation.ts";
+import { type Tool, toolsOf } from "./tools.ts";
 
 /** Who asks, and what the tools answer from. */
 export interface McpContext {
@@ -77,7 +81,7 @@ function serverFor(context: McpContext): McpServer {
  * Is the request meant for this service, and sent by no foreign page? A page whose name leads to this machine (DNS
  * rebinding) is told by its Host, any other page by its Origin. @throws Problem forbidden
  */
-export function refuseForeign(headers: Headers, baseUrl: string): void {
+function refuseForeign(headers: Headers, baseUrl: string): void {
   const ours = [new URL(baseUrl).hostname, ...localhostAllowedHostnames()];
   const host = validateHostHeader(headers.get("host"), ours);
   if (!host.ok) throw new Problem("forbidden", host.message);
@@ -89,7 +93,7 @@ export function refuseForeign(headers: Headers, baseUrl: string): void {
  * One exchange, of either protocol era: a server is made for it and forgotten. There is nothing to subscribe to, since the
  * tools never change while the process runs.
  */
-export function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
+function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
   const handler = createMcpHandler(() => serverFor(context), {
     maxSubscriptions: 0,
     keepAliveMs: 0,
@@ -98,3 +102,37 @@ export function mcpAnswer(context: McpContext, headers: Headers, message: unknow
   const request = new Request(`${context.service.baseUrl}/mcp`, { method: "POST", headers });
   return handler.fetch(request, { parsedBody: message });
 }
+
+/** Longest message: 200 dependencies of the longest urls, escaped. */
+const MAX_MESSAGE = 1024 * 1024;
+/** Messages of one batch, as the revision of 2025-03-26 has them. */
+const MAX_BATCH = 20;
+
+/** POST /mcp: the MCP server over HTTP, without sessions. */
+export const MCP: Operation = {
+  id: "mcp",
+  method: "POST",
+  path: "/mcp",
+  summary: "MCP server over HTTP",
+  type: JSON_TYPE,
+  limiter: (service) => service.checkLimiter,
+  async run({ service, request, client, limitHeaders, operations }) {
+    refuseForeign(request.headers, service.baseUrl);
+    const message = await jsonBody(request.body, MAX_MESSAGE);
+    if (Array.isArray(message)) {
+      if (message.length > MAX_BATCH) throw new Problem("bad_request", `at most ${MAX_BATCH} messages in one batch`);
+      // The request paid for one of them.
+      service.checkLimiter.charge(client, Math.max(0, message.length - 1));
+    }
+    const answer = await mcpAnswer({ service, client, tools: toolsOf(operations) }, request.headers, message);
+    return new FastResponse(answer.body, {
+      status: answer.status,
+      headers: {
+        ...Object.fromEntries(answer.headers),
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        ...limitHeaders,
+      },
+    });
+  },
+};

@@ -1,7 +1,6 @@
 import { z } from "zod";
 import type { Service } from "../context.ts";
-import { agentCard, agentRegistration, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
-import { llmsText } from "../discovery/llms.ts";
+import { agentCard, agentRegistration, llmsText, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
 import { openapiOf } from "../discovery/openapi.ts";
 import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manifest } from "../schemas/discovery.ts";

@@ -1,9 +1,13 @@
-import { JSON_TYPE, reply } from "../http/reply.ts";
-import { jsonBody } from "../http/request.ts";
+import { formAnswer, refuseOtherSites } from "../http/forms.ts";
+import { PROBLEMS, Problem } from "../http/problem.ts";
+import { etagOfText, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
+import { formBody, jsonBody } from "../http/request.ts";
+import { type ExposureShown, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
+import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
 
-/** Longest body: every url as long as it may be, and an address and a number beside each. */
+/** Longest body, or form: every url as long as it may be, and an address and a number beside each. */
 const MAX_BODY = MAX_DEPENDENCIES * 2_560;
 
 /** POST /v1/exposure (docs/exposure.md). */
@@ -39,3 +43,59 @@ function both(one: Record<string, string>, other: Record<string, string>): Recor
   const names = new Set([...Object.keys(one), ...Object.keys(other)]);
   return Object.fromEntries([...names].map((name) => [name, [one[name], other[name]].filter(Boolean).join(", ")]));
 }
+
+const form: Operation = {
+  id: "exposurePage",
+  path: "/exposure",
+  summary: "The form that looks up many endpoints at once",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.readLimiter,
+  run({ service, request, limitHeaders }) {
+    const text = exposurePage({ text: "", simulated: service.clock.simulated });
+    const headers = { ...FORM_HEADERS, ...limitHeaders };
+    return reply(request, text, { type: HTML_TYPE, cache: "public, max-age=10", etag: etagOfText(text), headers });
+  },
+};
+
+/** What is wrong, with the lines of the field in the place of pointers. */
+function wrongOf(problem: Problem, { lines }: ReadLines): string[] {
+  const errors = problem.extra.errors ?? [];
+  if (errors.length === 0) return [problem.message];
+  return errors.map(({ pointer, detail }) => {
+    const [, item, field] = /^\/dependencies\/(\d+)(?:\/(\w+))?/.exec(pointer) ?? [];
+    return item === undefined ? detail : `Line ${lines[Number(item)]}: ${field ?? "it"} ${detail}`;
+  });
+}
+
+const report: Operation = {
+  id: "exposureReportPage",
+  ofRecord: true,
+  method: "POST",
+  path: "/exposure/report",
+  summary: "A report of many endpoints, as a page",
+  type: HTML_TYPE,
+  page: true,
+  limiter: (service) => service.exposureLimiter,
+  async run({ service, request, client, limitHeaders }) {
+    refuseOtherSites(request);
+    const text = (await formBody(request.body, MAX_BODY)).get("dependencies") ?? "";
+    const page = (more: Partial<ExposureShown>, status: number, headers: Record<string, string> = {}) =>
+      formAnswer(exposurePage({ text, simulated: service.clock.simulated, ...more }), status, {
+        ...limitHeaders,
+        ...headers,
+      });
+    const read = readLines(text);
+    if (read.wrong.length > 0) return page({ wrong: read.wrong.slice(0, 20) }, 400);
+    if (read.dependencies.length === 0) return page({ wrong: ["The field names no url"] }, 400);
+    try {
+      const made = await service.exposures.report({ dependencies: read.dependencies }, client);
+      return page({ report: JSON.parse(made.text) as ExposureReport }, 200);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return page({ wrong: wrongOf(error, read) }, PROBLEMS[error.code].status, error.extra.headers);
+    }
+  },
+};
+
+export const EXPOSURE_PAGES: readonly Operation[] = [form, report];

@@ -1,16 +1,16 @@
 import { z } from "zod";
+import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/record/classes/planted.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { buyOf } from "../buy/eligible.ts";
 import { formAnswer } from "../http/forms.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
-import { type CheckShown, checkPage } from "../pages/check.ts";
-import { docsIndexPage } from "../pages/docs-index.ts";
+import { badgeSvg } from "../pages/badge.ts";
+import { docsIndexPage } from "../pages/docs.ts";
 import { endpointPage } from "../pages/endpoint.ts";
-import { homePage } from "../pages/home.ts";
+import { type CheckShown, checkPage, homePage, leaderboardPage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
-import { leaderboardPage } from "../pages/leaderboard.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
 import { statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
@@ -198,3 +198,60 @@ const check: Operation = {
 };
 
 export const PAGES: readonly Operation[] = [docsIndex, docs, home, leaderboard, endpoint, check, status];
+
+const BadgeParams = z.object({ id: CapId });
+
+const SVG_TYPE = "image/svg+xml; charset=utf-8";
+
+/** A picture and nothing more, also where somebody opens it as a document; other sites may show it. */
+const PICTURE_HEADERS = {
+  "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
+  "cross-origin-resource-policy": "cross-origin",
+};
+
+const UNKNOWN = { band: "UNRATED", tier: null } as const;
+
+/** GET /badge/{id}.svg: what a check of this id answers, as a picture. An id that the record never met is unrated too. */
+export const badge: Operation = {
+  id: "badge",
+  ofRecord: true,
+  path: "/badge/:id.svg",
+  summary: "The letter of an endpoint as a picture",
+  params: BadgeParams,
+  type: SVG_TYPE,
+  limiter: (service) => service.readLimiter,
+  run({ service, request, params, limitHeaders }) {
+    const { id } = validated(BadgeParams, params);
+    const { view } = service.follower;
+    const facts = view.has(id)
+      ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, service.clock.now())
+      : UNKNOWN;
+    const svg = badgeSvg(facts);
+    return reply(request, svg, {
+      type: SVG_TYPE,
+      cache: "public, max-age=300",
+      etag: etagOfText(svg),
+      headers: { ...PICTURE_HEADERS, ...limitHeaders },
+    });
+  },
+};
+
+/**
+ * GET /p/{token}: a page for one reader, by which an endpoint that reads pages is held to the truth (docs/classes.md).
+ * It follows from its token alone: nothing is looked up, and nothing says that it was fetched.
+ */
+export const planted: Operation = {
+  id: "planted",
+  path: "/p/:token",
+  summary: "A page that an endpoint is asked to read",
+  type: HTML_TYPE,
+  // Whoever was paid to read it must not be refused: a wrong answer would be our doing, and be held against him.
+  always: true,
+  limiter: (service) => service.readLimiter,
+  run({ service, request, params, limitHeaders }) {
+    const page = service.pages && plantedPage(service.pages, params.token ?? "", service.clock.now());
+    if (!page) throw new Problem("not_found", "there is no such page");
+    const headers = { ...PLANTED_HEADERS, "content-security-policy": "default-src 'none'; sandbox", ...limitHeaders };
+    return reply(request, plantedHtml(page), { type: HTML_TYPE, cache: "no-store", headers });
+  },
+};

@@ -5,10 +5,16 @@ import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { bytesOf, jsonOf } from "../http/request.ts";
+import { researchBrief } from "../work/brief/research-brief.ts";
+import { companiesLookup } from "../work/companies.ts";
+import { docsExtract } from "../work/docs-extract.ts";
+import { webEvidence } from "../work/web-evidence.ts";
 import type { Work } from "../work/work.ts";
-import { WORKS } from "../work/works.ts";
 import type { Call, Operation } from "./operation.ts";
 import { sellingOf } from "./via.ts";
+
+/** Paid operations that are done here, in the order of the interface. */
+export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence, researchBrief];
 
 /** Price of each of our own operations, micro-units (interface, Limits). */
 const PRICE_MICRO = 20_000n;

@@ -4,7 +4,7 @@ import { OBJECT_ROOTS } from "../answers/objects.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { ArchiveList, ArchiveManifest, ArchiveParams, ArchiveQuery } from "../schemas/archive.ts";
-import { KeysDocument } from "../schemas/keys.ts";
+import { KeysDocument } from "../schemas/discovery.ts";
 import type { View } from "../tables/view.ts";
 import { MINUTE, type Operation, replyJson } from "./operation.ts";
 

@@ -1,9 +1,9 @@
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
+import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { correctionsOf } from "../answers/corrections.ts";
-import { indexLines } from "../answers/market.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
@@ -11,7 +11,7 @@ import { freshJson, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/r
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
-import { cardOf } from "../tables/entry.ts";
+import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
 
@@ -148,6 +148,35 @@ function ndjson(
     etag,
     headers: { ...codingHeaders(coding), ...headers, ...limitHeaders },
   });
+}
+
+/**
+ * One line of the market index: an endpoint and the card that a check shows. Members are in the order of RFC 8785, so
+ * that the text is the line that the published shards hold.
+ */
+function indexLine(entry: ListedEntry): IndexLine {
+  const headline = headlineOf(entry);
+  const leaf = headline ? leafOf(headline) : null;
+  return {
+    band: leaf?.card.band ?? "UNRATED",
+    capability_id: entry.cap,
+    card: leaf?.card ?? null,
+    class: entry.class,
+    defects: [...entry.defects],
+    description: entry.description,
+    leaf: headline?.leaf ?? null,
+    method: entry.method,
+    sample_count: leaf ? (leaf.card.sample_count ?? null) : 0,
+    tier: leaf && headline?.measured ? leaf.card.tier : null,
+    tool: entry.tool,
+    url: entry.url,
+    why: leaf?.why ?? NO_CARD,
+  };
+}
+
+/** Every listed endpoint of the view, one JSON text a line. Begun on one view, it ends on it. */
+function* indexLines(view: View): Generator<string> {
+  for (const entry of view.entries.values()) if (isListed(entry)) yield JSON.stringify(indexLine(entry));
 }
 
 const market: Operation = {

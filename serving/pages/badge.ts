@@ -32,7 +32,7 @@ export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): str
 }
 
 /** Address of the badge, below the service's own. */
-export const badgePath = (cap: string): string => `/badge/${cap}.svg`;
+const badgePath = (cap: string): string => `/badge/${cap}.svg`;
 
 /** What a seller copies to show the badge. The alternative text names no letter: it would stand when the letter has changed. */
 export function badgePart(cap: string, base: string): unknown {

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { raw } from "hono/html";
+import { html, raw } from "hono/html";
 import { page } from "./layout.ts";
 import { leadOf, renderMarkdown, titleOf } from "./markdown.ts";
 
@@ -32,4 +32,66 @@ export function readDocs(dir: string): ReadonlyMap<string, Doc> {
       });
   }
   return docs;
+}
+
+/** Pages by whom they are for, in the order in which they are read; what is named nowhere stands at the end. */
+const GROUPS: readonly (readonly [string, readonly string[]])[] = [
+  [
+    "Before you pay",
+    [
+      "check-before-you-pay",
+      "pay-on-delivery",
+      "route",
+      "exposure",
+      "integrations",
+      "client",
+      "skill",
+      "cursor-rule",
+      "facilitator",
+      "watchers",
+      "paid-operations",
+      "reports",
+      "companies-lookup",
+      "api",
+    ],
+  ],
+  ["If you sell", ["listings", "schedule", "corrections"]],
+  [
+    "How it is measured and proven",
+    [
+      "how-a-letter-is-made",
+      "verification-method",
+      "classes",
+      "evidence",
+      "archive",
+      "audit",
+      "mirror",
+      "analysts",
+      "trace",
+    ],
+  ],
+  ["If you run it", ["operate", "networks-and-wallets", "deploy", "commands", "settings", "market"]],
+];
+
+const item = (name: string, { type, title, lead }: Doc): unknown =>
+  html`<dt><a href="/docs/${name}">${title}</a></dt><dd>${type === "text" ? "A script to read and to run." : lead}</dd>`;
+
+const group = (words: string, i: number, items: readonly unknown[]): unknown =>
+  items.length === 0
+    ? ""
+    : html`<section aria-labelledby="group-${i}" class="rule"><h2 id="group-${i}">${words}</h2><dl class="pages">${items}</dl></section>`;
+
+/** Every page of the documentation, with its first sentence. */
+export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
+  const named = new Set(GROUPS.flatMap(([, names]) => names));
+  const rest = [...docs.keys()].filter((name) => !named.has(name));
+  const groups = [...GROUPS, ["Further", rest] as const].map(([words, names], i) =>
+    group(
+      words,
+      i,
+      names.flatMap((name) => (docs.has(name) ? [item(name, docs.get(name)!)] : [])),
+    ),
+  );
+  const body = html`<h1>Documentation</h1>${groups}`;
+  return page({ title: "Touchstone: documentation", body, kind: "doc" });
 }

@@ -1,10 +1,11 @@
 import { html, raw } from "hono/html";
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
+import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
-import { ALL_BANDS, type Asked, classesOf, type Found, findIn, lettersOf, SORTS } from "./market.ts";
+import { ALL_BANDS, type Asked, classesOf, type Found, findIn, leadersOf, lettersOf, SORTS } from "./market.ts";
 import { componentWords, miniPicture } from "./picture.ts";
 import {
   addressWords,
@@ -13,6 +14,7 @@ import {
   bandWords,
   COMPONENT_NAMES,
   classWords,
+  count,
   grade,
   moment,
   price,
@@ -85,14 +87,14 @@ minutes: sellers, payments and answers are real exchanges, the dates on them are
     : "";
 
 /** The box of the home page and of the answer's: a url that somebody is about to pay. @param wrong what is wrong with it */
-export const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
+const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
 <label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
 placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
 
 const EVERYTHING: Asked = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
 /** The address of a page of the market; what is as usual is left out. */
-export function hrefOf(asked: Partial<Asked>): string {
+function hrefOf(asked: Partial<Asked>): string {
   const { page: n, q, letter, kind, sort } = { ...EVERYTHING, ...asked };
   const query = new URLSearchParams();
   if (q) query.set("q", q);
@@ -111,7 +113,7 @@ const chip = (asked: Asked, band: Band, n: number): unknown => {
 const option = (value: string, words: string, chosen: boolean): unknown =>
   html`<option value="${value}"${chosen ? raw(" selected") : ""}>${words}</option>`;
 
-/** Classes that the form offers. */
+/** Classes that the form offers, and that have leaders: those with most endpoints. */
 const MAX_CLASSES = 30;
 
 function classField(view: View, kind: string | null): unknown {
@@ -173,4 +175,78 @@ ${filtered ? html`<p role="status">${found.total} of ${all} endpoints match. <a 
 ${found.entries.length > 0 ? table(view, found, asked) : html`<p>Nothing is listed ${filtered ? "that matches" : asked.page > 1 ? "on this page" : "yet"}.</p>`}
 ${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;
   return page({ title: "Touchstone: the market of paid endpoints", body });
+}
+
+export interface CheckShown {
+  /** What stands in the field. */
+  url: string;
+  facts?: CheckFacts;
+  /** Why there is no answer. */
+  wrong?: string;
+  simulated: boolean;
+}
+
+const MATCHED = {
+  exact: "this method and url",
+  path: "the same path, whatever stands in the query or in a template",
+  none: "nothing",
+} as const;
+
+function answerPart({ facts }: CheckShown & { facts: CheckFacts }): unknown {
+  const { band, why, matched, url, capabilityId: cap, observed, defects, next } = facts;
+  return html`<section aria-labelledby="answer" class="verdict"><div><h2 id="answer" class="small soft">Grade</h2>${grade(band, true)}</div>
+<div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
+${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
+<dt>Known of it</dt><dd>${MATCHED[matched]}</dd>
+${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
+${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${moment(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
+${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
+}
+
+/** What the record holds about a url that somebody pasted. */
+export function checkPage(shown: CheckShown): string {
+  const { url, facts, wrong, simulated } = shown;
+  const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
+${wrong === undefined ? "" : html`<p id="wrong" class="note" role="alert"><strong>Nothing was looked up:</strong> ${wrong}.</p>`}
+${simulatedNote(simulated)}${facts ? answerPart({ ...shown, facts }) : ""}
+<p class="soft small">The same for programs, signed: <code>GET /v1/check?url=…</code> (<a href="/docs/check-before-you-pay">how</a>). UNRATED means unknown, not bad.</p>`;
+  return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });
+}
+
+/** Endpoints of one class on the leaderboard. */
+const LEADERS = 10;
+
+function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
+  const card = headlineOf(entry)!;
+  return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
+<th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.url), 90)}</a><span class="small soft">${entry.method}${entry.description ? html` <q>${shorten(entry.description, 90)}</q>` : ""}</span></th>
+<td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
+<td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
+}
+
+function classPart(
+  view: View,
+  kind: string,
+  { leaders, lettered }: { leaders: ListedEntry[]; lettered: number },
+  i: number,
+) {
+  const words = classWords(kind);
+  const total = classesOf(view).get(kind)!;
+  const all = html`<p class="small"><a href="${hrefOf({ kind })}">All of ${words}</a>: ${count(total, "endpoint")}, ${lettered} of them with a letter.</p>`;
+  const table = html`<div class="scroll" tabindex="0" role="region" aria-label="Best of ${words}"><table class="leaders"><caption>Best letter first, then the highest composite.</caption>
+<thead><tr><th scope="col" class="n">Place</th><th scope="col">Letter</th><th scope="col">Endpoint</th><th scope="col" class="n">Composite</th><th scope="col">Tier</th><th scope="col" class="n">Progress</th><th scope="col" class="n">Price now</th></tr></thead>
+<tbody>${leaders.map((entry, place) => leaderRow(view, entry, place + 1))}</tbody></table></div>`;
+  return html`<section aria-labelledby="class-${i}" class="rule"><h2 id="class-${i}">${words[0]!.toUpperCase()}${words.slice(1)}</h2>
+${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.</p>`}${all}</section>`;
+}
+
+/** The best of each class that hold a letter; who has none is not ranked, since nothing is known of it. */
+export function leaderboardPage(view: View, simulated: boolean): string {
+  const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
+  const body = html`<h1>Leaderboard</h1>
+<p class="lead">The best ${LEADERS} of each class of endpoints. A class is told by what answers can be held against: known answers, a schema,
+or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
+${simulatedNote(simulated)}
+${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;
+  return page({ title: "Leaderboard: the best endpoints of each class", body });
 }

@@ -13,7 +13,7 @@ const policy = (formAction: "'none'" | "'self'"): string =>
   ].join("; ");
 
 /** Nothing runs, nothing is loaded, and only this one style applies. */
-export const PAGE_CSP = policy("'none'");
+const PAGE_CSP = policy("'none'");
 
 export const PAGE_HEADERS: Record<string, string> = {
   "content-security-policy": PAGE_CSP,

@@ -6,7 +6,7 @@ import MarkdownIt, { type Token } from "markdown-it";
  */
 
 /** Anchor of a heading: `## Bad request` -> `bad-request`. */
-export const slug = (text: string): string =>
+const slug = (text: string): string =>
   text
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, "-")

@@ -34,7 +34,7 @@ const TIER_WORDS: Record<string, string> = {
 };
 export const tierWords = (tier: string | null): string => (tier === null ? NONE : (TIER_WORDS[tier] ?? tier));
 
-export const COMPONENT_WORDS: Record<ComponentName, string> = {
+const COMPONENT_WORDS: Record<ComponentName, string> = {
   liveness: "Liveness",
   correctness: "Correctness",
   honesty: "Honesty",
@@ -83,7 +83,7 @@ export const duration = (ms: number | null | undefined): string => {
 };
 
 /** Each flag of verification-method.md section 7 in one sentence for people. */
-export const FLAG_WORDS: Record<Flag, string> = {
+const FLAG_WORDS: Record<Flag, string> = {
   pay_to_unknown:
     "No 402 of this endpoint and no listing of its seller's own ever named the address that was asked about.",
   pay_to_differs:

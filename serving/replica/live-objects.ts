@@ -15,7 +15,7 @@ export interface LiveBounds {
   viewMs: number;
 }
 
-export const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, heldBytes: 384 * 1024 * 1024, viewMs: 1_000 };
+const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, heldBytes: 384 * 1024 * 1024, viewMs: 1_000 };
 
 /**
  * The objects below `live/`, which no mirror copies since nothing proves them: read from the source, whose keys are

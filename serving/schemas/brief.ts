@@ -2,8 +2,8 @@ import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { FetchedUrl } from "./extract.ts";
 
-export const QUESTION_LENGTH = { min: 3, max: 500 } as const;
-export const MAX_URLS = 8;
+const QUESTION_LENGTH = { min: 3, max: 500 } as const;
+const MAX_URLS = 8;
 
 const LENGTH = `must be ${QUESTION_LENGTH.min} to ${QUESTION_LENGTH.max} characters long`;
 

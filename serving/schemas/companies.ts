@@ -3,7 +3,7 @@ import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
 
 /** Matches of one answer (docs/companies-lookup.md). */
-export const MAX_MATCHES = 20;
+const MAX_MATCHES = 20;
 
 const text = (most: number) =>
   z

@@ -148,7 +148,7 @@ export const ExposurePayee = z.strictObject({
 });
 export type ExposurePayee = z.infer<typeof ExposurePayee>;
 
-export const ExposureTotals = z.strictObject({
+const ExposureTotals = z.strictObject({
   dependencies: Count,
   payees: Count,
   unit: z.literal("USD"),

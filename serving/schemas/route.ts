@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Band, CapId, Defect, Money, Tier } from "./common.ts";
 
 /** Money as somebody sends it (interface, "money"). */
-export const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
+const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
 
 /** What somebody needs, and what it may be. */
 const NEED = {

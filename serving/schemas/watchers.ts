@@ -2,7 +2,7 @@ import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
 
 /** Endpoints of one watcher. */
-export const MAX_WATCHED = 100;
+const MAX_WATCHED = 100;
 
 const Asked = z.string().min(8).max(2048);
 

@@ -12,7 +12,7 @@ export interface HistoryBounds {
   maxBytes: number;
 }
 
-export const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes: 96 * 1024 * 1024 };
+const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes: 96 * 1024 * 1024 };
 
 interface Held {
   file: HistoryFile;

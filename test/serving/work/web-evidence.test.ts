@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import canonicalize from "canonicalize";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { EvidenceReceipt } from "../../../serving/schemas/evidence.ts";
+import type { EvidenceReceipt } from "../../../serving/work/web-evidence.ts";
 import { webEvidence } from "../../../serving/work/web-evidence.ts";
 import { did, NOW, page, refusal, type World, worldOf } from "./world.ts";
 

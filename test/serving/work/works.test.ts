@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { PROBLEMS } from "../../../serving/http/problem.ts";
-import { WORKS } from "../../../serving/work/works.ts";
+import { WORKS } from "../../../serving/operations/paid.ts";
 
 /** The page that describes an operation: companies have one of their own. */
 const pageOf = (id: string): string => {
