@@ -135,6 +135,9 @@ const service = runStart(["--market", "--days", "2", "--pace", String(PACE), "--
   // Names of hostile sellers, each a domain of its own, lead to this machine.
   TOUCHSTONE_RESOLVE_TO: "127.0.0.1",
   TOUCHSTONE_LOG_LEVEL: "error",
+  // As package.json starts it.
+  MALLOC_ARENA_MAX: "2",
+  MALLOC_TRIM_THRESHOLD_: "131072",
 });
 const problems: string[] = [];
 try {
