@@ -5,7 +5,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
 import { type Holding, isHolding, letGo, settledAs } from "./holding.ts";
-import { callToRecord, type Order } from "./order.ts";
+import { callToRecord, isEnded, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
 
@@ -29,6 +29,8 @@ export interface RecoveryDeps {
 
 /** A seller may take 90 s, a settlement half a minute; beyond both a replica that still lives has written something. */
 export const STALE_MS = 180_000;
+/** What a process that lives does to an order that ended is done by then, real ms: its last payment is cancelled or not. */
+const LEFT_MS = 20_000;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
 export const MARGIN_S = 60;
 
@@ -57,6 +59,7 @@ export class Recovery {
     for (const order of open) {
       if (buying.isActing(order)) continue;
       try {
+        await buying.cancelLeft(order, head.time, Math.min(LEFT_MS, this.deps.staleMs));
         await this.#bring(order, head.time, final.time);
       } catch (error) {
         if (error instanceof OrderLost) continue;
@@ -222,7 +225,7 @@ export class Recovery {
       if (seen && !seen.final) continue;
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
-      else if (finalTime > leg.validBefore + MARGIN_S) {
+      else if (finalTime > leg.validBefore + MARGIN_S || (isEnded(order) && (await buying.isCancelled(leg)))) {
         await buying.orders.step(order, { state: "leg_unpaid", leg: leg.leg });
       }
     }
