@@ -8,6 +8,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
+import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
 import { isEnded, type Leg, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
@@ -22,6 +23,8 @@ export interface BuyingDeps {
   holding: Holding;
   /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
+  /** What transactions of ours cost; without it nothing is said of it. */
+  gas?: GasOf;
   caps: OrderCaps;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
@@ -368,12 +371,19 @@ export class Buying {
         return false;
       }
       if (seen?.state === "cancelled" && seen.final) {
-        await orders.step(order, { state: "leg_unpaid", leg });
+        await orders.step(order, { state: "leg_unpaid", leg, ...(await this.gas(order, "cancel", seen.tx)) });
         return true;
       }
     }
     logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
     return false;
+  }
+
+  /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
+  wastes(payer: string): boolean {
+    const { orders, caps, clock } = this.deps;
+    const day = clock.now().toISOString().slice(0, 10);
+    return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
   }
 
   /** Has it come to nothing, while its seller may still take the money? */
@@ -414,17 +424,17 @@ export class Buying {
   }
 
   /** Has nobody of this process decided yet whether this order's payment is cancelled? */
-  #try({ id }: Order): boolean {
-    if (!this.deps.authorizations || this.#tried.has(id)) return false;
+  #try({ id, payer }: Order): boolean {
+    if (!this.deps.authorizations || this.#tried.has(id) || this.wastes(payer)) return false;
     if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
     this.#tried.add(id);
     return true;
   }
 
-  /** Can this payment never be taken any more, since we cancelled it? @throws ChainDown */
-  async isCancelled({ wallet: from, nonce, sinceBlock }: Leg): Promise<boolean> {
+  /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
+  async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const seen = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
-    return seen?.state === "cancelled" && seen.final;
+    return seen?.state === "cancelled" && seen.final ? seen.tx : null;
   }
 
   /**
@@ -440,12 +450,23 @@ export class Buying {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    if (seen?.amount === order.quote.total) await orders.step(order, settledAs(seen));
-    else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
+    if (seen?.amount === order.quote.total) await orders.step(order, await this.settledAs(order, seen));
+    else {
+      // A transfer that was undone cost gas all the same.
+      const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
+      await orders.step(order, { state: "settle_unknown", says: saidOf(said), ...gas });
+    }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
       seen: String(seen !== null),
     });
+  }
+
+  gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
+
+  /** The step of a charge that was made by the buyer's signature. */
+  async settledAs(order: Order, seen: Charged): Promise<NewStep<"settled">> {
+    return { ...settledAs(seen), ...(await this.gas(order, "charge", seen.tx)) };
   }
 
   /**

@@ -169,6 +169,9 @@ test("a call through via that came to nothing: its payment is cancelled too, whe
   await expect.poll(() => order!.legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
   expect(await stateOf(order!.legs[0]!)).toMatchObject({ state: "cancelled" });
   expect(order).toMatchObject({ operation: "via", state: "released", charged: null });
+  expect(order!.gas).toEqual([
+    { kind: "cancel", tx: expect.stringMatching(/^0x/), wei: expect.stringMatching(/^[1-9]/) },
+  ]);
   expect(await spentBy(buyer.address, before)).toBe(0n);
   // Its seller can be bought from at once, and not only when the payment has expired.
   expect((await buyer.fetch(via)).status).toBe(502);
