@@ -36,6 +36,8 @@ interface LedgerShown {
     sum: Sum;
     /** Wallets of ours in these books, and what the chain says they hold; null where no chain was asked. */
     wallets: Record<string, { cash: "till" | "float"; books: Sum; holds: Sum | null }>;
+    /** Of our own transactions, in wei of the chain's coin, by what they were for. */
+    gas: Record<string, { transactions: number; wei: string }>;
     owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: Sum }[];
     /** Movements that the chain has not, or not so; null where no chain was asked. */
     differences: Difference[] | null;
@@ -97,6 +99,9 @@ async function shownOf(books: Books, config: Config, rpcUrl: string | null): Pro
       accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, sumOf(micro)])),
       sum: sumOf([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
       ...{ wallets, owed: owedOf(books.owed) },
+      gas: Object.fromEntries(
+        Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
+      ),
       differences: rail ? await differences(books.movements, rail) : null,
     };
   } finally {
@@ -132,7 +137,7 @@ const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss
 /** The same for people. */
 function textOf({ assets }: LedgerShown): string {
   if (assets.length === 0) return "no orders yet\n";
-  const lines = assets.flatMap(({ network, asset, orders, accounts, sum, wallets, owed, differences: found }) => [
+  const lines = assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
     `${asset} on ${network}: ${orders} orders`,
     ...Object.entries(accounts).map(([name, amount]) => `  ${name.padEnd(20)} ${amount.padStart(16)}`),
     `  ${"together".padEnd(20)} ${sum.padStart(16)}`,
@@ -140,6 +145,7 @@ function textOf({ assets }: LedgerShown): string {
       ([address, { cash, books, holds }]) =>
         `${cash} ${address}: ${books} by the books, holds ${holds ?? "(not asked)"}`,
     ),
+    ...Object.entries(gas).map(([kind, { transactions, wei }]) => `gas of ${transactions} ${kind}s: ${wei} wei`),
     ...owed.map(({ what, who, fault, orders: n, amount }) => {
       const whose = fault === null ? "" : ` (fault: ${fault})`;
       return `${amount} ${OWED[what]} ${who}, ${n} orders${whose}`;

@@ -24,6 +24,7 @@ import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
+import { gasBooked } from "../pipelines/orders/gas.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
@@ -97,9 +98,11 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(onChain, sender);
   const pollMs = money.settlePollMs;
-  const holding = new Holding({ orders, escrow, rail, confirmations, logger, metrics, ...(pollMs ? { pollMs } : {}) });
+  const gas = gasBooked(sender, metrics);
+  const poll = pollMs ? { pollMs } : {};
+  const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...poll });
   const buying = new Buying({
-    ...{ orders, seller, till: money.charger, holding, authorizations },
+    ...{ orders, seller, till: money.charger, holding, authorizations, gas },
     ...{ caps: money.caps ?? capsOf(config.sell), clock, logger, metrics },
     ...(money.closed ? { closed: money.closed } : {}),
     ...(pollMs ? { settlePollMs: pollMs } : {}),

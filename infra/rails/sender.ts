@@ -10,6 +10,8 @@ const FEES_MS = 10_000;
 const RISE = 2n;
 const ATTEMPTS = 12;
 const RECEIPT_WITHIN_MS = 15_000;
+/** Costs of transactions that are remembered, the newest. */
+const COSTS_KEPT = 1_000;
 
 export interface ContractCall {
   address: Address;
@@ -35,6 +37,11 @@ export interface Sender {
   write(call: ContractCall): Promise<Hex>;
   /** The receipt, once mined. Throws `ChainDown` after 15 s without one: the transaction may still be mined later. */
   receipt(hash: Hex): Promise<Awaited<ReturnType<Reader["getTransactionReceipt"]>>>;
+  /**
+   * What a transaction of this key cost, wei, as its receipt has it (`effectiveGasPrice` x `gasUsed`, and `l1Fee` where the
+   * chain adds one); null where another key sent it, it is in no block, or nobody can be asked.
+   */
+  spent(tx: string): Promise<bigint | null>;
 }
 
 /**
@@ -81,8 +88,21 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
     }
   }
 
+  const costs = new Map<string, bigint>();
+  function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
+    if (receipt.from.toLowerCase() !== account.address.toLowerCase()) return null;
+    // Of rollups: what their own chain charges for the bytes. A member that viem passes on as it came.
+    const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
+    const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
+    if (costs.size >= COSTS_KEPT) costs.delete(costs.keys().next().value!);
+    costs.set(receipt.transactionHash.toLowerCase(), cost);
+    return cost;
+  }
+
   return {
     address: account.address,
+    spent: async (tx) =>
+      costs.get(tx.toLowerCase()) ?? reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf, () => null),
     write(call) {
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
       const sent = line.then(() => sendNext(call.address, data, call.gas));
@@ -91,7 +111,9 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
     },
     async receipt(hash) {
       try {
-        return await minedReceipt(reader, hash);
+        const receipt = await minedReceipt(reader, hash);
+        costOf(receipt);
+        return receipt;
       } catch (error) {
         // The node may have let go of it. Counted on, it would be a gap that nothing sent after it ever passes.
         nonce = null;

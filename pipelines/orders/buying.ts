@@ -8,8 +8,9 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
+import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
-import { isEnded, type Order } from "./order.ts";
+import { isEnded, type Leg, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
 
@@ -22,6 +23,8 @@ export interface BuyingDeps {
   holding: Holding;
   /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
+  /** What transactions of ours cost; without it nothing is said of it. */
+  gas?: GasOf;
   caps: OrderCaps;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
@@ -38,7 +41,7 @@ export interface Fallback {
   left(): boolean;
   /** The next one's price, asked of it now; null when nobody is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
-  /** Once nobody is left: may the last payment be cancelled too? It costs us a transaction (default: no). */
+  /** Once nobody is left: may the last payment be cancelled? It costs us a transaction (default: no). */
   mayCancel?(): boolean;
 }
 
@@ -68,6 +71,10 @@ const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_un
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
+/** Chain seconds that a payment must still hold for a cancellation to be worth its gas. */
+const CANCEL_LEAST_S = 10;
+/** Orders remembered so that none is cancelled twice. */
+const MAX_TRIED = 10_000;
 /** How many blocks before its claim a buyer's transfer may stand: minutes, and a nonce is used once whenever it was. */
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
@@ -110,6 +117,8 @@ export class Buying {
   /** Orders that this process acts on, and those that ended and whose last payment it cancels. */
   readonly #acting = new Set<string>();
   readonly #cancelling = new Set<string>();
+  /** Orders of which it was decided here whether their last payment is cancelled. */
+  readonly #tried = new Set<string>();
 
   constructor(private readonly deps: BuyingDeps) {}
 
@@ -348,6 +357,7 @@ export class Buying {
     const wallet = await seller.float();
     if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
     const said = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
+    if (order.by !== orders.replica) return false;
     for (const pause of CANCEL_POLL_MS) {
       if (pause > 0) await systemClock.sleep(pause);
       const seen = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
@@ -361,7 +371,7 @@ export class Buying {
         return false;
       }
       if (seen?.state === "cancelled" && seen.final) {
-        await orders.step(order, { state: "leg_unpaid", leg });
+        await orders.step(order, { state: "leg_unpaid", leg, ...(await this.gas(order, "cancel", seen.tx)) });
         return true;
       }
     }
@@ -369,19 +379,62 @@ export class Buying {
     return false;
   }
 
+  /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
+  wastes(payer: string): boolean {
+    const { orders, caps, clock } = this.deps;
+    const day = clock.now().toISOString().slice(0, 10);
+    return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
+  }
+
+  /** Has it come to nothing, while its seller may still take the money? */
+  #isLoose(order: Order): boolean {
+    const leg = order.legs.at(-1);
+    return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
+  }
+
   /**
    * The last payment of an order that came to nothing, cancelled like those before it: until its seller can take it no more
-   * nobody buys from that address. The buyer does not wait for it, and what stops here leaves the payment to expire.
+   * nobody buys from that address. The buyer does not wait for it; {@link cancelLeft} goes on where this process stops.
    */
   #release(order: Order, fallback?: Fallback): void {
-    const leg = order.legs.at(-1);
-    const { authorizations, logger } = this.deps;
-    if (!authorizations || !isEnded(order) || leg?.checked?.pass !== false || leg.fate !== "unknown") return;
-    if (!fallback?.mayCancel?.()) return;
+    if (!this.#isLoose(order) || !this.#try(order)) return;
+    if (fallback?.mayCancel?.()) void this.#cancels(order);
+  }
+
+  async #cancels(order: Order): Promise<void> {
     this.#cancelling.add(order.id);
-    this.#dies(order)
-      .catch((error: unknown) => logger.warn({ err: error, order: order.id }, "a payment could not be cancelled"))
-      .finally(() => this.#cancelling.delete(order.id));
+    try {
+      await this.#dies(order);
+    } catch (error) {
+      this.deps.logger.warn({ err: error, order: order.id }, "a payment could not be cancelled");
+    } finally {
+      this.#cancelling.delete(order.id);
+    }
+  }
+
+  /**
+   * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over, since the
+   * payment would have expired by then: whoever the order is writes down what the chain says of it.
+   * @param chainTime unix seconds of the newest block @param leftMs real ms without a step after which it is taken for left
+   */
+  async cancelLeft(order: Order, chainTime: number, leftMs: number): Promise<void> {
+    const isLeft = systemClock.now().getTime() - order.movedAt >= leftMs;
+    if (!this.#isLoose(order) || !isLeft || order.legs.at(-1)!.validBefore < chainTime + CANCEL_LEAST_S) return;
+    if (this.#try(order)) await this.#cancels(order);
+  }
+
+  /** Has nobody of this process decided yet whether this order's payment is cancelled? */
+  #try({ id, payer }: Order): boolean {
+    if (!this.deps.authorizations || this.#tried.has(id) || this.wastes(payer)) return false;
+    if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
+    this.#tried.add(id);
+    return true;
+  }
+
+  /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
+  async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
+    const seen = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
+    return seen?.state === "cancelled" && seen.final ? seen.tx : null;
   }
 
   /**
@@ -397,12 +450,23 @@ export class Buying {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
-    if (seen?.amount === order.quote.total) await orders.step(order, settledAs(seen));
-    else await orders.step(order, { state: "settle_unknown", says: saidOf(said) });
+    if (seen?.amount === order.quote.total) await orders.step(order, await this.settledAs(order, seen));
+    else {
+      // A transfer that was undone cost gas all the same.
+      const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
+      await orders.step(order, { state: "settle_unknown", says: saidOf(said), ...gas });
+    }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
       seen: String(seen !== null),
     });
+  }
+
+  gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
+
+  /** The step of a charge that was made by the buyer's signature. */
+  async settledAs(order: Order, seen: Charged): Promise<NewStep<"settled">> {
+    return { ...settledAs(seen), ...(await this.gas(order, "charge", seen.tx)) };
   }
 
   /**

@@ -16,7 +16,12 @@ export interface OrderCaps {
   lossPerDomainDay: bigint;
   lossPerCapDay: bigint;
   lossPerDay: bigint;
+  /** Transactions of ours in a UTC day for calls of one payer that came to nothing: holds given back, payments cancelled. */
+  wastedPerPayerDay: bigint;
 }
+
+/** On a chain where each of them costs a cent a wallet costs us less than a dollar a day. */
+const WASTED_PER_PAYER_DAY = 60n;
 
 /** The caps of the settings: a seller's address, its domain and its endpoint are one seller in three disguises. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
@@ -26,6 +31,7 @@ export function capsOf(sell: Config["sell"]): OrderCaps {
     open: parseMoney(sell.open),
     ...{ lossPerPayeeDay: seller, lossPerDomainDay: seller, lossPerCapDay: seller },
     lossPerDay: parseMoney(sell.loss_per_day),
+    wastedPerPayerDay: WASTED_PER_PAYER_DAY,
   };
 }
 

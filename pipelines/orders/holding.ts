@@ -7,6 +7,8 @@ import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Confirmations } from "../../infra/rails/settlement.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
+import type { Gas } from "../record/order-step.ts";
+import type { GasOf } from "./gas.ts";
 import type { Order } from "./order.ts";
 import type { NewStep, OrderLog } from "./order-log.ts";
 
@@ -18,6 +20,8 @@ export interface HoldingDeps {
   confirmations: Confirmations;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
+  /** What transactions of ours cost; without it nothing is said of it. */
+  gas?: GasOf;
   /** Pauses (real ms) between looks at the chain for what was said to be there. */
   pollMs?: readonly number[];
 }
@@ -27,6 +31,12 @@ export const CAPTURE_MARGIN_S = 60;
 /** Chain seconds after a deadline in which an event in an older block may still become visible to us. */
 const SEEN_AFTER_S = 60;
 const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
+
+/** What the transaction of a step was for. A charge that is to be sent back was made by somebody else. */
+const KINDS: Partial<Record<NewStep["state"], Gas["kind"]>> = {
+  ...({ held: "hold", hold_failed: "hold", hold_unknown: "hold" } as const),
+  ...({ settled: "capture", settle_unknown: "capture", voided: "void", void_unknown: "void" } as const),
+};
 
 const HOLDING: ReadonlySet<Order["state"]> = new Set([
   ...(["hold_intent", "hold_unknown", "held", "void_intent", "void_unknown"] as const),
@@ -151,14 +161,14 @@ export class Holding {
     const next = never
       ? ({ state: "hold_failed", says: `It was ${saidOf(said)}.` } as const)
       : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: saidOf(said) } as const));
-    await orders.step(order, next);
+    await this.#step(order, next, said);
     this.deps.metrics.count("touchstone_orders_holds_total", { state: next.state });
     return next.state === "held";
   }
 
   /** Capture the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
   async collect(order: Order): Promise<void> {
-    const { orders, escrow, rail } = this.deps;
+    const { escrow, rail } = this.deps;
     const hold = await this.#holdOf(order);
     const time = await rail.head().then(
       (head) => head.time,
@@ -170,7 +180,7 @@ export class Holding {
       : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "captured" : null);
     const next = seen && capturedAs(seen, hold, false);
-    await orders.step(order, next ?? { state: "settle_unknown", says: saidOf(said) });
+    await this.#step(order, next ?? { state: "settle_unknown", says: saidOf(said) }, said);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
       seen: String(next !== null),
@@ -179,12 +189,12 @@ export class Holding {
 
   /** Give back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
   async giveBack(order: Order): Promise<void> {
-    const { orders, escrow } = this.deps;
+    const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const said = await escrow.void(hold, order.sinceBlock);
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "voided" : null);
     const next = seen && voidedAs(seen, hold, false, whyOf(order));
-    await orders.step(order, next ?? { state: "void_unknown", says: saidOf(said) });
+    await this.#step(order, next ?? { state: "void_unknown", says: saidOf(said) }, said);
     this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
   }
 
@@ -204,7 +214,7 @@ export class Holding {
       case "hold_intent":
       case "hold_unknown": {
         const next = placedAs(seen, hold);
-        if (next) await orders.step(order, next);
+        if (next) await this.#step(order, next);
         if (next?.state !== "held") return;
         return this.#abandon(order);
       }
@@ -236,7 +246,15 @@ export class Holding {
   /** What an order is already, in a block that may still vanish, is not said twice. */
   async #once(order: Order, next: NewStep): Promise<void> {
     const isSaid = next.state === order.state && "final" in next && next.final === false;
-    if (!isSaid) await this.deps.orders.step(order, next);
+    if (!isSaid) await this.#step(order, next);
+  }
+
+  /** @param said of the act before it: one that was undone has no other transaction, and cost gas all the same */
+  async #step(order: Order, next: NewStep, said?: Outcome): Promise<void> {
+    const kind = KINDS[next.state];
+    const tx = "tx" in next ? next.tx : said?.outcome === "refused" ? said.tx : null;
+    const gas = kind ? await this.deps.gas?.(order, kind, tx) : {};
+    await this.deps.orders.step(order, { ...next, ...gas });
   }
 
   async #abandon(order: Order): Promise<void> {

@@ -1,4 +1,6 @@
 import { parseMoney } from "../record/money.ts";
+import type { Gas } from "../record/order-step.ts";
+import { type GasSums, gasSums } from "./gas.ts";
 import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
 
 /**
@@ -13,6 +15,8 @@ export interface Books {
   accounts: Map<string, bigint>;
   movements: Movement[];
   owed: Owed[];
+  /** What our own transactions cost in the chain's coin: no part of the accounts, which are in the token. */
+  gas: GasSums;
 }
 
 /** One confirmed movement, and how the chain is asked for it. */
@@ -109,10 +113,14 @@ const isIn = ({ what }: Movement): boolean => what === "charge" || what === "cal
 /** The books by asset. */
 export function booksOf(orders: Iterable<Order>): Books[] {
   const books = new Map<string, Books>();
+  const spent = new Map<Books, Gas[]>();
   for (const order of orders) {
     const asset = assetOf(order);
-    const book: Books = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [] };
+    const book: Books = books.get(asset) ?? { asset, orders: 0, accounts: new Map(), movements: [], owed: [], gas: {} };
     books.set(asset, book);
+    const all = spent.get(book) ?? [];
+    all.push(...order.gas);
+    spent.set(book, all);
     book.orders++;
     const moved = movementsOf(order);
     for (const movement of moved) {
@@ -124,7 +132,7 @@ export function booksOf(orders: Iterable<Order>): Books[] {
     book.movements.push(...moved);
     book.owed.push(...owedOf(order));
   }
-  return [...books.values()];
+  return [...books.values()].map((book) => ({ ...book, gas: gasSums(spent.get(book)!) }));
 }
 
 /** What the chain is asked of a movement. */

@@ -38,7 +38,7 @@ type Kept = { order: Order; open: boolean } | { closed: string } | { loss: Omit<
  * time.
  */
 export class OrderTable implements KeptFold {
-  readonly form = "orders.1";
+  readonly form = "orders.2";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();
@@ -83,6 +83,15 @@ export class OrderTable implements KeptFold {
     const counts = new Map<Order["state"], number>();
     for (const { state } of this.#byId.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
     return counts;
+  }
+
+  /** Transactions of ours for calls of a payer on a UTC day that came to nothing. @param payer lower case */
+  wasted(payer: string, day: string): number {
+    let count = 0;
+    for (const { createdAt, gas } of this.#byPayer.get(payer) ?? []) {
+      if (createdAt.startsWith(day)) count += gas.filter(({ kind }) => kind === "void" || kind === "cancel").length;
+    }
+    return count;
   }
 
   /** What sellers may have of orders under way, micro-units: of all of them, or of one payer. */

@@ -1,4 +1,4 @@
-import type { BoughtRequest, OrderStep, Quote, StepOf, StepState } from "../record/order-step.ts";
+import type { BoughtRequest, Gas, OrderStep, Quote, StepOf, StepState } from "../record/order-step.ts";
 
 /** What became of the money that a leg was signed for. `unknown`: it left us, or may have, and the chain was not sure yet. */
 export type LegFate = "unknown" | "paid" | "unpaid";
@@ -85,6 +85,8 @@ export interface Order {
   /** Our transfer back to the buyer, and where its intent stands in the log. */
   refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
   refunded: { tx: string; amount: string } | null;
+  /** What our own transactions cost, each once. */
+  gas: Gas[];
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
@@ -206,6 +208,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     hold: null,
     refund: null,
     refunded: null,
+    gas: [],
     final: true,
     lapsed: false,
     recorded: false,
@@ -345,6 +348,8 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
  */
 export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
   if (!changes(order, step, at)) return false;
+  const { gas } = step;
+  if (gas && !order.gas.some(({ tx }) => tx === gas.tx)) order.gas.push(gas);
   order.steps += 1;
   order.movedAt = at.appendedAt.getTime();
   return true;

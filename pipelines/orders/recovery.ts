@@ -4,8 +4,8 @@ import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
-import { type Holding, isHolding, letGo, settledAs } from "./holding.ts";
-import { callToRecord, type Order } from "./order.ts";
+import { type Holding, isHolding, letGo } from "./holding.ts";
+import { callToRecord, isEnded, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
 
@@ -29,6 +29,8 @@ export interface RecoveryDeps {
 
 /** A seller may take 90 s, a settlement half a minute; beyond both a replica that still lives has written something. */
 export const STALE_MS = 180_000;
+/** What a process that lives does to an order that ended is done by then, real ms: its last payment is cancelled or not. */
+const LEFT_MS = 20_000;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
 export const MARGIN_S = 60;
 
@@ -57,6 +59,7 @@ export class Recovery {
     for (const order of open) {
       if (buying.isActing(order)) continue;
       try {
+        await buying.cancelLeft(order, head.time, Math.min(LEFT_MS, this.deps.staleMs));
         await this.#bring(order, head.time, final.time);
       } catch (error) {
         if (error instanceof OrderLost) continue;
@@ -141,7 +144,7 @@ export class Recovery {
   async #collect(order: Order, gone: boolean): Promise<void> {
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
-    if (seen?.amount === order.quote.total) return orders.step(order, settledAs(seen));
+    if (seen?.amount === order.quote.total) return orders.step(order, await this.deps.buying.settledAs(order, seen));
     if (gone) return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await this.deps.buying.settle(order);
@@ -152,7 +155,7 @@ export class Recovery {
     const { buying } = this.deps;
     const seen = await buying.charged(order);
     if (seen?.amount === order.quote.total) {
-      if (seen.final) await buying.orders.step(order, settledAs(seen));
+      if (seen.final) await buying.orders.step(order, await buying.settledAs(order, seen));
       return;
     }
     const vanished = "The block that the payment was settled in vanished.";
@@ -170,7 +173,7 @@ export class Recovery {
     const seen = await this.deps.buying.charged(order);
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
     if (seen && !seen.final) return;
-    if (seen && owed) return orders.step(order, settledAs(seen));
+    if (seen && owed) return orders.step(order, await this.deps.buying.settledAs(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
     await orders.step(order, { state: "lapsed" });
   }
@@ -186,7 +189,11 @@ export class Recovery {
     if (held && order.state !== "refund_due") {
       const arrived = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
       if (arrived && !arrived.final) return;
-      if (arrived) return orders.step(order, { state: "refunded", tx: arrived.tx, amount: moneyOf(arrived) });
+      if (arrived) {
+        const { tx } = arrived;
+        const gas = await buying.gas(order, "refund", tx);
+        return orders.step(order, { state: "refunded", tx, amount: moneyOf(arrived), ...gas });
+      }
     }
     if (held && order.state === "refund_intent") {
       if (finalTime > held.validBefore + MARGIN_S) {
@@ -222,8 +229,14 @@ export class Recovery {
       if (seen && !seen.final) continue;
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
-      else if (finalTime > leg.validBefore + MARGIN_S) {
-        await buying.orders.step(order, { state: "leg_unpaid", leg: leg.leg });
+      else {
+        const tx = isEnded(order) ? await buying.cancelledIn(leg) : null;
+        if (tx === null && finalTime <= leg.validBefore + MARGIN_S) continue;
+        await buying.orders.step(order, {
+          state: "leg_unpaid",
+          leg: leg.leg,
+          ...(await buying.gas(order, "cancel", tx)),
+        });
       }
     }
   }

@@ -12,6 +12,14 @@ const Says = z.string().max(2000);
 const Tx = z.string().max(120);
 const Leg = z.int().min(0).max(63);
 
+/** What a transaction of ours cost in the chain's own coin, by its receipt. Nothing is said of what others sent. */
+const Gas = z.looseObject({
+  kind: z.enum(["charge", "hold", "capture", "void", "refund", "cancel"]),
+  tx: Tx,
+  wei: z.string().regex(/^\d{1,40}$/),
+});
+export type Gas = z.infer<typeof Gas>;
+
 /** What every step wears. A step of an epoch that is over changes nothing. */
 const STEP = {
   order: z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/),
@@ -21,6 +29,8 @@ const STEP = {
   /** Replica that wrote it. */
   by: z.string().max(60),
   at: Time,
+  /** Of the step's own transaction; absent where it had none, or before it was booked. */
+  gas: Gas.optional(),
 };
 
 /** The request that is bought. Its bytes are here and nowhere else: another replica may have to send them. */

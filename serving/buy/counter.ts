@@ -143,7 +143,9 @@ export class Counter {
 
   /** The same of a payment into escrow. It holds until the hold is placed; the hold's own time is the escrow's to judge. */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
-    const { escrow } = this.sales.cashier;
+    const { buying, cashier } = this.sales;
+    const { escrow } = cashier;
+    if (buying.wastes(payment.from)) return "nothing more is held for this wallet today: pay after delivery (exact)";
     const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;

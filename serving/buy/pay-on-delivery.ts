@@ -17,7 +17,7 @@ export interface PayOnDeliveryDeps {
   baseUrl: string;
   /** Prices that all buyers together may have asked of one registrable domain in a minute. */
   quotesPerDomainMinute: number;
-  /** Further candidates that one wallet, and all together, may have tried in an hour: each costs us a transaction. */
+  /** Payments to sellers that may be cancelled for one wallet, and for all, in an hour: each costs us a transaction. */
   fallbacksPerHour: { payer: number; all: number };
 }
 
@@ -124,7 +124,7 @@ export class PayOnDelivery {
     return this.#buy(wanted, payment, sale, quote);
   }
 
-  /** May one more candidate be tried for this wallet? Counted at once. */
+  /** May one more payment be cancelled for this wallet? Counted at once. */
   fallsBack(payer: string): boolean {
     const { payer: own, all } = this.#fallbacks;
     return own.take(payer).ok && all.take("all").ok;
@@ -188,6 +188,8 @@ export class PayOnDelivery {
     const { priceMicro, request } = quote;
     const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish: wanted.publish };
     const purchase = counter.claimOf(payment, sale, asked);
-    return counter.buy({ ...purchase, quote }, payment, sale);
+    // There is nobody else to ask; but who took nothing for an answer that failed is to get nothing for it later.
+    const fallback = { left: () => false, quote: async () => null, mayCancel: () => this.fallsBack(payment.from) };
+    return counter.buy({ ...purchase, quote, fallback }, payment, sale);
   }
 }

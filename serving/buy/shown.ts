@@ -66,7 +66,7 @@ export function orderShown(order: Order, answer: Uint8Array | null, salts: Order
     hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
     ...{ published: order.publish, charged: order.state === "settled" || order.refund ? order.charged : null },
     ...{ refunded: order.refunded, legs: order.legs.map(legShown) },
-    salts,
+    ...{ salts, gas: order.gas.map(({ kind, tx, wei }) => ({ kind, tx, wei })) },
     answer:
       answer && result?.status != null && result.sha256 !== null
         ? {

@@ -50,6 +50,14 @@ export const OrderShown = z.strictObject({
   charged: Moved.nullable(),
   refunded: Moved.nullable(),
   legs: z.array(OrderLeg),
+  /** What transactions of ours for it cost us, in wei of the network's coin; nobody is charged for it. */
+  gas: z.array(
+    z.strictObject({
+      kind: z.enum(["charge", "hold", "capture", "void", "refund", "cancel"]),
+      tx: z.string(),
+      wei: z.string(),
+    }),
+  ),
   /** Salts (hex) of the commitments to request and answer of a call that is not published. */
   salts: z.strictObject({ request: z.string(), response: z.string() }).nullable(),
   /** What was bought, once the buyer was charged. */

@@ -18,6 +18,7 @@ import { createSecret } from "../../infra/keys/keys.ts";
 import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
+import { createReader } from "../../infra/rails/rpc.ts";
 import type { WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { OBSERVER_SECRET, walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { payBy } from "../../serving/client/index.ts";
@@ -182,6 +183,15 @@ test("the official client buys through via, on delivery and out of escrow: settl
     .poll(async () => (await ledgerOf(config, chain.rpcUrl)).assets[0]!.owed, { timeout: 25_000, interval: 1_000 })
     .toEqual([]);
   const { assets } = await ledgerOf(config, chain.rpcUrl);
+  // One transaction on delivery and two with escrow, each as the chain's own receipts have it; together what the key has spent.
+  const { gas } = assets[0]!;
+  expect(Object.entries(gas).map(([kind, { transactions }]) => [kind, transactions])).toEqual([
+    ...[["charge", 1], ["hold", 1], ["capture", 1]],
+  ]);
+  const spent = Object.values(gas).reduce((sum, { wei }) => sum + BigInt(wei), 0n);
+  const reader = createReader(chain.rpcUrl);
+  const left = await reader.getBalance({ address: wallets.gas!.address as `0x${string}` });
+  expect(spent).toBe(10n ** 21n - left);
   expect(assets).toMatchObject([
     {
       ...{ network: NETWORK, asset: BASE, orders: 2, sum: "0.000000", differences: [] },

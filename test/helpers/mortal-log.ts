@@ -4,9 +4,14 @@ import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 export interface Doom {
   state: string;
   when: "before" | "after";
+  /** Of this leg of the order; absent: of any. */
+  leg?: number;
 }
 
-const stateIn = ({ value }: NewRecord): unknown => JSON.parse(Buffer.from(value).toString()).body.state;
+const isOf = ({ state, leg }: Doom, { value }: NewRecord): boolean => {
+  const { body } = JSON.parse(Buffer.from(value).toString());
+  return body.state === state && (leg === undefined || body.leg === leg);
+};
 
 /**
  * A log whose process dies at one step, as far as anybody can tell: the append with that step never comes back, so what
@@ -32,7 +37,7 @@ export class MortalLog implements Log {
 
   async append(records: readonly NewRecord[]): Promise<Appended[]> {
     const doom = this.#doom;
-    if (!doom || !records.some((record) => stateIn(record) === doom.state)) return this.log.append(records);
+    if (!doom || !records.some((record) => isOf(doom, record))) return this.log.append(records);
     this.#doom = null;
     if (doom.when === "after") await this.log.append(records);
     doom.die();

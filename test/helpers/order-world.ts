@@ -47,7 +47,7 @@ export interface FakePayment {
 }
 
 const RICH: OrderCaps = {
-  ...{ perPayer: 10n ** 12n, open: 10n ** 12n, lossPerDay: 10n ** 12n },
+  ...{ wastedPerPayerDay: 10n ** 12n, perPayer: 10n ** 12n, open: 10n ** 12n, lossPerDay: 10n ** 12n },
   ...{ lossPerPayeeDay: 10n ** 12n, lossPerDomainDay: 10n ** 12n, lossPerCapDay: 10n ** 12n },
 };
 const quiet = { warn() {}, error() {} };

@@ -23,7 +23,7 @@ let service: Replica;
 let rail: Rail;
 
 const TOTAL = 50_600n;
-type Kind = "honest" | "thief";
+type Kind = "honest" | "thief" | "broken";
 
 interface Killed extends Doom {
   kind: Kind;
@@ -43,11 +43,23 @@ const CASES: Killed[] = [
   { when: "after", state: "void_intent", kind: "thief", ends: "voided", paid: true },
   { when: "before", state: "voided", kind: "thief", ends: "voided", paid: true },
 ];
+/** In the same way between the legs of an execution: the first seller breaks and leaves the money, the second delivers. */
+const BETWEEN: (Doom & { ends: "voided" | "settled"; second: boolean })[] = [
+  { when: "before", state: "checked", leg: 0, ends: "voided", second: false },
+  { when: "after", state: "checked", leg: 0, ends: "voided", second: false },
+  { when: "before", state: "leg_unpaid", leg: 0, ends: "voided", second: false },
+  { when: "after", state: "leg_unpaid", leg: 0, ends: "voided", second: false },
+  { when: "before", state: "seller_intent", leg: 1, ends: "voided", second: false },
+  { when: "after", state: "seller_intent", leg: 1, ends: "voided", second: false },
+  { when: "before", state: "seller_result", leg: 1, ends: "voided", second: true },
+  { when: "after", state: "settle_intent", ends: "settled", second: true },
+];
 /** Those in which chain time must pass. */
 const LATE = ["unplaced", "uncaptured", "reclaimed", "unvoided"] as const;
 
 const specOf = (kind: Kind, name: string) => seller.spec(46_000, kind, name);
 const nameOf = ({ when, state }: Doom) => `${when}-${state}`;
+const between = (one: Doom) => `between-${nameOf(one)}`;
 const kindOf = (name: string): Kind => (name === "unvoided" ? "thief" : "honest");
 
 beforeAll(async () => {
@@ -56,6 +68,7 @@ beforeAll(async () => {
   const specs = [
     ...CASES.map((one) => specOf(one.kind, nameOf(one))),
     ...LATE.map((name) => specOf(kindOf(name), name)),
+    ...BETWEEN.flatMap((one) => [specOf("broken", between(one)), specOf("honest", between(one))]),
   ];
   service = await sellingOver(world, specs, {
     seen: (whole) => {
@@ -79,16 +92,20 @@ interface Left {
   again(): Promise<Response>;
 }
 
-/** An order whose replica died at one step. */
-async function dying(kind: Kind, name: string, doom: Doom): Promise<Left> {
+/** An order whose replica died at one step: a call through via. */
+const dying = (kind: Kind, name: string, doom: Doom): Promise<Left> =>
+  dyingOf(`/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`, {}, doom);
+
+/** The same of whatever is bought. */
+async function dyingOf(path: string, init: RequestInit, doom: Doom): Promise<Left> {
   const buyer = await officialBuyer(world, payBy("escrow"));
   const before = await rail.balance(buyer.address);
-  const url = `${service.url}/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`;
-  const asked = await fetch(url);
+  const url = service.url + path;
+  const asked = await fetch(url, init);
   const terms = JSON.parse(Buffer.from(asked.headers.get("payment-required")!, "base64").toString("utf8"));
   const header = encodePaymentSignatureHeader(await buyer.client.createPaymentPayload(terms));
   const send = (signal?: AbortSignal) =>
-    fetch(url, { headers: { "payment-signature": header }, signal: signal ?? null });
+    fetch(url, { ...init, headers: { ...init.headers, "payment-signature": header }, signal: signal ?? null });
   const gone = new AbortController();
   const died = log.dies(doom);
   const lost = send(gone.signal).catch(() => {});
@@ -134,6 +151,30 @@ describe("killed", () => {
     expect(answer.headers.get("touchstone-order")).toBe(order.id);
     if (charged > 0n) expect(await answer.json()).toEqual({ sum: 42 });
     expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
+  });
+});
+
+describe("killed between two legs", () => {
+  test.each(BETWEEN)("$when $state of leg $leg: $ends", async (one) => {
+    const inEscrow = await rail.balance(ESCROW);
+    const candidates = [specOf("broken", between(one)), specOf("honest", between(one))];
+    const body = JSON.stringify({ capability_ids: candidates.map((spec) => capOf(spec)), max_total: "0.06" });
+    const init = { method: "POST", headers: { "content-type": "application/json" }, body };
+    const left = await dyingOf("/v1/route/execute", init, one);
+    const order = await recovered(left, (seen) => isEnded(seen) && seen.legs.every(({ fate }) => fate !== "unknown"));
+    const charged = one.ends === "settled" ? TOTAL : 0n;
+    expect(order.state).toBe(one.ends);
+    // What a buyer paid is what it got an answer for, once; and of two sellers none has money that nobody knows of.
+    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
+    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    expect([paths("broken", between(one)).length, paths("honest", between(one)).length]).toEqual([
+      0,
+      one.second ? 1 : 0,
+    ]);
+    const paid = order.legs.filter(({ fate }) => fate === "paid").map(({ leg }) => leg);
+    expect(paid).toEqual(one.second ? [1] : []);
+    const answer = await left.again();
+    expect([answer.status, answer.headers.get("touchstone-order")]).toEqual([charged > 0n ? 200 : 502, order.id]);
   });
 });
 

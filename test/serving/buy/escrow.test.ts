@@ -11,6 +11,7 @@ import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import { buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
+import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { dearSeller } from "../../helpers/dear-seller.ts";
 import { capOf, NOW, ORIGIN } from "../../helpers/public-record.ts";
 
@@ -49,7 +50,9 @@ beforeAll(async () => {
     most: seller.spec(909_090, "honest", "most"),
     over: seller.spec(909_091, "honest", "over"),
   };
-  service = await sellingOver(world, Object.values(specs));
+  service = await sellingOver(world, Object.values(specs), {
+    money: () => ({ caps: { ...ORDER_CAPS, wastedPerPayerDay: 2n } }),
+  });
   const { rpcUrl, asset, chainId } = world;
   rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
 });
@@ -150,6 +153,12 @@ describe("an execution", () => {
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null });
     await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+    expect(order.gas.map(({ kind }) => kind)).toEqual(["hold", "void"]);
+    expect(kept(order).gas.map(({ kind }) => kind)).toEqual(["hold", "void", "cancel"]);
+    // Two transactions for nothing are what a wallet may have of this service in a day.
+    const more = await buyer.fetch(viaOf(specs.good));
+    const { error } = (await more.json()) as { error: string };
+    expect([more.status, error]).toEqual([402, expect.stringContaining("nothing more is held for this wallet today")]);
   });
 });
 

@@ -45,6 +45,14 @@ const orderOf = async (answer: Response): Promise<OrderShown> =>
 const ordersOf = (payer: string): Order[] => service.sales.buying.orders.table.ofPayer(payer);
 const spentBy = async (address: string, before: bigint) => before - (await rail.balance(address));
 
+/** Nothing is left of the orders before: while a seller may have our money nobody buys from it. */
+const unowed = () =>
+  expect
+    .poll(() => service.sales.buying.orders.table.owes(sellerOf("regulars-only").payTo.toLowerCase()), {
+      timeout: 9_000,
+    })
+    .toBe(false);
+
 /** What the chain says of a leg's payment. */
 function stateOf({ wallet: from, nonce, sinceBlock }: Leg) {
   const { asset, chainId, rpcUrl } = world;
@@ -151,6 +159,24 @@ test("nobody is left: the last payment is cancelled too, and its seller can be b
   expect([again.status, ordersOf(buyer.address).length]).toEqual([502, 2]);
 });
 
+test("a call through via that came to nothing: its payment is cancelled too, where its seller did not take it", async () => {
+  await unowed();
+  const buyer = await officialBuyer(world);
+  const before = await rail.balance(buyer.address);
+  const via = `${service.url}/v1/via/${capNamed("regulars-only")}?a=20&b=22`;
+  expect((await buyer.fetch(via)).status).toBe(502);
+  const [order] = ordersOf(buyer.address);
+  await expect.poll(() => order!.legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+  expect(await stateOf(order!.legs[0]!)).toMatchObject({ state: "cancelled" });
+  expect(order).toMatchObject({ operation: "via", state: "released", charged: null });
+  expect(order!.gas).toEqual([
+    { kind: "cancel", tx: expect.stringMatching(/^0x/), wei: expect.stringMatching(/^[1-9]/) },
+  ]);
+  expect(await spentBy(buyer.address, before)).toBe(0n);
+  // Its seller can be bought from at once, and not only when the payment has expired.
+  expect((await buyer.fetch(via)).status).toBe(502);
+});
+
 test("one payment in four requests at once is one order, one charge and the same bytes", async () => {
   const buyer = await officialBuyer(world);
   const before = await rail.balance(buyer.address);
@@ -228,6 +254,30 @@ async function bought(fallback: Fallback) {
   );
   return { order: ordersOf(payer)[0]!, failed };
 }
+
+test("stopped after the order ended and before its payment was cancelled: another replica cancels it", async () => {
+  await unowed();
+  const { order } = await bought({
+    left: () => false,
+    quote: async () => null,
+    mayCancel: () => {
+      floatIsGone = true;
+      return true;
+    },
+  });
+  await expect.poll(() => order.state).toBe("released");
+  floatIsGone = false;
+  expect(await stateOf(order.legs[0]!)).toMatchObject({ state: "unused" });
+  const other = await service.another({ staleMs: 0, lookMs: 20, float: () => Promise.resolve(float) });
+  try {
+    await expect.poll(() => other.buying.orders.table.get(order.id)?.legs[0]?.fate, { timeout: 10_000 }).toBe("unpaid");
+  } finally {
+    await other.close();
+  }
+  expect(await stateOf(order.legs[0]!)).toMatchObject({ state: "cancelled" });
+  await service.sales.buying.orders.catchUp();
+  expect(order).toMatchObject({ state: "released", legs: [{ fate: "unpaid" }] });
+});
 
 describe("between two legs", () => {
   test("a candidate that costs more than what was quoted is never paid", async () => {

@@ -1,0 +1,33 @@
+import type { Sender } from "../../infra/rails/sender.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
+import type { Gas } from "../record/order-step.ts";
+import type { Order } from "./order.ts";
+
+/**
+ * What a step says of the gas of the transaction that it is about; nothing where that was not ours, is not known, or stands
+ * in its order already.
+ */
+export type GasOf = (order: Order, kind: Gas["kind"], tx: string | null | undefined) => Promise<{ gas?: Gas }>;
+
+/** Wei by what they were spent on, over so many transactions. */
+export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: bigint }>>;
+
+/** @param sender whose key pays: what a facilitator elsewhere sends costs us nothing, and is not booked */
+export const gasBooked =
+  (sender: Pick<Sender, "spent">, metrics: Pick<Metrics, "count">): GasOf =>
+  async (order, kind, tx) => {
+    const isNew = tx && !order.gas.some((one) => one.tx === tx);
+    const wei = isNew ? await sender.spent(tx) : null;
+    if (!tx || wei === null) return {};
+    metrics.count("touchstone_orders_gas_wei_total", { kind }, Number(wei));
+    return { gas: { kind, tx, wei: wei.toString() } };
+  };
+
+export function gasSums(spent: Iterable<Gas>): GasSums {
+  const sums: GasSums = {};
+  for (const { kind, wei } of spent) {
+    const { transactions, wei: before } = sums[kind] ?? { transactions: 0, wei: 0n };
+    sums[kind] = { transactions: transactions + 1, wei: before + BigInt(wei) };
+  }
+  return sums;
+}
