@@ -192,6 +192,13 @@ test("what the record says of each payment: its own network and asset, settled b
   const intents = await recorded("observations.paid", "paid.intent");
   const settlements = await recorded("observations.paid", "settlement");
   expect(settlements).toHaveLength(12 * days);
+  // Nothing is paid twice: each call has one settlement, and each settlement its own transaction.
+  expect(new Set(settlements.map(({ body }) => body.intent)).size).toBe(12 * days);
+  expect(new Set(settlements.map(({ body }) => body.tx)).size).toBe(12 * days);
+  // Over x402 the facilitator sends, and over Tempo nobody is named: there the payer's own transaction is sent on.
+  expect(new Set(settlements.map(({ body }) => body.sender ?? body.network))).toEqual(
+    new Set([sellers.base.facilitator, sellers.polygon.facilitator, chains.tempo.network]),
+  );
   const settledOf = new Map(settlements.map(({ body }) => [body.intent, body]));
   for (const { event_id, body } of intents) {
     const { network, asset, pay_to, amount_atomic, price } = body.quote;
