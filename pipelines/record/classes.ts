@@ -5,6 +5,7 @@ import type { Checker, KnownAnswer, Variant } from "./classes/checker.ts";
 import { companyName } from "./classes/company-name.ts";
 import { encodings } from "./classes/encodings.ts";
 import { geoFacts } from "./classes/geo.ts";
+import { knownRows } from "./classes/known-rows.ts";
 import { llmEcho } from "./classes/llm-echo.ts";
 import { plantedPage } from "./classes/planted-page.ts";
 import { tokenPrice } from "./classes/token-price.ts";
@@ -25,6 +26,7 @@ export const CHECKERS: readonly Checker[] = [
   chainData,
   tokenPrice,
   companyName,
+  knownRows,
   any,
 ];
 

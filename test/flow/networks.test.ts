@@ -3,6 +3,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SimulatedClock, SwitchedClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
@@ -10,17 +11,19 @@ import { createFundedWallets } from "../../infra/rails/funded-wallets.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
 import type { RecordType } from "../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../pipelines/record/envelope.ts";
 import { addDays, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
 import { makeKeys, openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
+import { type TempoNode, tempoNode, tempoSeller } from "../helpers/tempo.ts";
 
 /**
- * Two main networks in a box: nodes with the ids, the USDC addresses and the signing domains of Base and Polygon, where
- * nobody can mint; wallets that were funded from outside. A day of the record is lived through: a seller on each is paid
- * for real, by known and by blind wallets, and a seller on a third network is priced and never paid.
+ * Networks in a box: nodes with the ids, the USDC addresses and the signing domains of Base and Polygon, and a node of
+ * Tempo; nobody can mint, wallets were funded from outside. Days of the record are lived through: a seller on each is paid
+ * for real, by known and by blind wallets, and sellers on other networks are priced and never paid.
  */
 const BASE = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
 const POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359";
@@ -35,7 +38,8 @@ const FUNDS = 1_000_000n;
 
 type Seller = Awaited<ReturnType<typeof sellerOn>>;
 let dir: string;
-let chains: { base: FundedChain; polygon: FundedChain };
+let chains: { base: FundedChain; polygon: FundedChain; tempo: TempoNode };
+let onTempo: Awaited<ReturnType<typeof tempoSeller>>;
 let sellers: Record<"base" | "polygon" | "avalanche" | "solana", Seller>;
 let catalogue: Server;
 let config: Config;
@@ -44,11 +48,13 @@ let parts: Parts;
 let roles: Assembled;
 let rail: Rail;
 
+const payTo = (n: number) => `0x${String(n).padStart(40, "0")}`;
+
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "networks-"));
-  const [base, polygon] = await Promise.all([fundedChain(8453), fundedChain(137)]);
-  chains = { base, polygon };
-  const payTo = (n: number) => `0x${String(n).padStart(40, "0")}`;
+  const [base, polygon, tempo] = await Promise.all([fundedChain(8453), fundedChain(137), tempoNode()]);
+  chains = { base, polygon, tempo };
+  onTempo = await tempoSeller(tempo, { amount: "50000", payTo: payTo(14) });
   sellers = {
     base: await sellerOn({ network: "eip155:8453", asset: BASE, amount: "20000", payTo: payTo(11) }, base),
     polygon: await sellerOn({ network: "eip155:137", asset: POLYGON, amount: "30000", payTo: payTo(12) }, polygon),
@@ -61,14 +67,17 @@ beforeAll(async () => {
   const items = Object.values(sellers).map(({ url, terms }) => ({
     ...{ resource: url, type: "http", x402Version: 2, accepts: [terms], lastUpdated: 1_790_000_000 },
   }));
+  // As a directory of mpp sellers has it: the 402 itself says what is asked.
+  const rows = [...items, { resource: onTempo.url, type: "http", accepts: [] }];
   catalogue = createServer((_, response) => {
-    const pagination = { limit: 100, offset: 0, total: items.length };
-    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ items, pagination }));
+    const pagination = { limit: 100, offset: 0, total: rows.length };
+    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ items: rows, pagination }));
   });
   await new Promise<void>((done) => catalogue.listen(0, "127.0.0.1", done));
   const networks = [
     { id: "eip155:8453", rpc_urls: [base.rpcUrl, base.rpcUrl], agree: 2 },
     { id: "eip155:137", rpc_urls: ["http://127.0.0.1:9", polygon.rpcUrl] },
+    { id: tempo.network, rpc_urls: [tempo.rpcUrl] },
   ];
   config = loadConfig(undefined, {
     TOUCHSTONE_DATA_DIR: dir,
@@ -86,7 +95,7 @@ async function live(): Promise<void> {
   const blind = folder.make(40);
   const { known } = folder.read();
   await Promise.all(
-    Object.values(chains).flatMap((chain) => [
+    [chains.base, chains.polygon].flatMap((chain) => [
       chain.fund(known!.address, 10n * FUNDS),
       ...blind.map(({ address }) => chain.fund(address, FUNDS)),
     ]),
@@ -98,7 +107,20 @@ async function live(): Promise<void> {
   const networks = paidNetworks(config);
   rail = railOn(networks);
   const { secret, logger, metrics } = parts;
-  const wallets = createFundedWallets({ folder, rail, secret, logger, metrics });
+  const funded = createFundedWallets({ folder, rail, secret, logger, metrics });
+  const { tempo } = chains;
+  // The pinned node takes one transaction with an expiring nonce of each sender and drops the next, which Tempo does not: so
+  // there each call is paid from a wallet of its own.
+  async function fresh() {
+    const privateKey = generatePrivateKey();
+    const address = privateKeyToAddress(privateKey).toLowerCase();
+    await tempo.fund(address, FUNDS);
+    return { address, privateKey };
+  }
+  const wallets: typeof funded = {
+    known: (need) => (need?.network === tempo.network ? fresh() : funded.known(need)),
+    blind: (cap, day, least, need) => (need?.network === tempo.network ? fresh() : funded.blind(cap, day, least, need)),
+  };
   roles = await assemble(parts, clock, { wallets, controlUrls: [], settlePollMs: [30, 100] });
   const at = `http://127.0.0.1:${(catalogue.address() as AddressInfo).port}/`;
   for (; days < LEAST_DAYS || (days < MOST_DAYS && folder.read().uses.length === 0); days++) {
@@ -114,7 +136,7 @@ afterAll(async () => {
   await roles?.close();
   await parts?.close();
   await rail?.close();
-  for (const seller of Object.values(sellers ?? {})) await seller.close();
+  for (const seller of [...Object.values(sellers ?? {}), onTempo]) await seller?.close();
   catalogue?.close();
   await Promise.all(Object.values(chains ?? {}).map((chain) => chain.stop()));
   await rm(dir, { recursive: true, force: true });
@@ -126,6 +148,19 @@ const metric = async (name: string): Promise<string> =>
     .filter((line) => line.startsWith(name))
     .join("\n");
 
+test("a seller on Tempo alone is paid over mpp, four times a day, and its rows are graded like any other's", async () => {
+  const { network, asset } = chains.tempo;
+  expect(onTempo.seen.paid).toBe(4 * days);
+  expect(await rail.balance(payTo(14), { network, asset })).toBe(50_000n * BigInt(4 * days));
+  await roles.ingest.pass();
+  const row = (await volatileRows(roles.lake, new Map())).find(({ url }) => url === onTempo.url)!;
+  expect(row).toMatchObject({ price: "0.050000", unit: "USD", protocols: ["mpp"], paid_calls: 4 * days, unserved: 0 });
+  const rows = await roles.lake.all<{ counted: boolean; settled: boolean; delivered: boolean; price: number }>(
+    `SELECT DISTINCT is_counted(kind, fault, settled) AS counted, settled, delivered, price FROM samples WHERE cap = '${row.capability_id}'`,
+  );
+  expect(rows).toEqual([{ counted: true, settled: true, delivered: true, price: 0.05 }]);
+});
+
 test("a seller on each of the two chains is paid for real, four times a day, and the chain has it", async () => {
   for (const [seller, asset, network] of [
     [sellers.base, BASE, "eip155:8453"],
@@ -136,6 +171,10 @@ test("a seller on each of the two chains is paid for real, four times a day, and
     expect(await rail.balance(payTo, { network, asset })).toBe(BigInt(amount) * BigInt(4 * days));
   }
 });
+
+const PRICES: Record<string, string> = {
+  ...{ "eip155:8453": "0.020000", "eip155:137": "0.030000", "eip155:42431": "0.050000" },
+};
 
 /** Every record of a topic of this log, of one type. */
 async function recorded<T extends RecordType>(topic: string, type: T): Promise<Envelope<T>[]> {
@@ -152,14 +191,21 @@ async function recorded<T extends RecordType>(topic: string, type: T): Promise<E
 test("what the record says of each payment: its own network and asset, settled by the chain's own log", async () => {
   const intents = await recorded("observations.paid", "paid.intent");
   const settlements = await recorded("observations.paid", "settlement");
-  expect(settlements).toHaveLength(8 * days);
+  expect(settlements).toHaveLength(12 * days);
+  // Nothing is paid twice: each call has one settlement, and each settlement its own transaction.
+  expect(new Set(settlements.map(({ body }) => body.intent)).size).toBe(12 * days);
+  expect(new Set(settlements.map(({ body }) => body.tx)).size).toBe(12 * days);
+  // Over x402 the facilitator sends, and over Tempo nobody is named: there the payer's own transaction is sent on.
+  expect(new Set(settlements.map(({ body }) => body.sender ?? body.network))).toEqual(
+    new Set([sellers.base.facilitator, sellers.polygon.facilitator, chains.tempo.network]),
+  );
   const settledOf = new Map(settlements.map(({ body }) => [body.intent, body]));
   for (const { event_id, body } of intents) {
     const { network, asset, pay_to, amount_atomic, price } = body.quote;
     const settled = settledOf.get(event_id);
     expect(settled).toMatchObject({ network, from: body.wallet, to: pay_to, amount_atomic });
     expect(settled!.asset).toBe(asset.toLowerCase());
-    expect(price).toBe(network === "eip155:8453" ? "0.020000" : "0.030000");
+    expect([network, price]).toEqual([network, PRICES[network]]);
     const seen = await rail.settlementOf({
       ...{ from: body.wallet, nonce: body.nonce, sinceBlock: body.since_block, network, asset },
     });
@@ -169,8 +215,8 @@ test("what the record says of each payment: its own network and asset, settled b
 
 test("a settlement is final when the chain itself says so, and a later look writes that down", async () => {
   const settlements = await recorded("observations.paid", "settlement");
-  // No depth in blocks is set: these networks have a word of their own for it.
-  expect(paidNetworks(config).map(({ confirmations }) => confirmations)).toEqual(["finalized", "finalized"]);
+  // No depth in blocks is set: Base and Polygon have a word of their own for it, and a block of Tempo is final.
+  expect(paidNetworks(config).map(({ confirmations }) => confirmations)).toEqual(["finalized", "finalized", 1]);
   const open = settlements.filter(({ body }) => !body.final).length;
   expect(open).toBeGreaterThan(0);
   await expect

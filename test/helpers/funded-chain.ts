@@ -71,7 +71,7 @@ export async function sellerOn(
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return {
-    ...{ seen, origin, url: `${origin}/sum`, terms },
+    ...{ seen, origin, url: `${origin}/sum`, terms, facilitator: facilitator?.address.toLowerCase() },
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
-import type { Sources } from "../../record/classes/checker.ts";
+import { Lots, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
 import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -106,7 +106,10 @@ export class Asking {
 
   async #draw({ checker, variant, mapping, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {
     if (variant === null) return null;
-    const { metrics, logger, sources } = this.with_;
+    const { metrics, logger, maps } = this.with_;
+    const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
+    const row = (lots: Uint8Array) => (rows.length > 0 ? new Lots(lots).pick(rows) : null);
+    const sources = { ...this.with_.sources, row };
     try {
       const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);

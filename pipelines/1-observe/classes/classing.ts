@@ -1,6 +1,6 @@
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { Claims } from "../../record/bodies.ts";
-import type { Fields } from "../../record/classes/checker.ts";
+import type { Fields, KnownRow } from "../../record/classes/checker.ts";
 import { filled, type Mapping } from "../../record/classes/mapping.ts";
 import { any, CHECKERS, type Checker, checkerOf, classOf, type Example, type Variant } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -21,6 +21,8 @@ export interface Classing {
 /** An operator's word on classes; it goes before what a seller says of itself. */
 export interface ClassMaps {
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
+  /** Rows by the name that a mapping has for them; none where the file has none of that name. */
+  rows(name: string): readonly KnownRow[];
 }
 
 type Place = "query" | "body";
@@ -91,11 +93,14 @@ function byName(named: string, words: Words): Classing {
   return { checker, variant: form.name, mapping: null, arrange };
 }
 
-/** What a mapping does, as the record tells it apart from others. */
-export const mappingOf = (of: Pick<Mapping, "class" | "variant" | "by" | "input" | "answer">): Mapping => ({
-  ...of,
-  id: sha256hex(canonicalText(of)),
-});
+/**
+ * What a mapping does, as the record tells it apart from others.
+ * @param rows what makes its rows others than those of the same name before
+ */
+export const mappingOf = (
+  of: Pick<Mapping, "class" | "variant" | "by" | "rows" | "input" | "answer">,
+  rows?: string,
+): Mapping => ({ ...of, id: sha256hex(canonicalText(rows === undefined ? of : { ...of, rows })) });
 
 export function mapped(mapping: Mapping): Classing {
   const checker = checkerOf(mapping.class);

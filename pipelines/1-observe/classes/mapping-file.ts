@@ -1,6 +1,9 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
+import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { ConfigError } from "../../../infra/config.ts";
+import type { KnownRow } from "../../record/classes/checker.ts";
+import { knownRows } from "../../record/classes/known-rows.ts";
 import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
 import { any, CHECKERS, checkerOf } from "../../record/classes.ts";
 import { faultsOf, pointerOf } from "../../record/faults.ts";
@@ -11,7 +14,7 @@ import { keepable } from "../json.ts";
 import { type ClassMaps, mappingOf } from "./classing.ts";
 
 /** Nobody's file: no endpoint is mapped. */
-export const NO_MAPS: ClassMaps = { find: () => null };
+export const NO_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
 const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);
 const Texts = z.record(z.string().min(1).max(200), z.string().max(10_000));
@@ -55,6 +58,8 @@ const Row = z
     class: z.enum(CLASSES as [string, ...string[]]),
     /** Which question of the class; may be left out where the class has one. */
     variant: z.string().optional(),
+    /** Of the class `known-rows`: the name of rows below. */
+    rows: z.string().max(60).optional(),
     input: z.strictObject({ query: Texts.optional(), body: z.unknown().optional(), path: Texts.optional() }),
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
   })
@@ -66,6 +71,10 @@ const Row = z
     const known = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
     if (!known) return fault(["variant"], `is one of ${names.join(", ")}`);
     if (keepable(row.input) === undefined) return fault(["input"], "is too big, or cannot be written in one way");
+    if ((row.class === knownRows.name) !== (row.rows !== undefined))
+      return fault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
+    // What a row asks is held against the input where the rows are there.
+    if (row.rows !== undefined) return;
     const used = placeholders(row.input);
     const takes = [...known.asks, ...(known.fixed ?? [])];
     for (const name of known.asks)
@@ -74,7 +83,50 @@ const Row = z
       if (!takes.includes(name)) fault(["input"], `{${name}} is nothing that is asked; there is ${takes.join(", ")}`);
   });
 
-const ClassesFile = z.strictObject({ version: z.literal(1), mappings: z.array(Row).max(100_000) });
+/** Fewer could be learnt by heart: each row that was asked is public once its evidence is. */
+const LEAST_ROWS = 20;
+const MAX_ROWS = 10_000;
+
+/** What an operator knows to be so: the weather of past days, lines of a register or a catalogue. */
+const Rows = z.strictObject({
+  /** How far from a row's answer a number may be; 0 unless said. */
+  within: z.number().min(0).default(0),
+  rows: z
+    .array(
+      z.strictObject({
+        asks: z.record(
+          z.string().regex(/^[a-z_]{1,40}$/, "is no name of small letters and _"),
+          z.union([z.string().max(1_000), z.number()]),
+        ),
+        answer: z.union([z.string().min(1).max(1_000), z.number()]),
+      }),
+    )
+    .min(LEAST_ROWS)
+    .max(MAX_ROWS),
+});
+
+const ClassesFile = z
+  .strictObject({
+    version: z.literal(1),
+    rows: z.record(z.string().min(1).max(60), Rows).default({}),
+    mappings: z.array(Row).max(100_000),
+  })
+  .superRefine(({ rows: sets, mappings }, context) => {
+    for (const [n, { rows: name, input }] of mappings.entries()) {
+      if (name === undefined) continue;
+      const fault = (member: string, message: string) =>
+        context.addIssue({ code: "custom", path: ["mappings", n, member], message });
+      if (!Object.hasOwn(sets, name)) {
+        fault("rows", "names no rows of this file");
+        continue;
+      }
+      const used = placeholders(input);
+      if (used.length === 0) fault("input", "asks nothing: it has no name of a row's in braces");
+      for (const one of used)
+        if (sets[name]!.rows.some(({ asks }) => !Object.hasOwn(asks, one)))
+          fault("input", `{${one}} is not asked by every row of ${name}`);
+    }
+  });
 type Row = z.infer<typeof Row>;
 
 /** The longest file that is read, bytes. */
@@ -83,11 +135,12 @@ const MAX_FILE = 32 * 1024 * 1024;
 const keyOf = ({ match, method, tool }: Row): string =>
   JSON.stringify([match.capability ?? match.url ?? match.host, method ?? "", tool ?? ""]);
 
-function mappingOfRow({ class: name, variant, input, answer }: Row): Mapping {
+function mappingOfRow({ class: name, variant, rows, input, answer }: Row, digests: Map<string, string>): Mapping {
   const { variants } = checkerOf(name);
   const chosen = variant ?? Object.keys(variants)[0]!;
   const at = answer === undefined ? variants[chosen]!.answer : answer;
-  return mappingOf({ class: name, variant: chosen, by: "operator", input, answer: at });
+  const of = { class: name, variant: chosen, by: "operator" as const, input, answer: at };
+  return rows === undefined ? mappingOf(of) : mappingOf({ ...of, rows }, digests.get(rows));
 }
 
 /**
@@ -115,15 +168,21 @@ export function readMaps(path: string): ClassMaps {
 export function mapsOf(given: unknown, fail: (...says: string[]) => never): ClassMaps {
   const parsed = ClassesFile.safeParse(given);
   if (!parsed.success) fail(...faultsOf(parsed.error).map(({ path, detail }) => `${pointerOf(path)}: ${detail}`));
+  const sets = Object.entries(parsed.data!.rows);
+  const digests = new Map(sets.map(([name, set]) => [name, sha256hex(canonicalText(set))]));
   const rows = new Map<string, Mapping>();
   const twice: string[] = [];
   for (const [n, row] of parsed.data!.mappings.entries()) {
     const key = keyOf(row);
     if (rows.has(key)) twice.push(`/mappings/${n}/match: another mapping matches the same`);
-    rows.set(key, mappingOfRow(row));
+    rows.set(key, mappingOfRow(row, digests));
   }
   if (twice.length > 0) fail(...twice.slice(0, 20));
+  const known = new Map(
+    sets.map(([name, { within, rows: all }]): [string, KnownRow[]] => [name, all.map((one) => ({ ...one, within }))]),
+  );
   return {
+    rows: (name) => known.get(name) ?? [],
     find({ cap, url: of, method, tool }) {
       if (rows.size === 0) return null;
       const asked = [cap, of, URL.canParse(of) ? new URL(of).host : ""];

@@ -59,8 +59,17 @@ export interface Sources {
   block?: (seed: Uint8Array) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
   /** A row of a register that we hold; null where there is none. */
   company?: (seed: Uint8Array) => Promise<{ lei: string; name: string } | null>;
+  /** A row that the operator knows for this endpoint; null where its mapping names none. */
+  row?: (seed: Uint8Array) => KnownRow | null;
   /** What one unit of `base` costs in `quote`, by a reference of ours; null where it cannot be asked. */
   price?: (base: string, quote: string) => Promise<number | null>;
+}
+
+/** What is asked, what the answer is, and how far from it a number may be. */
+export interface KnownRow {
+  asks: Fields;
+  answer: string | number;
+  within: number;
 }
 
 /** What an endpoint is asked with: query, JSON body, parts of a path template. */
@@ -108,6 +117,13 @@ export class Lots {
 /** Text without the space around it; undefined for what is no text, or longer than an answer of a few words is. */
 export const short = (value: unknown, most = 10_000): string | undefined =>
   typeof value === "string" && value.length <= most ? value.trim() : undefined;
+
+/** Letters and figures alone: registers write the same name with other signs and in other cases. */
+export const plain = (text: string): string =>
+  text
+    .normalize("NFKD")
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}]/gu, "");
 
 /** A number, also where it is written as text. */
 export function numeric(value: unknown): number | undefined {

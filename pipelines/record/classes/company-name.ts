@@ -1,14 +1,4 @@
-import { type Checker, short, yes } from "./checker.ts";
-
-/**
- * Names are compared by their letters and figures alone: registers write the same name with other signs and in other
- * cases.
- */
-const plain = (text: string): string =>
-  text
-    .normalize("NFKD")
-    .toLowerCase()
-    .replace(/[^\p{L}\p{N}]/gu, "");
+import { type Checker, plain, short, yes } from "./checker.ts";
 
 /** The legal name of a company by its LEI (ISO 17442), as the open register has it that we hold a copy of. */
 export const companyName: Checker = {

@@ -24,6 +24,8 @@ export const Mapping = z.looseObject({
   /** sha256 over what makes this mapping another than others: trials are counted under it. */
   id: z.string().regex(/^[0-9a-f]{64}$/),
   input: Template,
+  /** Of known rows: which of the operator's. */
+  rows: z.string().max(60).optional(),
   /** JSON pointer (RFC 6901); null: the whole answer as text. */
   answer: z.string().max(500).nullable(),
 });

@@ -13,6 +13,7 @@ const SOURCES: Sources = {
   block: async () => ({ network: "eip155:1", number: 7, hash: `0x${"aB".repeat(32)}`, time: 1_700_000_000 }),
   company: async () => ({ lei: "529900T8BM49AURSDO55", name: "Müller & Söhne GmbH" }),
   price: async () => 2_000,
+  row: () => ({ asks: { day: "2019-03-08", place: "Kew" }, answer: 7.4, within: 0.5 }),
 };
 const variantNamed = (name: string, variant: string): Variant => variantOf({ class: name, variant })!;
 const ask = async (variant: Variant, seed = "1", sources = SOURCES): Promise<Question> =>
@@ -25,7 +26,7 @@ describe("every question of every class", () => {
   test("the set", () => {
     expect(CHECKERS.map(({ name }) => name)).toEqual([
       ...["arithmetic", "encodings", "calendar-facts", "geo-facts", "llm-echo", "planted-page", "chain-data"],
-      ...["token-price", "company-name", "any"],
+      ...["token-price", "company-name", "known-rows", "any"],
     ]);
     expect(EVERY.length).toBeGreaterThan(20);
   });
@@ -67,7 +68,7 @@ describe("every question of every class", () => {
     for (const [name, variant] of EVERY) {
       const asked = new Set<string>();
       for (let n = 0; n < 60; n++) asked.add(JSON.stringify((await ask(variant, String(n))).fields));
-      const sourced = /planted|chain|token|company/.test(name);
+      const sourced = /planted|chain|token|company|rows/.test(name);
       expect([name, asked.size >= (sourced ? 1 : 30)]).toEqual([name, true]);
     }
   });
@@ -75,7 +76,7 @@ describe("every question of every class", () => {
   test("without its source a question is not asked", async () => {
     for (const [name, variant] of EVERY) {
       const asked = await variant.draw(seedOf("1"), {});
-      expect([name, asked === null]).toEqual([name, /planted|chain|token|company/.test(name)]);
+      expect([name, asked === null]).toEqual([name, /planted|chain|token|company|rows/.test(name)]);
     }
   });
 });
@@ -206,6 +207,13 @@ describe("what depends on a source", () => {
     expect(score("MULLER & SOHNE GMBH.", "Müller & Söhne GmbH")).toBe(1);
     expect(score("Muller GmbH", "Müller & Söhne GmbH")).toBe(0);
   });
+});
+
+test("a known row: a number within what its rows allow, a text by its letters and figures", async () => {
+  const row = variantNamed("known-rows", "row");
+  expect([7.4, "7.9", 6.9, 8, "warm", -7.4].map((said) => row.score(said, [7.4, 0.5]))).toEqual([1, 1, 1, 0, 0, 0]);
+  const truth = (await ask(row, "1", { row: () => ({ asks: { no: 7 }, answer: "Grün & Co.", within: 0 }) })).truth;
+  expect(["GRÜN CO", "Grün & Co. KG", 7, "", "&"].map((said) => row.score(said, truth))).toEqual([1, 0, 0, 0, 0]);
 });
 
 test("an unknown name is `any`, and what every object has is no class and no question", () => {

@@ -254,3 +254,46 @@ describe("a planted page", () => {
     );
   });
 });
+
+describe("rows that the operator knows", () => {
+  const days = Array.from({ length: 20 }, (_, n) => ({ asks: { day: `2019-03-${10 + n}` }, answer: n / 2 }));
+  const maps = mapsOf(
+    {
+      version: 1,
+      rows: { kew: { within: 0.25, rows: days } },
+      mappings: [
+        {
+          match: { host: new URL(SELLER).host },
+          ...{ class: "known-rows", rows: "kew", input: { query: { text: "{day}" } }, answer: "/weather/t" },
+        },
+      ],
+    },
+    fail,
+  );
+  const told = (day: string, off: number) => ({
+    weather: { t: days.find(({ asks }) => asks.day === day)!.answer + off },
+  });
+
+  test.each([
+    ["near enough", 0.25, 1],
+    ["past what the rows allow", 0.5, 0],
+  ])("an answer that is %s", async (_, off, outcome) => {
+    const world = fakeWorld();
+    const dealt = { n: 0 };
+    world.observer = world.restart({}, { classes: { maps } });
+    // The control input passes: from then on answers count.
+    await day(
+      world,
+      hasher(world, (text) => told(text, dealt.n++ === 0 ? 0 : off), { outputSchema: undefined }),
+    );
+    const calls = paid(world);
+    expect(calls.map(({ asked, result }) => [asked?.class, asked?.control, result.outcome])).toEqual([
+      ["known-rows", true, 1],
+      ...Array.from({ length: 3 }, () => ["known-rows", false, outcome]),
+    ]);
+    for (const { asked, intent } of calls) {
+      const known = days.find(({ asks }) => asks.day === new URL(intent.url).searchParams.get("text"));
+      expect(asked!.truth).toEqual([known!.answer, 0.25]);
+    }
+  });
+});

@@ -89,6 +89,42 @@ describe("an operator's file", () => {
     expect(() => mapsOf(file, fail)).toThrow(says);
   });
 
+  const weather = (n: number) => ({ asks: { day: `2019-03-${10 + n}`, place: "Kew" }, answer: n / 2 });
+  const rows = { kew: { within: 0.5, rows: Array.from({ length: 20 }, (_, n) => weather(n)) } };
+  const knows = {
+    class: "known-rows",
+    variant: undefined,
+    rows: "kew",
+    input: { query: { d: "{day}" } },
+    answer: "/t",
+  };
+
+  test("rows that the operator knows are asked by the mapping that names them", () => {
+    const file = mapsOf({ version: 1, rows, mappings: [row(knows)] }, fail);
+    const mapping = file.find(one())!;
+    expect(mapping).toMatchObject({ class: "known-rows", variant: "row", rows: "kew", answer: "/t" });
+    expect(file.rows("kew")).toHaveLength(20);
+    expect(file.rows("kew")[3]).toEqual({ ...weather(3), within: 0.5 });
+    expect(mapped(mapping).arrange(weather(3).asks)).toEqual({ query: { d: "2019-03-13" } });
+    expect(file.rows("toString")).toEqual([]);
+    // Other rows under the same name are another mapping: it begins with control inputs again.
+    const others = { kew: { ...rows.kew, within: 0.6 } };
+    const later = mapsOf({ version: 1, rows: others, mappings: [row(knows)] }, fail).find(one())!;
+    expect(later.id).not.toBe(mapping.id);
+  });
+
+  test.each<[string, object, object, RegExp]>([
+    ["no such rows", rows, { rows: "oxford" }, /^\/mappings\/0\/rows: names no rows of this file/],
+    ["no rows named", rows, { rows: undefined }, /^\/mappings\/0\/rows: names the rows/],
+    ["what every object has", rows, { rows: "toString" }, /^\/mappings\/0\/rows: names no rows/],
+    ["what no row asks", rows, { input: { query: { q: "{text}" } } }, /^\/mappings\/0\/input: \{text\} is not asked/],
+    ["nothing of a row", rows, { input: { query: { q: "7" } } }, /^\/mappings\/0\/input: asks nothing/],
+    ["too few", { kew: { rows: rows.kew.rows.slice(1) } }, {}, /^\/rows\/kew\/rows: /],
+    ["another class", rows, { class: "encodings", variant: "sha256" }, /^\/mappings\/0\/rows: names the rows/],
+  ])("%s is said with its place, of rows too", (_, sets, change, says) => {
+    expect(() => mapsOf({ version: 1, rows: sets, mappings: [row({ ...knows, ...change })] }, fail)).toThrow(says);
+  });
+
   test("a file that is not there, and one that is no JSON, end the start with its name", () => {
     const path = join(mkdtempSync(join(tmpdir(), "classes-")), "classes.json");
     expect(() => readMaps(path)).toThrow(ConfigError);
