@@ -170,4 +170,3 @@ export class PublishedTree {
     return this.#last;
   }
 }
-
