@@ -18,7 +18,7 @@ import {
 import { AlreadyRecorded, BadCorrection, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { FileUnreadable, needsData, readNamedJson } from "./files.ts";
+import { FileUnreadable, needsData, readNamedJson, withOpen } from "./files.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -42,17 +42,14 @@ export async function withReading(
   work: (reading: Reading, parts: Parts) => Promise<void>,
 ): Promise<void> {
   needsData(config);
-  const parts = await openParts(config, systemClock);
-  try {
-    const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
-    try {
-      await work(reading, parts);
-    } finally {
-      await reading.close();
-    }
-  } finally {
-    await parts.close();
-  }
+  return withOpen(openParts(config, systemClock), async (parts) => {
+    return withOpen(
+      Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake }),
+      async (reading) => {
+        await work(reading, parts);
+      },
+    );
+  });
 }
 
 const withDone = (
