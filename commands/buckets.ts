@@ -79,9 +79,9 @@ interface Buckets extends Writers {
   private: string;
 }
 
-const read = (name: string): string => readFileSync(new URL(name, import.meta.url), "utf8");
+const read = (name: string): string => readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
-/** The policy of a bucket as it stands beside this file, for these names. */
+/** The policy of a bucket as it stands in infra/deploy/s3, for these names. */
 export const policyOf = (which: "public" | "private", buckets: Buckets): string =>
   read(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which])
