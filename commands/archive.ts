@@ -29,6 +29,7 @@ import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/d
 import { Owner } from "../pipelines/roles/owner.ts";
 import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Publishing } from "../pipelines/roles/publishing.ts";
+import { withOpen } from "./files.ts";
 import { type RoleOptions, repeat, report } from "./roles.ts";
 
 /** Between two looks; a day comes of age once a day, and what comes late may wait as long. */
@@ -77,17 +78,11 @@ async function openArchive(parts: Parts, clock: Clock): Promise<OpenArchive> {
 /** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
 async function withArchive(config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> {
   makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
-  try {
-    const opened = await openArchive(parts, systemClock);
-    try {
+  return withOpen(openParts(config, systemClock), async (parts) => {
+    return withOpen(openArchive(parts, systemClock), async (opened) => {
       await work(opened);
-    } finally {
-      await opened.close();
-    }
-  } finally {
-    await parts.close();
-  }
+    });
+  });
 }
 
 const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;

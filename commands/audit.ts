@@ -14,7 +14,7 @@ import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
-import { readNamed } from "./files.ts";
+import { readNamed, withOpen } from "./files.ts";
 import { recomputeCommand } from "./recompute.ts";
 
 export interface AuditCommandOptions {
@@ -173,8 +173,7 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
     throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
   const bytes = await readNamed(file, MAX_OPENED);
-  const source = await openSource(from, systemClock, options.settings);
-  try {
+  return withOpen(openSource(from, systemClock, options.settings), async (source) => {
     const say = (text: string) => process.stderr.write(`${text}\n`);
     const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
     const leaf = await openCommitment(source, head, Buffer.from(salt, "hex"), bytes, (leaves) => {
@@ -192,7 +191,5 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
             `  under the root ${root} of ${head.size} leaves, cosigned at ${cosigned_at ?? "no time"}\n` +
             `next: touchstone audit ${from} --endpoint ${leaf.capability_id}\n`,
     );
-  } finally {
-    await source.close();
-  }
+  });
 }

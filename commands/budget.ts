@@ -12,7 +12,7 @@ import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { capsOf, openIngest, originOf } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys, openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { needsData } from "./files.ts";
+import { needsData, withOpen } from "./files.ts";
 import { trustOf } from "./serving-tier.ts";
 
 export interface BudgetOptions {
@@ -78,15 +78,12 @@ const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.P
 async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   const day = options.day ?? dayOf(systemClock.now());
   makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
-  try {
+  return withOpen(openParts(config, systemClock), async (parts) => {
     return await computed(parts, day, mostOf(options)).catch((error: unknown) => {
       if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
       throw error;
     });
-  } finally {
-    await parts.close();
-  }
+  });
 }
 
 /**
@@ -94,8 +91,7 @@ async function budgetHere(config: Config, options: BudgetOptions): Promise<Budge
  * lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
  */
 async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
-  const parts = await openOwnerParts(config, systemClock);
-  try {
+  return withOpen(openOwnerParts(config, systemClock), async (parts) => {
     const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
     const now = clock.now();
     const day = options.day ?? dayOf(now);
@@ -121,9 +117,7 @@ async function budgetOverCluster(config: Config, options: BudgetOptions): Promis
     } finally {
       await lake.close();
     }
-  } finally {
-    await parts.close();
-  }
+  });
 }
 
 const REASONS: Record<string, string> = {

@@ -18,7 +18,7 @@ import {
 import { AlreadyRecorded, BadCorrection, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { FileUnreadable, needsData, readNamedJson } from "./files.ts";
+import { FileUnreadable, needsData, readNamedJson, withOpen } from "./files.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -37,25 +37,30 @@ interface Done {
 }
 
 /** Log and chain beside whatever else runs: the lake, which has one owner, is not touched. */
-async function withReading(
+export async function withReading(
+  config: Config,
+  work: (reading: Reading, parts: Parts) => Promise<void>,
+): Promise<void> {
+  needsData(config);
+  return withOpen(openParts(config, systemClock), async (parts) => {
+    return withOpen(
+      Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake }),
+      async (reading) => {
+        await work(reading, parts);
+      },
+    );
+  });
+}
+
+const withDone = (
   config: Config,
   json: boolean | undefined,
   work: (reading: Reading, parts: Parts) => Promise<Done>,
-): Promise<void> {
-  needsData(config);
-  const parts = await openParts(config, systemClock);
-  try {
-    const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
-    try {
-      const { facts, lines } = await work(reading, parts);
-      process.stdout.write(json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
-    } finally {
-      await reading.close();
-    }
-  } finally {
-    await parts.close();
-  }
-}
+): Promise<void> =>
+  withReading(config, async (reading, parts) => {
+    const { facts, lines } = await work(reading, parts);
+    process.stdout.write(json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
+  });
 
 const recorderOf = ({ log, metrics }: Parts): Recorder => new Recorder({ log, producer: "touchstone/1", metrics });
 
@@ -70,7 +75,7 @@ const nextLines = (config: Config, cap: string): string[] => [
 
 /** `touchstone correct`: records of an endpoint are withdrawn, each with the fault of ours that made it wrong. */
 export const correct = (config: Config, endpoint: string, options: CorrectOptions): Promise<void> =>
-  withReading(config, options.json, async (reading, parts) => {
+  withDone(config, options.json, async (reading, parts) => {
     if ((options.record === undefined) === (options.allBeforeNow !== true)) {
       throw new BadCorrection("say which records: either --record ID.. or --all-before-now");
     }
@@ -100,7 +105,7 @@ export const correct = (config: Config, endpoint: string, options: CorrectOption
 
 /** `touchstone reinstate`: a correction was itself wrong; its records count again from the next run. */
 export const reinstate = (config: Config, id: string, options: { says: string; json?: boolean }): Promise<void> =>
-  withReading(config, options.json, async (reading, parts) => {
+  withDone(config, options.json, async (reading, parts) => {
     const records = new CorrectionRecords();
     for (let partition = 0; partition < reading.partitions; partition++) {
       for await (const fact of reading.facts("corrections", partition, null)) records.add(fact);
@@ -115,7 +120,7 @@ export const reinstate = (config: Config, id: string, options: { says: string; j
 
 /** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
 export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
-  withReading(config, options.json, async (reading, parts) => {
+  withDone(config, options.json, async (reading, parts) => {
     const now = systemClock.now();
     const signed = await disputeIn(file, new URL(config.base_url).origin, now);
     const record = await readEndpoint(reading, signed.capability_id);

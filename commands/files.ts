@@ -42,3 +42,16 @@ export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): 
     `there is no data folder ${data_dir}: name another by TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
   );
 }
+
+/** What was opened, for the work alone: closed however that ends. */
+export async function withOpen<P extends { close(): Promise<void> }, T>(
+  opening: Promise<P>,
+  work: (opened: P) => Promise<T>,
+): Promise<T> {
+  const opened = await opening;
+  try {
+    return await work(opened);
+  } finally {
+    await opened.close();
+  }
+}

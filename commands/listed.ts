@@ -3,11 +3,10 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { draft, Recorder } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import { Reading } from "../pipelines/corrections/reading.ts";
+import type { Reading } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
-import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { needsData } from "./files.ts";
+import { withReading } from "./corrections.ts";
 
 /** What one source says of an endpoint, newest word. */
 interface Said {
@@ -30,21 +29,6 @@ interface ListedEndpoint {
 
 interface Options {
   json?: boolean;
-}
-
-async function withReading(config: Config, work: (reading: Reading, parts: Parts) => Promise<void>): Promise<void> {
-  needsData(config);
-  const parts = await openParts(config, systemClock);
-  try {
-    const reading = await Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake });
-    try {
-      await work(reading, parts);
-    } finally {
-      await reading.close();
-    }
-  } finally {
-    await parts.close();
-  }
 }
 
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);

@@ -21,7 +21,7 @@ import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { makeKeys, openParts } from "../pipelines/roles/parts.ts";
-import { readNamed } from "./files.ts";
+import { readNamed, withOpen } from "./files.ts";
 
 export interface ListingsOptions {
   /** File that rejected rows go to; default: a new one under the data folder. */
@@ -32,11 +32,9 @@ export interface ListingsOptions {
 /** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
 async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise<T>): Promise<T> {
   makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
-  try {
+  return withOpen(openParts(config, systemClock), async (parts) => {
     const { egress, log, metrics, privateStore } = parts;
-    const reading = await Reading.open({ log, privateStore, lake: config.lake });
-    try {
+    return withOpen(Reading.open({ log, privateStore, lake: config.lake }), async (reading) => {
       // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
       const rail = payerOn(networksIn(config));
       const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
@@ -44,12 +42,8 @@ async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
       const control = new Control(egress, config.control_urls);
       return await work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
-    } finally {
-      await reading.close();
-    }
-  } finally {
-    await parts.close();
-  }
+    });
+  });
 }
 
 /** As a shell takes it: an address has `?` and `&`. */

@@ -8,7 +8,7 @@ import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { originOf } from "../pipelines/roles/assemble.ts";
 import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { needsData } from "./files.ts";
+import { needsData, withOpen } from "./files.ts";
 import { trustOf } from "./serving-tier.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
@@ -92,8 +92,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
 export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
   needsData(config);
   makeKeys(config.data_dir, systemClock.now());
-  const parts = await openParts(config, systemClock);
-  try {
+  return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await knownPlan(parts.privateStore, day);
     if (!plan) throw new NoPlan(`there is no plan of ${day} in ${config.data_dir}`);
     const committed = await committedOf(parts, day);
@@ -120,7 +119,5 @@ export async function showPlan(config: Config, day: string, options: { json?: bo
       options.json ? `${JSON.stringify({ ...facts, lines: plan.lines })}\n` : `${text.join("\n")}\n`,
     );
     if (wrong.length > 0) throw new PlanDiffers(wrong);
-  } finally {
-    await parts.close();
-  }
+  });
 }

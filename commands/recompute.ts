@@ -23,10 +23,7 @@ export class CardDiffers extends Error {
 
 /** There is nothing to recompute: no card, or no evidence for any of them yet. */
 export class NothingToRecompute extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "NothingToRecompute";
-  }
+  override readonly name: string = "NothingToRecompute";
 }
 
 function wantedOf(endpoint: string) {

@@ -14,6 +14,7 @@ import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { untilStopped } from "./exit.ts";
+import { withOpen } from "./files.ts";
 import { openServing, trustOf } from "./serving-tier.ts";
 
 export interface ReplicaOptions {
@@ -36,8 +37,7 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
  * @throws KeyFileError, MirrorUsage, CannotListen; Rollback, Forked, Tampered and their like at a first look that lies
  */
 export async function serveReplica(config: Config, { from, mirror }: ReplicaOptions): Promise<void> {
-  const parts = await openReplicaParts(config);
-  try {
+  return withOpen(openReplicaParts(config), async (parts) => {
     const { keep, ring, logger, metrics } = parts;
     const origin = originOf(config.base_url);
     const source = keep(await openSource(from, systemClock, () => config));
@@ -63,7 +63,5 @@ export async function serveReplica(config: Config, { from, mirror }: ReplicaOpti
     sayStatus(serving.status, false);
     await untilStopped();
     await serving.close();
-  } finally {
-    await parts.close();
-  }
+  });
 }

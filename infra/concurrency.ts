@@ -2,8 +2,7 @@ import { setImmediate } from "node:timers/promises";
 
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
- * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results, {@link UnderWay} to
- * whoever adds the next piece of work. And {@link inTurns}: work with a bound on how long others wait meanwhile.
+ * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
 
 /**
@@ -81,45 +80,6 @@ export async function* ahead<T, R>(
     }
   } finally {
     await Promise.allSettled(begun);
-  }
-}
-
-/** Work that comes piece by piece: so much of it goes on beside whoever adds it. */
-export class UnderWay {
-  readonly #running = new Set<Promise<void>>();
-  #fault: { error: unknown } | null = null;
-
-  /** @param width pieces at most: who adds one more waits for one to end */
-  constructor(private readonly width: number) {}
-
-  /** Begin it; slow while too much is under way. @throws the first failure of what was added so far */
-  async add(work: () => Promise<unknown>): Promise<void> {
-    const running: Promise<void> = work()
-      .then(
-        () => undefined,
-        (error: unknown) => {
-          this.#fault ??= { error };
-        },
-      )
-      .finally(() => this.#running.delete(running));
-    this.#running.add(running);
-    while (this.#running.size >= this.width) await Promise.race(this.#running);
-    this.#throwFault();
-  }
-
-  /** Nothing is under way any more. Never rejects. */
-  async settled(): Promise<void> {
-    await Promise.all(this.#running);
-  }
-
-  /** All that was added has succeeded. @throws the first failure, once nothing is under way */
-  async drained(): Promise<void> {
-    await this.settled();
-    this.#throwFault();
-  }
-
-  #throwFault(): void {
-    if (this.#fault) throw this.#fault.error;
   }
 }
 

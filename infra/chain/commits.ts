@@ -31,6 +31,13 @@ export interface Proposal {
   at: Date;
 }
 
+/** What a data file holds besides its bytes. */
+interface SegmentContent {
+  rows: number;
+  /** Records of the range that did not parse: how many, and the bytes of the file that keeps them with their reasons. */
+  rejected?: { records: number; bytes: Uint8Array };
+}
+
 /** `head` is the newest one either way. Lost: nothing of ours was written; drop or propose the files again from there. */
 export type CommitResult = { won: boolean; head: ChainHead };
 
@@ -49,7 +56,7 @@ export interface Chain extends ChainPartition {
   commit(proposal: Proposal): Promise<CommitResult>;
   /** Accept that [first, next) is lost; everybody sees it in the chain from then on. */
   gap(first: number, next: number, at: Date): Promise<CommitResult>;
-  /** Store a file for positions first .. last, both inclusive; see {@link Segments.put}. */
+  /** Store a file for positions first .. last, both inclusive. It means nothing until a commit adds it. */
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
   /** The bytes of a segment or of its `rejects`, proven by their sha256. @throws DamagedChain */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
@@ -71,7 +78,8 @@ class StoreChain implements Chain {
   readonly #store: Store;
   readonly #folder: string;
   readonly #writer = randomBytes(8).toString("hex");
-  readonly #segments: Segments;
+  /** Data files of this process so far. */
+  #written = 0;
   #head = EMPTY_HEAD;
 
   constructor(store: Store, of: ChainPartition) {
@@ -80,7 +88,6 @@ class StoreChain implements Chain {
     this.partition = of.partition;
     this.#store = store;
     this.#folder = chainFolder(of);
-    this.#segments = new Segments(store, this.#folder, this.#writer);
   }
 
   async head(): Promise<ChainHead> {
@@ -140,18 +147,41 @@ class StoreChain implements Chain {
     return found !== null && Buffer.from(found.bytes).equals(bytes);
   }
 
-  putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef> {
-    return this.#segments.put(bytes, first, last, content);
+  async putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef> {
+    const { rows, rejected } = content;
+    const kept = rejected && rejected.records > 0 ? rejected : undefined;
+    const ref = { first, last, rows, rejected: kept?.records ?? 0 };
+    const data = await this.#createFile(bytes, first, last, "parquet");
+    if (!kept) return { ...ref, ...data };
+    return { ...ref, ...data, rejects: await this.#createFile(kept.bytes, first, last, "rejected") };
   }
 
-  readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array> {
-    return this.#segments.read(file);
+  /** A name is never used twice, not even for equal bytes: a rival who made the same file must not lose his with ours. */
+  async #createFile(bytes: Uint8Array, first: number, last: number, kind: "parquet" | "rejected") {
+    const sha256 = sha256hex(bytes);
+    // Two tries in 2^32 meet an old name at worst; three in a row do not happen.
+    for (let tries = 0; tries < 3; tries++) {
+      const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
+      const file = dataKey(this.#folder, first, last, tag, kind);
+      const { result } = await this.#store.create(file, bytes, { contentType: "application/octet-stream" });
+      if (result === "created") return { file, bytes: bytes.byteLength, sha256 };
+    }
+    throw new Error(`no free name for ${first} to ${last} in ${this.#folder}`);
+  }
+
+  async readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array> {
+    const found = await this.#store.get(file.file, { maxBytes: Math.max(file.bytes, 1) });
+    if (!found) throw new DamagedChain(file.file, "is missing");
+    const sha256 = sha256hex(found.bytes);
+    if (sha256 !== file.sha256) throw new DamagedChain(file.file, `has sha256 ${sha256}, committed was ${file.sha256}`);
+    return found.bytes;
   }
 
   async dropSegment(ref: SegmentRef): Promise<boolean> {
     const { live } = await this.head();
     if (live.some(({ file }) => file === ref.file)) return false;
-    await this.#segments.remove(ref);
+    await this.#store.delete(ref.file);
+    if (ref.rejects) await this.#store.delete(ref.rejects.file);
     return true;
   }
 
@@ -296,66 +326,5 @@ function checked<T>(folder: string, n: number, work: () => T): T {
     if (error instanceof BadProposal)
       throw new DamagedChain(commitKey(folder, n), `is unsound: ${error.message}`, error);
     throw error;
-  }
-}
-
-/** What a data file holds besides its bytes. */
-interface SegmentContent {
-  rows: number;
-  /** Records of the range that did not parse: how many, and the bytes of the file that keeps them with their reasons. */
-  rejected?: { records: number; bytes: Uint8Array };
-}
-
-/** The data files of one chain, written by one process. */
-class Segments {
-  readonly #store: Store;
-  readonly #folder: string;
-  readonly #writer: string;
-  #written = 0;
-
-  /** @param writer a random name no other process has. */
-  constructor(store: Store, folder: string, writer: string) {
-    this.#store = store;
-    this.#folder = folder;
-    this.#writer = writer;
-  }
-
-  /**
-   * Store a file for the positions first .. last (both inclusive). It means nothing until a commit adds it. The name is
-   * never used twice, not even for equal bytes: a rival who made the same file must not lose his when ours is dropped.
-   */
-  async put(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef> {
-    const { rows, rejected } = content;
-    const kept = rejected && rejected.records > 0 ? rejected : undefined;
-    const ref = { first, last, rows, rejected: kept?.records ?? 0 };
-    const data = await this.#create(bytes, first, last, "parquet");
-    if (!kept) return { ...ref, ...data };
-    return { ...ref, ...data, rejects: await this.#create(kept.bytes, first, last, "rejected") };
-  }
-
-  async #create(bytes: Uint8Array, first: number, last: number, kind: "parquet" | "rejected") {
-    const sha256 = sha256hex(bytes);
-    // Two tries in 2^32 meet an old name at worst; three in a row do not happen.
-    for (let tries = 0; tries < 3; tries++) {
-      const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
-      const file = dataKey(this.#folder, first, last, tag, kind);
-      const { result } = await this.#store.create(file, bytes, { contentType: "application/octet-stream" });
-      if (result === "created") return { file, bytes: bytes.byteLength, sha256 };
-    }
-    throw new Error(`no free name for ${first} to ${last} in ${this.#folder}`);
-  }
-
-  /** The bytes of a file. @throws DamagedChain naming it when it is missing or not what was committed. */
-  async read(file: { file: string; bytes: number; sha256: string }): Promise<Uint8Array> {
-    const found = await this.#store.get(file.file, { maxBytes: Math.max(file.bytes, 1) });
-    if (!found) throw new DamagedChain(file.file, "is missing");
-    const sha256 = sha256hex(found.bytes);
-    if (sha256 !== file.sha256) throw new DamagedChain(file.file, `has sha256 ${sha256}, committed was ${file.sha256}`);
-    return found.bytes;
-  }
-
-  async remove(ref: SegmentRef): Promise<void> {
-    await this.#store.delete(ref.file);
-    if (ref.rejects) await this.#store.delete(ref.rejects.file);
   }
 }

@@ -93,7 +93,8 @@ class DirectoryReader implements ReadableStore {
 
   async close(): Promise<void> {}
 
-  protected path(key: string): string {
+  /** @throws BadKey */
+  path(key: string): string {
     const segments = checkKey(key).split("/");
     if (segments.some((segment) => segment.length > MAX_NAME)) throw new BadKey(key);
     return `${this.root}/${key}`;
@@ -165,15 +166,7 @@ class DirectoryStore extends DirectoryReader implements Store {
   }
 
   bulk(): Bulk {
-    return new DirectoryBulk({
-      fs: this.fs,
-      root: this.root,
-      placing: this.placing,
-      path: (key) => this.path(key),
-      naming,
-      read: async (key) => (await this.get(key))?.bytes ?? null,
-      hold: (key, bytes) => hold(this, key, bytes),
-    });
+    return new DirectoryBulk(this, this.fs, this.root, this.placing);
   }
 
   override close(): Promise<void> {
@@ -270,20 +263,6 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
 /** Files that are synced at once: the disk's journal makes one step of several. */
 const SYNCS_AT_ONCE = 16;
 
-interface DirectoryBulkParts {
-  fs: FsSeam;
-  root: string;
-  placing: Placing;
-  /** @throws BadKey */
-  path: (key: string) => string;
-  /** Errors of the file system under the store's names. */
-  naming: <T>(key: string, work: () => Promise<T>) => Promise<T>;
-  /** The bytes under this key, or null. */
-  read: (key: string) => Promise<Uint8Array | null>;
-  /** The slow and sure way: durable when it resolves. */
-  hold: (key: string, bytes: Uint8Array) => Promise<void>;
-}
-
 /**
  * Bulk of a folder: objects are written plainly and come into sight whole; `settle` syncs each file once, and then each
  * folder once, up to the root. An object that is there with other bytes is never replaced by one that is not durable: its
@@ -295,29 +274,34 @@ class DirectoryBulk implements Bulk {
   /** Of a sync: nobody may rely on this bulk any more. */
   #fault: { error: unknown } | null = null;
 
-  constructor(private readonly parts: DirectoryBulkParts) {}
+  constructor(
+    private readonly store: DirectoryStore,
+    private readonly fs: FsSeam,
+    private readonly root: string,
+    private readonly placing: Placing,
+  ) {}
 
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    const { placing, path, naming, read, hold } = this.parts;
-    const placed = await naming(key, () => placing.placeUnsynced(path(key), bytes));
+    const placed = await naming(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
     if (placed) this.#waiting.set(key, true);
-    else if (Buffer.compare((await read(key)) ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
-    else await hold(key, bytes);
+    else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
+    // The slow and sure way: durable when it resolves.
+    else await hold(this.store, key, bytes);
   }
 
   adopt(key: string): void {
-    this.parts.path(key);
+    this.store.path(key);
     if (!this.#waiting.has(key)) this.#waiting.set(key, false);
   }
 
   async settle(): Promise<void> {
-    const { fs, root, path, naming } = this.parts;
+    const { fs, root } = this;
     const waiting = this.#waiting;
     this.#waiting = new Map();
     /** And a key in each of them. */
     const folders = new Map<string, string>();
     await this.#all(waiting, async ([key, isOurs]) => {
-      const file = path(key);
+      const file = this.store.path(key);
       for (let folder = dirname(file); ; folder = dirname(folder)) {
         folders.set(folder, key);
         if (folder === root) break;

@@ -19,52 +19,6 @@ function whole(value: Whole): bigint | null {
 const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
   lists.every((list) => list.every((hash) => hash.length === HASH_BYTES));
 
-/** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
-export function verifyInclusion(
-  index: Whole,
-  size: Whole,
-  leaf: Uint8Array,
-  proof: readonly Uint8Array[],
-  root: Uint8Array,
-): boolean {
-  const [at, n] = [whole(index), whole(size)];
-  if (at === null || n === null || at >= n || !allHashes(proof, [leaf, root])) return false;
-  let fn = at;
-  let sn = n - 1n;
-  let hash: Uint8Array = leaf;
-  for (const sibling of proof) {
-    if (sn === 0n) return false;
-    if ((fn & 1n) === 1n || fn === sn) {
-      hash = nodeHash(sibling, hash);
-      for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
-    } else {
-      hash = nodeHash(hash, sibling);
-    }
-    fn >>= 1n;
-    sn >>= 1n;
-  }
-  return sn === 0n && sameHash(hash, root);
-}
-
-/**
- * Is the complete subtree over leaves [start, end) with this hash part of the tree? `end - start` is a power of two and
- * divides `start`. Once such subtrees are read as leaves, the tree above them has the same shape.
- */
-export function verifySubtree(
-  start: Whole,
-  end: Whole,
-  size: Whole,
-  hash: Uint8Array,
-  proof: readonly Uint8Array[],
-  root: Uint8Array,
-): boolean {
-  const [from, to, n] = [whole(start), whole(end), whole(size)];
-  if (from === null || to === null || n === null || from >= to || to > n) return false;
-  const width = to - from;
-  if ((width & (width - 1n)) !== 0n || from % width !== 0n) return false;
-  return verifyInclusion(from / width, (n - 1n) / width + 1n, hash, proof, root);
-}
-
 /** Are the first `size1` leaves of the tree (size2, root2) the tree (size1, root1)? */
 export function verifyConsistency(
   size1: Whole,
@@ -113,30 +67,6 @@ export async function rangeHash(start: number, end: number, node: NodeReader): P
 
 const hashesOf = (ranges: [number, number][], node: NodeReader): Promise<Uint8Array[]> =>
   Promise.all(ranges.map(([start, end]) => rangeHash(start, end, node)));
-
-/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
-export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
-  const width = end - start;
-  if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
-    throw new RangeError(`[${start}, ${end}) is no complete subtree of a tree of ${size}`);
-  }
-  const ranges: [number, number][] = [];
-  for (let [from, to] = [0, size]; to - from > width; ) {
-    const middle = from + splitPoint(to - from);
-    if (start < middle) {
-      ranges.unshift([middle, to]);
-      to = middle;
-    } else {
-      ranges.unshift([from, middle]);
-      from = middle;
-    }
-  }
-  return hashesOf(ranges, node);
-}
-
-/** Proof that leaf `index` is in the tree of `size` leaves. */
-export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
-  subtreeProof(index, index + 1, size, node);
 
 /** Proof that the first `size1` leaves (at least one) of the tree of `size2` are unchanged. */
 export async function consistencyProof(size1: number, size2: number, node: NodeReader): Promise<Uint8Array[]> {

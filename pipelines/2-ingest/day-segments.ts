@@ -160,5 +160,5 @@ export async function writeSegment(
   { topic, partition }: { topic: string; partition: number },
   { lines, segment }: { lines: string; segment: string },
 ): Promise<void> {
-  await lake.all(sql("staging/segment"), { topic, part: partition, lines, segment });
+  await lake.all(sql("staging/segment:written"), { topic, part: partition, lines, segment });
 }

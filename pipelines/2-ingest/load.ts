@@ -114,7 +114,7 @@ function hostOf(url: string): { host: string | null; domain: string | null } {
 /** Rows of `endpoint` for the staged records' new capabilities; their `site` is made anew with them. */
 async function addEndpoints(tx: Statements, topic: string, ownHosts: ReadonlySet<string>): Promise<void> {
   if (!NAMING.has(topic)) return;
-  const all = await tx.all<Named>(sql("staging/new_endpoints"));
+  const all = await tx.all<Named>(sql("staging/endpoints:named"));
   // A template is probed under a concrete url: the url of a probe is the capability's only when it is hashed in it.
   const isOwn = ({ cap, url, method }: Named): boolean => method !== null && capId(method, url, "") === cap;
   const found = topic === "observations.free" ? all.filter(isOwn) : all;
@@ -123,7 +123,7 @@ async function addEndpoints(tx: Statements, topic: string, ownHosts: ReadonlySet
     const at = hostOf(named.url);
     return { ...named, method: methodOf(named), ...at, ours: at.host !== null && ownHosts.has(at.host) };
   });
-  await tx.run(sql("staging/endpoints"), { endpoints: JSON.stringify(rows), topic });
+  await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows), topic });
 }
 
 /**

@@ -62,7 +62,7 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
       files.push(path);
       await writeFile(path, await partition.chain.readSegment(ref));
     }
-    await lake.run(sql("staging/compacted"), { files: JSON.stringify(files), segment });
+    await lake.run(sql("staging/segment:joined"), { files: JSON.stringify(files), segment });
     const rejected = [];
     for (const { rejects } of group)
       if (rejects) rejected.push(...readRejected(await partition.chain.readSegment(rejects)));

@@ -1,33 +1,21 @@
 /** The command names something that the record does not hold: an endpoint, a record, a correction, a file. */
 export class NotInRecord extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "NotInRecord";
-  }
+  override readonly name: string = "NotInRecord";
 }
 
 /** It is recorded already: the record is withdrawn, the correction taken back, the dispute there. Nothing was written. */
 export class AlreadyRecorded extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "AlreadyRecorded";
-  }
+  override readonly name: string = "AlreadyRecorded";
 }
 
 /** Words that cannot be used: a fault that is none of ours, a time that is none, too long a text. */
 export class BadCorrection extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "BadCorrection";
-  }
+  override readonly name: string = "BadCorrection";
 }
 
 /** A dispute that was not signed by an address which the record has seen this endpoint be paid at. */
 export class NotThePayee extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "NotThePayee";
-  }
+  override readonly name: string = "NotThePayee";
 }
 
 /** A dispute that is not of its shape, or speaks to another service or time. One pointer a fault. */

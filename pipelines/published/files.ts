@@ -30,11 +30,7 @@ export async function fetchNamed(
   if (!(leaf.bytes >= 0 && leaf.bytes <= MAX.named)) {
     throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX.named} bytes`, String(leaf.bytes));
   }
-  const bytes = await source.get(key, leaf.bytes);
-  if (!bytes) throw new MissingObject(key);
-  const got = sha256hex(bytes);
-  if (got === leaf.sha256 && bytes.length === leaf.bytes) return bytes;
-  throw new Unproven(key, `${leaf.sha256} of ${leaf.bytes} bytes`, `${got} of ${bytes.length}`);
+  return fetchFile(source, leaf);
 }
 
 /** A file of lines as a leaf names it, packed and unpacked. */
@@ -86,11 +82,16 @@ const LARGE_BYTES = 1024 * 1024;
  * @param parts where a large one waits for its rest when it is cut; what lies there and does not hold is fetched whole
  * @throws MissingObject, Unproven, Oversized, SourceDown
  */
-export async function fetchFile(source: Source, file: NamedFile, parts: PartFolder | null = null): Promise<Uint8Array> {
+export async function fetchFile(
+  source: Pick<Source, "get" | "into">,
+  file: Pick<NamedFile, "key" | "sha256" | "bytes">,
+  parts: PartFolder | null = null,
+): Promise<Uint8Array> {
   const { key } = file;
   const part = parts && file.bytes > LARGE_BYTES ? await parts.open(key) : null;
   for (let continued = (part?.at ?? 0) > 0; ; continued = false) {
-    const bytes = part ? await intoPart(source, file, part) : await source.get(key, file.bytes);
+    const into = (held: PartFile) => fetchInto(source, key, file.bytes, held);
+    const bytes = !part ? await source.get(key, file.bytes) : (await into(part)) ? await part.bytes() : null;
     if (!bytes) throw new MissingObject(key);
     const got = sha256hex(bytes);
     if (got === file.sha256 && bytes.length === file.bytes) {
@@ -102,9 +103,6 @@ export async function fetchFile(source: Source, file: NamedFile, parts: PartFold
     if (!continued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
   }
 }
-
-const intoPart = async (source: Source, { key, bytes }: NamedFile, part: PartFile): Promise<Uint8Array | null> =>
-  (await fetchInto(source, key, bytes, part)) ? part.bytes() : null;
 
 /** Longest line that is held while it is read; ours have a few thousand bytes. */
 const MAX_LINE_BYTES = 4 * 1024 * 1024;

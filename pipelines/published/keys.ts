@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { sha256hex } from "../../infra/canonical.ts";
-import { UnderWay } from "../../infra/concurrency.ts";
 import { isUsableKey } from "../../infra/keys/examine.ts";
 import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
@@ -90,9 +89,8 @@ export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown,
   if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
 }
 
-/** Cards in one batch, and batches on their way at once. */
+/** Cards in one batch: one is verified while the next is gathered. */
 const BATCH = 512;
-const AHEAD = 4;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
 
@@ -108,7 +106,8 @@ interface Card {
 export class CardSignatures {
   #cards: Card[] = [];
   #jobs: Promise<boolean>[] = [];
-  readonly #verifying = new UnderWay(AHEAD);
+  /** The batch before this one. */
+  #before: Promise<void> = Promise.resolve();
   #fault: { error: unknown } | null = null;
 
   /** @param onBad told of a card that no key of its position signed; the default throws from `add` or `drain` */
@@ -135,7 +134,7 @@ export class CardSignatures {
   /** Every card added so far was verified when this resolves. */
   async drain(): Promise<void> {
     await this.#flush();
-    await this.#verifying.drained();
+    await this.#before;
     this.#throwFault();
   }
 
@@ -143,10 +142,16 @@ export class CardSignatures {
     const [cards, jobs] = [this.#cards, this.#jobs];
     [this.#cards, this.#jobs] = [[], []];
     if (jobs.length === 0) return;
-    await this.#verifying.add(async () => {
-      const good = await Promise.all(jobs);
-      for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
-    });
+    const [before, settled] = [this.#before, this.#settle(cards, jobs)];
+    // It is awaited with the batch after it; until then a failure must not count as unhandled.
+    settled.catch(() => undefined);
+    this.#before = settled;
+    await before;
+  }
+
+  async #settle(cards: readonly Card[], jobs: readonly Promise<boolean>[]): Promise<void> {
+    const good = await Promise.all(jobs);
+    for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
   }
 
   #validate({ leaf, jwks }: Card): void {

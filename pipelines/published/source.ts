@@ -34,7 +34,12 @@ export const objectsOf =
     source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
 
 /** An object into a sink, in parts where the source can. @returns false when there is none */
-export async function fetchInto(source: Source, key: string, maxBytes: number, sink: Sink): Promise<boolean> {
+export async function fetchInto(
+  source: Pick<Source, "get" | "into">,
+  key: string,
+  maxBytes: number,
+  sink: Sink,
+): Promise<boolean> {
   if (source.into) return source.into(key, maxBytes, sink);
   const bytes = await source.get(key, maxBytes);
   if (!bytes) return false;

@@ -1,3 +1,4 @@
+-- name: written
 -- Lines of one partition as a segment. No quotes and no escapes: what parts the fields stands in none of them (lineOf).
 -- Level 1 packs as well as the default here, at half of its CPU.
 -- grain: one record of the log, in offset order
@@ -10,3 +11,10 @@ COPY (
     max_line_size = 4194304, columns = {"offset": 'BIGINT', event_id: 'VARCHAR', type: 'VARCHAR', key: 'VARCHAR', cap: 'VARCHAR',
       observed_ms: 'BIGINT', producer: 'VARCHAR', v: 'USMALLINT', appended_ms: 'BIGINT', body: 'VARCHAR', extra: 'VARCHAR'}))
 TO ($segment) (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)
+
+-- name: joined
+-- Neighbouring segments as one.
+-- grain: one record of one partition, in offset order
+-- reads: $files (JSON array of paths of Parquet segments)
+-- writes: $segment (Parquet file, zstd)
+COPY (FROM read_parquet(from_json($files, '["VARCHAR"]')) ORDER BY "offset") TO ($segment) (FORMAT parquet, COMPRESSION zstd);

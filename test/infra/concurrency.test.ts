@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { ahead, allAtOnce, eachAtOnce, range, UnderWay } from "../../infra/concurrency.ts";
+import { ahead, allAtOnce, eachAtOnce, range } from "../../infra/concurrency.ts";
 
 /** Notes what was begun and ended; work on an item takes as many ms as `takes` says, and fails where it is in `bad`. */
 function watched(bad: readonly number[] = [], takes: (item: number) => number = () => 1) {
@@ -75,27 +75,5 @@ describe("ahead", () => {
     const { seen, work } = watched([], () => 5);
     for await (const _ of ahead(4, range(0, 10), work)) break;
     expect(seen.ended).toHaveLength(seen.begun.length);
-  });
-});
-
-describe("UnderWay", () => {
-  it("goes on beside whoever adds, who waits while so much is under way", async () => {
-    const { seen, work } = watched([], () => 3);
-    const under = new UnderWay(3);
-    for (const item of range(0, 10)) await under.add(() => work(item));
-    await under.drained();
-    expect([seen.ended.length, seen.most]).toEqual([10, 3]);
-  });
-
-  it("tells whoever adds next of the first failure, or whoever waits for the end", async () => {
-    const { seen, work } = watched([0], (item) => (item === 0 ? 1 : 10));
-    const under = new UnderWay(4);
-    await under.add(() => work(0));
-    await under.add(() => work(1));
-    await pause(5);
-    await expect(under.add(() => work(2))).rejects.toThrow("item 0");
-    await under.settled();
-    expect(seen.ended).toHaveLength(seen.begun.length);
-    await expect(under.drained()).rejects.toThrow("item 0");
   });
 });

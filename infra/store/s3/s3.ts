@@ -93,23 +93,57 @@ class S3Store implements Store {
   }
 
   #at(key: string) {
-    return { client: this.#client, Bucket: this.#bucket, Key: this.#root + checkKey(key), key };
+    return { client: this.#client, Bucket: this.#bucket, Key: this.#root + checkKey(key) };
   }
 
-  async get(key: string, options: { maxBytes?: number } = {}): Promise<StoredObject | null> {
-    return getObject(this.#at(key), options.maxBytes ?? DEFAULT_MAX_BYTES);
+  async get(key: string, { maxBytes = DEFAULT_MAX_BYTES }: { maxBytes?: number } = {}): Promise<StoredObject | null> {
+    const { client, ...at } = this.#at(key);
+    return unlessMissing(`reading ${key}`, async () => {
+      const found = await client.send(new GetObjectCommand(at));
+      const size = found.ContentLength ?? 0;
+      if (size > maxBytes) {
+        // Ends the connection: nobody waits for bytes that nobody wants.
+        (found.Body as unknown as { destroy?: () => void })?.destroy?.();
+        throw new ObjectTooLarge(key, size, maxBytes);
+      }
+      const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
+      // A body that was cut without an error is not the object.
+      if (bytes.length !== size) throw new Error(`${bytes.length} of ${size} bytes of ${key} came`);
+      return { ...infoOf(key, found, size), bytes };
+    });
   }
 
   async getRange(key: string, start: number, end: number): Promise<Uint8Array | null> {
-    const at = this.#at(key);
+    const { client, ...at } = this.#at(key);
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
-    return getRange(at, start, end);
+    return unlessMissing(`reading a part of ${key}`, async () => {
+      // HTTP has no empty range: whether the object is there is asked all the same.
+      if (start === end) {
+        await client.send(new HeadObjectCommand(at));
+        return new Uint8Array();
+      }
+      try {
+        const found = await client.send(new GetObjectCommand({ ...at, Range: `bytes=${start}-${end - 1}` }));
+        const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
+        if (bytes.length > end - start) throw new Error(`${key}: the store does not know ranges`);
+        if (bytes.length !== found.ContentLength)
+          throw new Error(`${bytes.length} of ${found.ContentLength} bytes came`);
+        return bytes;
+      } catch (error) {
+        if (statusOf(error) === 416) return new Uint8Array();
+        throw error;
+      }
+    });
   }
 
   async head(key: string): Promise<ObjectInfo | null> {
-    return headObject(this.#at(key));
+    const { client, ...at } = this.#at(key);
+    return unlessMissing(`asking for ${key}`, async () => {
+      const found = await client.send(new HeadObjectCommand(at));
+      return infoOf(key, found, found.ContentLength ?? 0);
+    });
   }
 
   async create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }> {
@@ -123,9 +157,27 @@ class S3Store implements Store {
     return etag === null ? { result: "lost" } : { result: "swapped", etag };
   }
 
+  /** In bytewise order as S3 lists them, page by page up to the limit. */
   async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
-    const from = { client: this.#client, Bucket: this.#bucket, root: this.#root };
-    return listObjects(from, prefix, options.startAfter, options.limit ?? DEFAULT_LIMIT);
+    const limit = options.limit ?? DEFAULT_LIMIT;
+    const found: ObjectInfo[] = [];
+    let after = options.startAfter;
+    while (found.length < limit) {
+      const page = await retrying(`listing ${prefix}`, () =>
+        this.#client.send(
+          new ListObjectsV2Command({
+            Bucket: this.#bucket,
+            Prefix: this.#root + prefix,
+            MaxKeys: Math.min(PAGE, limit - found.length),
+            ...(after === undefined ? {} : { StartAfter: this.#root + after }),
+          }),
+        ),
+      );
+      for (const one of page.Contents ?? []) found.push(infoOf(one.Key!.slice(this.#root.length), one, one.Size ?? 0));
+      if (!page.IsTruncated || !page.Contents?.length) break;
+      after = found.at(-1)!.key;
+    }
+    return found;
   }
 
   async delete(key: string): Promise<void> {
@@ -167,18 +219,8 @@ export async function probeStore(store: Store): Promise<void> {
   }
 }
 
-interface Source {
-  client: S3Client;
-  Bucket: string;
-  /** Key in the bucket, and the one that our callers know. */
-  Key: string;
-  key: string;
-}
-
 /** Most keys that a page of S3 holds. */
 const PAGE = 1_000;
-
-const missing = (error: unknown): boolean => statusOf(error) === 404;
 
 const infoOf = (
   key: string,
@@ -192,76 +234,7 @@ const unlessMissing = <T>(doing: string, work: () => Promise<T>): Promise<T | nu
     try {
       return await work();
     } catch (error) {
-      if (missing(error)) return null;
+      if (statusOf(error) === 404) return null;
       throw error;
     }
   });
-
-/** @throws ObjectTooLarge before a byte of the body was read */
-const getObject = ({ client, Bucket, Key, key }: Source, maxBytes: number): Promise<StoredObject | null> =>
-  unlessMissing(`reading ${key}`, async () => {
-    const found = await client.send(new GetObjectCommand({ Bucket, Key }));
-    const size = found.ContentLength ?? 0;
-    if (size > maxBytes) {
-      // Ends the connection: nobody waits for bytes that nobody wants.
-      (found.Body as unknown as { destroy?: () => void })?.destroy?.();
-      throw new ObjectTooLarge(key, size, maxBytes);
-    }
-    const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
-    // A body that was cut without an error is not the object.
-    if (bytes.length !== size) throw new Error(`${bytes.length} of ${size} bytes of ${key} came`);
-    return { ...infoOf(key, found, size), bytes };
-  });
-
-/** Bytes [start, end), end not before start; past the object's end there are none. */
-const getRange = ({ client, Bucket, Key, key }: Source, start: number, end: number): Promise<Uint8Array | null> =>
-  unlessMissing(`reading a part of ${key}`, async () => {
-    // HTTP has no empty range: whether the object is there is asked all the same.
-    if (start === end) {
-      await client.send(new HeadObjectCommand({ Bucket, Key }));
-      return new Uint8Array();
-    }
-    try {
-      const found = await client.send(new GetObjectCommand({ Bucket, Key, Range: `bytes=${start}-${end - 1}` }));
-      const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
-      if (bytes.length > end - start) throw new Error(`${key}: the store does not know ranges`);
-      if (bytes.length !== found.ContentLength) throw new Error(`${bytes.length} of ${found.ContentLength} bytes came`);
-      return bytes;
-    } catch (error) {
-      if (statusOf(error) === 416) return new Uint8Array();
-      throw error;
-    }
-  });
-
-const headObject = ({ client, Bucket, Key, key }: Source): Promise<ObjectInfo | null> =>
-  unlessMissing(`asking for ${key}`, async () => {
-    const found = await client.send(new HeadObjectCommand({ Bucket, Key }));
-    return infoOf(key, found, found.ContentLength ?? 0);
-  });
-
-/** Keys below a prefix, in bytewise order as S3 lists them, page by page up to `limit`. */
-async function listObjects(
-  { client, Bucket, root }: { client: S3Client; Bucket: string; root: string },
-  prefix: string,
-  startAfter: string | undefined,
-  limit: number,
-): Promise<ObjectInfo[]> {
-  const found: ObjectInfo[] = [];
-  let after = startAfter;
-  while (found.length < limit) {
-    const page = await retrying(`listing ${prefix}`, () =>
-      client.send(
-        new ListObjectsV2Command({
-          Bucket,
-          Prefix: root + prefix,
-          MaxKeys: Math.min(PAGE, limit - found.length),
-          ...(after === undefined ? {} : { StartAfter: root + after }),
-        }),
-      ),
-    );
-    for (const one of page.Contents ?? []) found.push(infoOf(one.Key!.slice(root.length), one, one.Size ?? 0));
-    if (!page.IsTruncated || !page.Contents?.length) break;
-    after = found.at(-1)!.key;
-  }
-  return found;
-}

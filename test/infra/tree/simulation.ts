@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { TILE_WIDTH, tilePath } from "../../../infra/tree/path.ts";
-import { consistencyProof, inclusionProof, verifyConsistency, verifyInclusion } from "../../../infra/tree/proof.ts";
+import { consistencyProof, verifyConsistency } from "../../../infra/tree/proof.ts";
 import { TileReader, TreeState } from "../../../infra/tree/tiles.ts";
+import { inclusionProof, verifyInclusion } from "./inclusion.ts";
 
 /**
  * A tree without leaves to look at: hashes alone, at any size, with its tiles in a store of the contract's shape and

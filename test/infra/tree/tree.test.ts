@@ -1,16 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { EMPTY_ROOT, leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
-import {
-  consistencyProof,
-  inclusionProof,
-  subtreeProof,
-  verifyConsistency,
-  verifyInclusion,
-  verifySubtree,
-} from "../../../infra/tree/proof.ts";
+import { consistencyProof, verifyConsistency } from "../../../infra/tree/proof.ts";
 import { MissingObject, Tampered, TileReader, TreeState } from "../../../infra/tree/tiles.ts";
 import { fc } from "../../helpers/histories.ts";
+import { inclusionProof, subtreeProof, verifyInclusion, verifySubtree } from "./inclusion.ts";
 import { naiveConsistency, naiveLeaf, naiveLeaves, naivePath, naiveRoot } from "./naive.ts";
 
 const LEAVES = naiveLeaves(70_000);

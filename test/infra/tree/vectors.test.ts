@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { verifyConsistency, verifyInclusion } from "../../../infra/tree/proof.ts";
+import { verifyConsistency } from "../../../infra/tree/proof.ts";
+import { verifyInclusion } from "./inclusion.ts";
 
 const FOLDER = new URL("../../../fixtures/vectors/merkle", import.meta.url).pathname;
 

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { decompress } from "zstd-napi";
 import { leafHash } from "../../../infra/tree/hash.ts";
-import { subtreeProof, verifySubtree } from "../../../infra/tree/proof.ts";
 import { TreeState } from "../../../infra/tree/tiles.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { subtreeProof, verifySubtree } from "../../infra/tree/inclusion.ts";
 import { BEFORE, shortOfASegment } from "../4-publish/short-of-a-segment.ts";
 import { listing, TRUST, World } from "../4-publish/world.ts";
 
