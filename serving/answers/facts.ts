@@ -1,14 +1,15 @@
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import { NOT_SAID, type SignedCard } from "../../pipelines/record/card.ts";
+import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
-import type { CheckFacts, CheckQuery, Payee } from "../schemas/check.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { CheckFacts, CheckQuery, Observed, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
 import type { Match, ToolsMeant } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
-import { observedOf } from "./observed.ts";
 import { payToVerdict } from "./pay-to.ts";
 import { reproduceOf } from "./reproduce.ts";
 
@@ -120,6 +121,27 @@ function whichTool(url: string, { about, others, missing }: ToolsMeant): string 
     `This is about the tool ${about}.`,
     ...(others.length > 0 ? [`Ask for another one as ${url}#NAME: ${named}${more}.`] : []),
   ].join(" ");
+}
+
+const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
+
+/** What free handshakes saw. `spanDays` runs from the first handshake to now, to a hundredth of a day. */
+export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
+  const span = row?.first_seen == null ? 0 : Math.max(0, now.getTime() - row.first_seen) / DAY_MS;
+  return {
+    probes: row?.probes ?? 0,
+    answered: row?.answered ?? 0,
+    askedForPayment: row?.asked_for_payment ?? 0,
+    firstSeen: timeOf(row?.first_seen ?? null),
+    lastSeen: timeOf(row?.last_seen ?? null),
+    spanDays: Math.round(span * 100) / 100,
+    advertised:
+      row?.price == null || row.asset === null
+        ? null
+        : { amount: row.price, asset: row.asset, networks: [...row.networks] },
+    distinctPrices: row?.distinct_prices ?? 0,
+    protocols: row ? [...row.protocols] : [],
+  };
 }
 
 /** The answer about an endpoint in the record. `matched.cap` is one that the view holds. */

@@ -7,8 +7,7 @@ import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { Layered } from "../tables/layered.ts";
 import type { View } from "../tables/view.ts";
-import { knownFacts } from "./facts.ts";
-import { observedOf } from "./observed.ts";
+import { knownFacts, observedOf } from "./facts.ts";
 
 /** Best first for somebody who is about to pay: unknown stands behind every letter but the one that says it failed. */
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];

@@ -1,8 +1,16 @@
 import { canonicalizeAgentCard, type AgentCard as SdkCard } from "@a2a-js/sdk";
 import type { Service } from "../context.ts";
-import { toolsOf } from "../mcp/tools.ts";
-import { isDescribed, methodOf, tagOf, templateOf } from "../operations/described.ts";
-import { type Operation, type Price, TAGS, type Tag } from "../operations/operation.ts";
+import { toolsOf } from "../mcp/server.ts";
+import {
+  isDescribed,
+  methodOf,
+  type Operation,
+  type Price,
+  TAGS,
+  type Tag,
+  tagOf,
+  templateOf,
+} from "../operations/operation.ts";
 import type { AgentCard, AgentRegistration, McpServerFile, X402Manifest } from "../schemas/discovery.ts";
 import { ABOUT } from "./about.ts";
 

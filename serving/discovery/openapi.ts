@@ -10,10 +10,12 @@ import {
   isDescribed,
   maxAgeOf,
   methodOf,
+  type Operation,
+  type Price,
+  TAGS,
   tagOf,
   templateOf,
-} from "../operations/described.ts";
-import { type Operation, type Price, TAGS } from "../operations/operation.ts";
+} from "../operations/operation.ts";
 import { ArchiveList, ArchiveManifest } from "../schemas/archive.ts";
 import { Advertised, Buy, CheckAnswer, Observed, Payee } from "../schemas/check.ts";
 import { Band, Correction, Defect, ProblemDocument, Tier } from "../schemas/common.ts";

@@ -1,5 +1,7 @@
 import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
+import { FORM_HEADERS } from "../pages/layout.ts";
+import { Problem } from "./problem.ts";
 
 /** Headers of everything that may be read from anywhere: there are no credentials to protect. */
 const OPEN: readonly [string, string][] = [
@@ -63,4 +65,23 @@ export const freshJson = (value: object, status: number, headers: Record<string,
   new FastResponse(JSON.stringify(value), {
     status,
     headers: [...OPEN, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],
+  });
+
+/** A form that makes us do something, so another site's page may not have its readers send it. @throws Problem */
+export function refuseOtherSites({ headers }: { headers: Headers }): void {
+  if (headers.get("sec-fetch-site") !== "cross-site") return;
+  throw new Problem("bad_request", "the form was sent from another site's page");
+}
+
+/** The answer to a form that was sent: a page with the form on it, kept by nobody. */
+export const formAnswer = (text: string, status: number, headers: Record<string, string>): Response =>
+  new FastResponse(text, {
+    status,
+    headers: {
+      "content-type": HTML_TYPE,
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      ...FORM_HEADERS,
+      ...headers,
+    },
   });

@@ -1,6 +1,5 @@
-import { formAnswer, refuseOtherSites } from "../http/forms.ts";
 import { PROBLEMS, Problem } from "../http/problem.ts";
-import { etagOfText, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
+import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
 import { type ExposureShown, exposurePage, type ReadLines, readLines } from "../pages/exposure.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";

@@ -1,6 +1,5 @@
-import { formAnswer, refuseOtherSites } from "../http/forms.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
-import { etagOfText, freshJson, HTML_TYPE, JSON_TYPE, reply } from "../http/reply.ts";
+import { etagOfText, formAnswer, freshJson, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
 import { checkListingPage, type Shown } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";

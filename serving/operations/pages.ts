@@ -3,9 +3,8 @@ import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/recor
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { buyOf } from "../buy/eligible.ts";
-import { formAnswer } from "../http/forms.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
-import { etagOfText, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { etagOfText, formAnswer, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import { badgeSvg } from "../pages/badge.ts";
 import { docsIndexPage } from "../pages/docs.ts";
 import { endpointPage } from "../pages/endpoint.ts";

@@ -1,5 +1,4 @@
-import { bearerOf } from "../answers/watcher-token.ts";
-import { shown } from "../answers/watchers.ts";
+import { bearerOf, shown } from "../answers/watchers.ts";
 import { validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";

@@ -2,8 +2,7 @@ import { progressOfCard, weightIn } from "../../pipelines/3-grade/letter.ts";
 import { cardMoment, type GradeLeaf, type Leaf, type ListingLeaf } from "../../pipelines/record/leaf.ts";
 import type { CorrectionRecord } from "../../pipelines/record/volatile.ts";
 import { Correction, Defect } from "../schemas/common.ts";
-import { type CardEntry, type Entry, MAX_LETTERS } from "./entry.ts";
-import { packLeaf } from "./packed-leaf.ts";
+import { type CardEntry, type Entry, MAX_LETTERS, packLeaf } from "./entry.ts";
 
 /** Reads the newest state of an endpoint, or undefined when the fold has not met it. */
 export type Before = (cap: string) => Entry | undefined;

@@ -1,9 +1,8 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { GradeLeaf } from "../../../pipelines/record/leaf.ts";
-import { headlineOf, leafOf } from "../../../serving/tables/entry.ts";
+import { headlineOf, leafOf, packLeaf, unpackLeaf } from "../../../serving/tables/entry.ts";
 import { foldLeaf } from "../../../serving/tables/fold.ts";
-import { packLeaf, unpackLeaf } from "../../../serving/tables/packed-leaf.ts";
 import { fc } from "../../helpers/histories.ts";
 
 const golden = new URL("../../pipelines/4-publish/leaves.golden.ndjson", import.meta.url);
