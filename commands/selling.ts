@@ -223,6 +223,7 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
     metrics.gauge("touchstone_sales_gas_coin", Number(formatEther(coin)), { network: network.id });
     const isLow = coin < price * GAS_EACH * TRANSACTIONS;
     if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
+    metrics.gauge("touchstone_sales_closed", isLow ? 1 : 0);
     closed = isLow ? "Nothing can be charged now: nothing is sold until that is mended." : null;
   }
   const running = (async () => {

@@ -8,6 +8,8 @@
  */
 import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { EgressRequest } from "../../infra/egress/egress.ts";
 import type { OrderCaps } from "../../pipelines/orders/caps.ts";
@@ -156,8 +158,12 @@ async function slowed(origin: string) {
 
 const pause = (time: number) => new Promise((done) => setTimeout(done, time));
 
+setFlagsFromString("--expose-gc");
+const collect = runInNewContext("gc") as () => void;
+
+/** What is held: without a collection the garbage of 200 orders, some 150 MB, would look like it. */
 function memory(): { heap: number; rss: number } {
-  globalThis.gc?.();
+  collect();
   const { heapUsed, rss } = process.memoryUsage();
   return { heap: heapUsed / 1e6, rss: rss / 1e6 };
 }

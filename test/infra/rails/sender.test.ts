@@ -88,3 +88,31 @@ test("a transaction that the node let go of stops one wait, and nothing that is 
     await chain.stop();
   }
 });
+
+test("fees are what the chain takes: the base fee of the moment, and no tip of another chain; the cost is the receipt's", {
+  timeout: 60_000,
+}, async () => {
+  const chain = await startLocalChain();
+  try {
+    const reader = createReader(chain.rpcUrl);
+    const key = generatePrivateKey();
+    const sender = createSender(reader, chain.chainId, key);
+    await chain.giveGas(sender.address);
+    const approve = { address: chain.asset as Hex, abi: erc20Abi as Abi, functionName: "approve", args: [TO, 1n] };
+    const node = (method: string, ...params: unknown[]) => reader.request({ method, params } as never);
+    // Five times what was once offered to every chain.
+    await node("anvil_setNextBlockBaseFeePerGas", "0xba43b7400");
+    await node("evm_mine");
+    const before = await reader.getBalance({ address: sender.address });
+    const said = await transact(reader, sender, approve);
+    expect(said).toMatchObject({ outcome: "sent" });
+    const { tx } = said as { tx: string };
+    const spent = before - (await reader.getBalance({ address: sender.address }));
+    expect(spent).toBeGreaterThan(20_000n * 30_000_000_000n);
+    expect([await sender.spent(tx), await createSender(reader, chain.chainId, key).spent(tx)]).toEqual([spent, spent]);
+    expect(await createSender(reader, chain.chainId, generatePrivateKey()).spent(tx)).toBe(null);
+    expect(await sender.spent(`0x${"0".repeat(64)}`)).toBe(null);
+  } finally {
+    await chain.stop();
+  }
+});
