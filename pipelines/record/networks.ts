@@ -46,5 +46,7 @@ export const USDC: Readonly<Record<string, string>> = {
   "eip155:137": "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359",
   "eip155:43114": "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e",
   "eip155:43113": "0x5425890298aed601595a70ab815c96711a31bc65",
+  // Tempo's is bridged (USDC.e), and what mpp's own package asks for there.
+  "eip155:4217": "0x20c000000000000000000000b9537d11c60e8b50",
   "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };

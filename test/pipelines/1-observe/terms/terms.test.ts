@@ -1,6 +1,6 @@
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { describe, expect, test } from "vitest";
-import { readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
+import { readNetwork, sameAsset } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { Terms } from "../../../../pipelines/record/bodies.ts";
 import { defect } from "../../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../../helpers/histories.ts";
@@ -92,6 +92,17 @@ describe("forms that sellers send", () => {
     expect(read.price).toBe("0.010000");
     const only = readTerms({ headers: { "www-authenticate": challenge }, body: Buffer.from("") }, rail);
     expect(only).toMatchObject({ readable: true, payable: { challenge: { id: "a" } }, price: "0.005000" });
+  });
+
+  test("mpp on Tempo: USDC.e is a dollar with six decimals, also where no rail of ours pays it", () => {
+    const currency = "0x20C000000000000000000000b9537d11c60E8b50";
+    const request = b64({ amount: "5000", currency, recipient: PAY_TO, methodDetails: { chainId: 4217 } });
+    const challenge = `Payment id="a", realm="r", method="tempo", intent="charge", request="${request}"`;
+    const read = readTerms({ headers: { "www-authenticate": challenge }, body: Buffer.from("") }, rail);
+    expect(read.terms.offers).toMatchObject([
+      { scheme: "tempo/charge", network: "eip155:4217", price: "0.005000", decimals: 6, payable: false },
+    ]);
+    expect(sameAsset("eip155:4217", currency, "usdc")).toBe(true);
   });
 
   test("mpp: a chain that is not named is not guessed", () => {
