@@ -139,5 +139,7 @@ test("what the default refuses are words of the record; a letter nobody knows is
   for (const flag of DEFAULT_POLICY.flags) expect(FLAGS).toContain(flag);
   const answer = await live.client().check({ url: GOOD.url });
   expect(decide({ ...answer, band: "E" as "F" }, []).reason).toBe("below_minimum");
-  expect(Object.values(NETWORK_NAMES)).toEqual(expect.arrayContaining(Object.keys(USDC)));
+  // Of Tempo x402's first version has no name: its sellers speak mpp, where networks are chain ids.
+  const named = Object.keys(USDC).filter((network) => network !== "eip155:4217");
+  expect(Object.values(NETWORK_NAMES)).toEqual(expect.arrayContaining(named));
 });
