@@ -1,5 +1,15 @@
 import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
-import { type Address, getAddress, type Hex, isAddress, isHex, keccak256, parseAbi, toBytes, zeroAddress } from "viem";
+import {
+  type Address,
+  getAddress,
+  type Hex,
+  isAddress,
+  isHex,
+  keccak256,
+  parseAbi,
+  stringToBytes,
+  zeroAddress,
+} from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
@@ -126,7 +136,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Mone
     const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
     const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
     if (validBefore < now + LEAST_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
-    const nonce = keccak256(toBytes(`${challenge.id}${challenge.realm}`));
+    const nonce = keccak256(stringToBytes(`${challenge.id}${challenge.realm}`));
     await refuseUsed(account.address, nonce);
     const chainId = Number(network.slice("eip155:".length));
     const authorization = {

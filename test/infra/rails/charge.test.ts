@@ -76,6 +76,13 @@ test("one credential shown twice at the same moment settles once", async () => {
 });
 
 describe("a nonce is the seller's choice, so none is signed twice", () => {
+  test("it is over the text of id and realm, also where that looks like hexadecimal", async () => {
+    const entry = await asked();
+    const challenge = { ...entry.challenge!, id: "0xab", realm: "cd12" };
+    const { nonce } = await rig.rail.sign({ ...entry, challenge }, wallet, {});
+    expect(nonce).toBe(Types.challengeHash(challenge));
+  });
+
   test("a challenge that is repeated before it was paid", async () => {
     const entry = await asked();
     await rig.rail.sign(entry, wallet, {});
