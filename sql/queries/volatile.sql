@@ -67,7 +67,7 @@ WITH wanted AS MATERIALIZED (
  settlers AS (
   SELECT cap, list({network: network, sender: sender, calls: n, median_s: median_s, max_s: max_s} ORDER BY n DESC, sender)[1:8] AS settlers
   FROM (SELECT m.cap, m.last.network, m.last.sender, count(*) AS n, median(late)::INTEGER AS median_s, max(late)::INTEGER AS max_s
-    FROM (SELECT *, greatest(0, m.last.t - r.answered_time) AS late FROM moved m LEFT JOIN replied r USING (cap, intent)) AS m
+    FROM (SELECT *, CASE WHEN r.answered_time IS NOT NULL THEN greatest(0, m.last.t - r.answered_time) END AS late FROM moved m LEFT JOIN replied r USING (cap, intent)) AS m
     WHERE m.last.sender IS NOT NULL GROUP BY ALL)
   GROUP BY cap),
  -- Answered and never settled: the authorization ran out before the newest settlement's block that we know of, so by a chain's time.
