@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { ConfigError } from "../../../infra/config.ts";
-import type { KnownRow } from "../../record/classes/checker.ts";
+import { type KnownRow, plain } from "../../record/classes/checker.ts";
 import { knownRows } from "../../record/classes/known-rows.ts";
 import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
 import { any, CHECKERS, checkerOf } from "../../record/classes.ts";
@@ -98,7 +98,13 @@ const Rows = z.strictObject({
           z.string().regex(/^[a-z_]{1,40}$/, "is no name of small letters and _"),
           z.union([z.string().max(1_000), z.number()]),
         ),
-        answer: z.union([z.string().min(1).max(1_000), z.number()]),
+        answer: z.union([
+          z
+            .string()
+            .max(1_000)
+            .refine((text) => plain(text) !== "", "has no letter and no figure: nobody could say it"),
+          z.number(),
+        ]),
       }),
     )
     .min(LEAST_ROWS)

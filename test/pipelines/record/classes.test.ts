@@ -212,6 +212,9 @@ describe("what depends on a source", () => {
 test("a known row: a number within what its rows allow, a text by its letters and figures", async () => {
   const row = variantNamed("known-rows", "row");
   expect([7.4, "7.9", 6.9, 8, "warm", -7.4].map((said) => row.score(said, [7.4, 0.5]))).toEqual([1, 1, 1, 0, 0, 0]);
+  // As floating point has it, 1.1 is further from 1 than 0.1.
+  expect(row.score(1.1, [1, 0.1])).toBe(1);
+  expect([2019, "2019", 2018, -2019].map((said) => row.score(said, ["2019", 0]))).toEqual([1, 1, 0, 0]);
   const truth = (await ask(row, "1", { row: () => ({ asks: { no: 7 }, answer: "Grün & Co.", within: 0 }) })).truth;
   expect(["GRÜN CO", "Grün & Co. KG", 7, "", "&"].map((said) => row.score(said, truth))).toEqual([1, 0, 0, 0, 0]);
 });
