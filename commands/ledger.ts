@@ -52,23 +52,23 @@ const sumOf = (micro: bigint): Sum => {
 /** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
   needsData(config);
-  const told = await ledgerOf(config, options.rpc ?? rpcOf(config));
+  const told = await ledgerOf(config, options.rpc);
   process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));
   const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
   const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
   if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements are not on the chain as they are in the books`);
 }
 
-/** The node of the settings, or of the demo beside the log; null without one. */
-function rpcOf(config: Config): string | null {
+/** The node that the settings name for a network, or the demo's beside the log; null without one. */
+function rpcOf(config: Config, network: string): string | null {
   const world = join(folders(config.data_dir).market, "world.json");
-  const [named] = networksIn(config)[0]!.rpcUrls;
+  const named = networksIn(config).find(({ id }) => id === network)?.rpcUrls[0];
   if (named !== undefined || !existsSync(world)) return named ?? null;
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
 }
 
-/** The books of the log of these settings. @param rpcUrl null: the chain is not asked. @throws LogRefused, ChainDown */
-export async function ledgerOf(config: Config, rpcUrl: string | null): Promise<LedgerShown> {
+/** The books of the log of these settings. @param rpcUrl default: by the settings; null: no chain is asked. @throws LogRefused, ChainDown */
+export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
   const dir = folders(config.data_dir).log;
   const assets: LedgerShown["assets"] = [];
   // A log that nobody has begun has no orders, and is not made by being asked.
@@ -84,8 +84,9 @@ export async function ledgerOf(config: Config, rpcUrl: string | null): Promise<L
   return { schema: "svc.ledger.v1", assets };
 }
 
-async function shownOf(books: Books, config: Config, rpcUrl: string | null): Promise<LedgerShown["assets"][number]> {
+async function shownOf(books: Books, config: Config, given?: string | null): Promise<LedgerShown["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
+  const rpcUrl = given === undefined ? rpcOf(config, network) : given;
   const confirmations = networksIn(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   try {
