@@ -11,7 +11,7 @@ import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
 import { confirmedNetworks, requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
 import type { Rail, Wallet } from "../infra/rails/rails.ts";
-import { createReader, type Reader, reading } from "../infra/rails/rpc.ts";
+import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
 import { createHttpTill, createTill, type Till } from "../infra/rails/till.ts";
 import { createTills } from "../infra/rails/tills.ts";
@@ -34,7 +34,7 @@ import { foldsOf, walletFolderOf } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
-import { escrowMissing } from "./findings/selling.ts";
+import { escrowMissing, gasOf } from "./findings/selling.ts";
 
 /** The money of a service that sells: which wallets it has, and who charges its buyers. */
 export interface SellingMoney {
@@ -175,6 +175,8 @@ export async function configuredSales(
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
   const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
+  // The first buyer is not refused for a look that is under way.
+  await watch.first;
   const sales = openSales({ ...parts, secret }, clock, {
     ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
     charger: chargerOf(config, network, sender, privateKey),
@@ -193,9 +195,6 @@ function chargerOf({ sell }: Config, network: Network, sender: Sender, privateKe
   return tills.length === 1 ? tills[0]! : createTills(tills, { clock: systemClock });
 }
 
-/** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
-const TRANSACTIONS = 10n;
-const GAS_EACH = 500_000n;
 const WATCH_MS = 60_000;
 
 interface Watched {
@@ -210,7 +209,7 @@ interface Watched {
 /** Looks at the money of the sales every minute, until stopped. A chain that does not answer changes nothing of what is known. */
 function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
   const stopped = new AbortController();
-  let closed: string | null = null;
+  let closed: string | null = "Whether a call could be charged is not known yet: nothing is sold until it is.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
   async function look(): Promise<void> {
@@ -218,21 +217,23 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
       const units = Number(formatUnits(await rail.balance(wallets[role].address), decimals));
       metrics.gauge(`touchstone_sales_${role}_units`, units, labels);
     }
-    const coin = await reading("gas", () => reader.getBalance({ address: wallets.gas.address as Address }));
-    const price = await reading("the price of gas", () => reader.getGasPrice());
+    const { coin, needs } = await gasOf(reader, wallets.gas.address);
     metrics.gauge("touchstone_sales_gas_coin", Number(formatEther(coin)), { network: network.id });
-    const isLow = coin < price * GAS_EACH * TRANSACTIONS;
+    const isLow = coin < needs;
     if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
     metrics.gauge("touchstone_sales_closed", isLow ? 1 : 0);
     closed = isLow ? "Nothing can be charged now: nothing is sold until that is mended." : null;
   }
+  const tried = () =>
+    look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
+  const first = tried();
   const running = (async () => {
-    while (!stopped.signal.aborted) {
-      await look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
+    for (await first; !stopped.signal.aborted; await tried()) {
       await systemClock.sleep(WATCH_MS, stopped.signal).catch(() => {});
     }
   })();
   return {
+    first,
     closed: () => closed,
     async stop() {
       stopped.abort(new Error("stopped"));

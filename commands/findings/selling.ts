@@ -4,11 +4,22 @@ import { hasEscrow } from "../../infra/rails/escrow.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
-import { createReader, reading } from "../../infra/rails/rpc.ts";
+import { createReader, type Reader, reading } from "../../infra/rails/rpc.ts";
 import { settlesOn } from "../../infra/rails/till.ts";
 import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { broken, type Finding, looked, off, ok, warn } from "./finding.ts";
 import { asFinding } from "./money.ts";
+
+/** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
+const TRANSACTIONS = 10n;
+const GAS_EACH = 500_000n;
+
+/** What the wallet for gas holds of the chain's coin, and what selling takes, both in wei. @throws ChainDown */
+export async function gasOf(reader: Reader, address: string): Promise<{ coin: bigint; needs: bigint }> {
+  const coin = await reading("gas", () => reader.getBalance({ address: address as Address }));
+  const price = await reading("the price of gas", () => reader.getGasPrice());
+  return { coin, needs: price * GAS_EACH * TRANSACTIONS };
+}
 
 /** Seconds from a block to its being final, at most, for a hold: its buyer waits for it before a seller is paid. */
 const FINAL_WITHIN_S = 12;
@@ -54,8 +65,7 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
   const { symbol, decimals } = network.assets[0]!;
   const [inTill, inFloat] = await Promise.all([till, float].map(({ address }) => rail.balance(address)));
-  const reader = createReader(network.rpcUrls);
-  const coin = await reading("gas", () => reader.getBalance({ address: gas.address as Address }));
+  const { coin, needs } = await gasOf(createReader(network.rpcUrls), gas.address);
   const low = parseUnits(config.wallets.low_water, decimals);
   const units = `${formatUnits(inFloat!, decimals)} ${symbol}`;
   return [
@@ -63,9 +73,13 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
     inFloat! >= low
       ? ok("sell float", `${float.address} holds ${units}`)
       : warn("sell float", `${float.address} holds ${units}`, `send ${symbol} to it: sellers are paid from it`),
-    coin > 0n
+    coin >= needs
       ? ok("sell gas", `${gas.address} holds ${formatEther(coin)} of the chain's coin`)
-      : broken("sell gas", `${gas.address} has no coin: nothing is sold`, "send it a little of the chain's own coin"),
+      : broken(
+          "sell gas",
+          `${gas.address} holds ${formatEther(coin)} of the chain's coin, and ${formatEther(needs)} is needed: nothing is sold`,
+          "send it a little of the chain's own coin",
+        ),
   ];
 }
 
