@@ -368,9 +368,11 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
   keepSecret(kafka.password, stores.private_key, stores.public_key);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)]) keepAddress(address, true);
   const listed = catalogues.map(asCatalogue);
-  for (const one of sell.facilitators) if (one !== "own") keepSecret(...Object.values(one.headers));
+  const facilitators = sell.facilitators.filter((one) => one !== "own");
+  for (const { headers } of facilitators) keepSecret(...Object.values(headers));
   for (const { headers } of listed) keepSecret(...Object.values(headers));
-  for (const address of [stores.endpoint, ...control_urls, ...listed.map(({ url }) => url)]) keepAddress(address);
+  for (const address of [stores.endpoint, ...control_urls, ...[...listed, ...facilitators].map(({ url }) => url)])
+    keepAddress(address);
 }
 
 /**
