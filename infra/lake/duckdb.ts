@@ -56,12 +56,6 @@ export interface Lake extends Statements {
   stream<T>(text: string, params?: Params): AsyncGenerator<T[]>;
   /** All or nothing on the writer. A throw rolls back. Not to be nested: a second one inside the first waits for ever. */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
-  /**
-   * While the work goes on, every statement keeps to the thread that it was given. The engine hands its tasks to threads
-   * of its own otherwise, and whoever waits for the last of them asks again and again: small loads, which are most of
-   * what a service does, cost a fifth more CPU with a second thread. Not inside a transaction.
-   */
-  narrow<T>(work: () => Promise<T>): Promise<T>;
   /** Replace the file by an empty one. With a reason the old one is set aside, else it is deleted. Waits for all users. */
   replace(reason: string | null): Promise<void>;
   close(): Promise<void>;
@@ -182,16 +176,6 @@ class DuckLake implements Lake {
       }
     } finally {
       done();
-    }
-  }
-
-  async narrow<T>(work: () => Promise<T>): Promise<T> {
-    await this.run("SET GLOBAL threads = 1");
-    try {
-      return await work();
-    } finally {
-      // A lake that was closed meanwhile opens with its own settings again, and so does one that was replaced.
-      if (this.#writer) await this.run(`SET GLOBAL threads = ${this.#settings.threads}`);
     }
   }
 
