@@ -103,10 +103,10 @@ export async function livePast(
     // after it follows from all of it.
     await graded;
     clock.use(new SimulatedClock(end));
-    // Evidence first: all of today is loaded in one piece then, before tomorrow's calls begin to come in.
-    graded = pipeline.evidence(end).then(async () => {
-      const { cards } = await pipeline.grade(end);
+    graded = pipeline.grade(end).then(async ({ cards }) => {
+      // Before the evidence, whose leaves take the index along: an index alone is no reason to publish.
       await pipeline.index();
+      await pipeline.evidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: total, observed: seen.probes, paid: seen.paid, cards });
     });
