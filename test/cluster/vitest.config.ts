@@ -9,6 +9,6 @@ export default defineConfig({
     hookTimeout: 300_000,
     pool: "forks",
     // Every file has brokers and stores of its own, and most of its time goes by in waits for what was killed or cut.
-    maxWorkers: 3,
+    maxWorkers: 2,
   },
 });
