@@ -2,7 +2,8 @@ import { setImmediate } from "node:timers/promises";
 
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
- * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And {@link inTurns}: work with a bound on how long others wait meanwhile.
+ * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And
+ * {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
 
 /**

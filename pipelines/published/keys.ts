@@ -90,7 +90,7 @@ export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown,
 }
 
 /** Cards in one batch: one is verified while the next is gathered. */
-const BATCH = 512;
+const BATCH = 64;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
 
@@ -100,7 +100,7 @@ interface Card {
 }
 
 /**
- * Verifies the cards of leaves on all cores, in batches. The bytes that were signed are cut out of the leaf, which is in
+ * Verifies the cards of leaves on the threads that Node keeps (four, unless UV_THREADPOOL_SIZE says more), in batches. The bytes that were signed are cut out of the leaf, which is in
  * RFC 8785 form already; whatever cannot be cut so, or does not verify so, is verified the long way, whose word counts.
  */
 export class CardSignatures {

@@ -1,6 +1,5 @@
 /**
- * Cuts the card, and what was signed, out of a grade leaf in RFC 8785 form, without printing it again. Plain JavaScript, so
- * that the threads of mirror/segment-threads.ts read it too.
+ * Cuts the card, and what was signed, out of a grade leaf in RFC 8785 form, without printing it again.
  */
 
 const CARD = Buffer.from('"card":{');

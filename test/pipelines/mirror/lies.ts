@@ -2,7 +2,7 @@ import { gunzipSync, gzipSync } from "node:zlib";
 import { Oversized, SourceDown } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 
-/** What a source can do to one object, as its contract lets it be seen (http.test.ts: how HTTP comes to it). */
+/** What a source can do to one object, as its contract lets it be seen. */
 export const LIES = {
   "endless data": (key) => {
     throw new Oversized(key, 1);

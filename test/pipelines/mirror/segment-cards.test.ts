@@ -18,7 +18,7 @@ import { specOf } from "./bed.ts";
 import { MemoryStore } from "./memory-store.ts";
 
 /**
- * Cards in a segment, which threads verify (segment-worker.mjs): each under the keys of its place, also where these
+ * Cards in a segment: each under the keys of its place, also where these
  * change within the segment, and whatever they cannot tell is judged the long way.
  */
 const SIZE = 65_540;

@@ -2,7 +2,7 @@ import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402
 import type { PaymentPayload, PaymentRequired } from "@x402/core/types";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Hex } from "viem";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { ESCROW } from "../../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
@@ -56,6 +56,7 @@ beforeAll(async () => {
   const { rpcUrl, asset, chainId } = world;
   rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
 });
+afterEach(() => vi.unstubAllGlobals());
 afterAll(async () => {
   await service?.close();
   await seller?.close();
@@ -178,7 +179,6 @@ test("the client library buys in escrow with its policy", async () => {
   const bought = await buyThrough(new Service({ base: service.url, now: () => Date.parse(NOW) }), {
     ...{ url: `${specs.good.url}?a=20&b=22`, cap: "0.06", pay: (below) => wrapFetchWithPayment(below, buyer.client) },
   });
-  vi.unstubAllGlobals();
   expect([bought.outcome, await bought.response.json()]).toEqual(["delivered", { sum: 42 }]);
   expect(await orderOf(bought.response)).toMatchObject({
     scheme: "auth-capture",
