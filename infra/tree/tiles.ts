@@ -41,10 +41,10 @@ export async function fetchTile(level: number, n: number, width: number, fetch: 
 }
 
 /** The right edge of a tree: by tile level, the hashes after the last full tile. */
-export type Edge = readonly (readonly Buffer[])[];
+type Edge = readonly (readonly Buffer[])[];
 
 /** Root of the tree whose right edge this is: its hashes are complete subtrees, the largest on the left. */
-export function rootOfEdge(edge: Edge): Buffer {
+function rootOfEdge(edge: Edge): Buffer {
   let root: Buffer | null = null;
   for (const hashes of edge) {
     let end = hashes.length;
@@ -59,7 +59,7 @@ export function rootOfEdge(edge: Edge): Buffer {
 }
 
 /** Read the right edge of the tree of `size` leaves and prove it against its root. @throws MissingObject, Tampered */
-export async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Promise<Edge> {
+async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Promise<Edge> {
   const levels = Array.from({ length: levelsOf(size) }, (_, level) => edgeOf(size, level));
   const edge = await Promise.all(
     levels.map(({ full, width }, level) => (width ? fetchTile(level, full, width, fetch) : [])),

@@ -8,7 +8,7 @@ import { registrableDomain } from "../record/url.ts";
 import { type Change, changeOf, standingOf } from "./notice.ts";
 
 /** Attempts that a watcher shows, the newest. */
-export const MAX_LATE = 20;
+const MAX_LATE = 20;
 /** Watchers that ended and can still be read; the one that ended longest ago goes first. */
 const MAX_ENDED = 10_000;
 

@@ -223,7 +223,7 @@ interface Terms {
  * All that a line of the archive says of a probe, as one text. Its amount is a number here, as evidence has it.
  * @returns null when it is no such line
  */
-export function archivedRow({ amount, ...row }: Record<string, unknown>): string | null {
+function archivedRow({ amount, ...row }: Record<string, unknown>): string | null {
   try {
     return canonicalText({ ...row, amount: amount === null ? null : Number(String(amount).replace(".", "")) / 1e6 });
   } catch {
@@ -232,7 +232,7 @@ export function archivedRow({ amount, ...row }: Record<string, unknown>): string
 }
 
 /** The same as the evidence says it, from a line of a probe (records.md, Archive rows). */
-export function observedRow(line: SampleLine, isTool: boolean): string {
+function observedRow(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
   const signable = offers.find(({ payable }) => payable);

@@ -17,7 +17,7 @@ import type { Source } from "./source.ts";
  */
 
 /** Lines that a shard should not exceed on average. */
-export const SHARD_LINES = 256;
+const SHARD_LINES = 256;
 
 /** What an endpoint without a card is told (verification-method.md section 8). */
 export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";

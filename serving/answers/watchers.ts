@@ -310,12 +310,11 @@ export interface WatcherToken {
 }
 
 /** 32 random bytes; only their hash is kept. */
-export const newSecret = (): string => randomBytes(32).toString("base64url");
+const newSecret = (): string => randomBytes(32).toString("base64url");
 
-export const hashOfSecret = (secret: string): string => sha256hex(secret);
+const hashOfSecret = (secret: string): string => sha256hex(secret);
 
-export const tokenText = ({ id, partition, offset, secret }: WatcherToken): string =>
-  `${id}.${partition}.${offset}.${secret}`;
+const tokenText = ({ id, partition, offset, secret }: WatcherToken): string => `${id}.${partition}.${offset}.${secret}`;
 
 const TOKEN = /^(wat_[0-9A-HJKMNP-TV-Z]{26})\.(\d{1,2})\.(\d{1,15})\.([A-Za-z0-9_-]{43})$/;
 
