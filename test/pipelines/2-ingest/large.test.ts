@@ -59,19 +59,32 @@ test("a lake made from the chain of commits has the same rows", async () => {
   expect(await world.lake.all(ROWS)).toEqual(before);
 });
 
-test("another ingester ends at the same positions, with the same rows, and leaves no file", async () => {
+test("another ingester ends at the same positions, with the same rows, and leaves no file, also where a commit failed", async () => {
   const dir = await mkdtemp(join(tmpdir(), "large-"));
   const store = await openDirectoryStore(join(dir, "private"));
   const lake = await openTestLake(join(dir, "lake.duckdb"));
   const metrics = createMetrics();
   try {
+    let commits = 0;
+    const create: typeof store.create = async (key, ...rest) => {
+      // The batch after this one has been read already.
+      if (rest[1]?.contentType === "application/json" && ++commits === 2) throw new Error("no disk");
+      return store.create(key, ...rest);
+    };
+    const failing = Object.assign(Object.create(store) as typeof store, { create });
+    const left = async () => (await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name));
+    await expect((await world.rival({ lake, metrics, privateStore: failing })).pass()).rejects.toThrow("no disk");
+    expect([commits, await left()]).toEqual([2, []]);
     const ingest = await world.rival({ lake, metrics, privateStore: store });
-    expect(await ingest.pass()).toEqual({ positions: await world.ingest.positions(), rows: RECORDS });
+    const { positions, rows } = await ingest.pass();
+    expect(positions).toEqual(await world.ingest.positions());
+    // It goes on behind the commit that stood.
+    expect([rows > 0, rows < RECORDS]).toEqual([true, true]);
     expect(await lake.all(ROWS)).toEqual(await world.lake.all(ROWS));
     const text = await metrics.text();
     expect(text).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
     // Nothing that was on its way is left.
-    expect((await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name))).toEqual([]);
+    expect(await left()).toEqual([]);
   } finally {
     await lake.close();
     await store.close();
