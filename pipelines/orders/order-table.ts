@@ -162,12 +162,13 @@ export class OrderTable implements KeptFold {
     } else if ("closed" in kept) this.#closed.add(this.#byId.get(kept.closed)!);
     else {
       const loss = { ...kept.loss, micro: BigInt(kept.loss.micro) };
-      this.#losses.set(lossKey({ id: loss.order }, loss), loss);
+      this.#count(lossKey({ id: loss.order }, loss), loss);
     }
   }
 
   clear(): void {
-    for (const held of [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses]) held.clear();
+    const all = [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses, this.#owing];
+    for (const held of all) held.clear();
   }
 
   #add(order: Order): Order {
