@@ -74,3 +74,12 @@ test("cancelLeft leaves an order alone that moved a moment ago", async () => {
   await buying.cancelLeft(order, 20_000);
   expect(cancelled).toEqual([]);
 });
+
+test("cancelLeft asks once whether this wallet may have one more cancelled, and takes no for the end", async () => {
+  const { order, buying, cancelled } = left(200);
+  const asked: string[] = [];
+  buying.mayCancel = (payer) => asked.push(payer) === 0;
+  await buying.cancelLeft(order, 1);
+  await buying.cancelLeft(order, 1);
+  expect([asked, cancelled]).toEqual([["0xb"], []]);
+});
