@@ -1,5 +1,6 @@
 import { type Address, BaseError, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
+import { systemClock } from "../clock.ts";
 import { redact } from "../secrets.ts";
 import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
@@ -10,6 +11,8 @@ const FEES_MS = 10_000;
 const RISE = 2n;
 const ATTEMPTS = 12;
 const RECEIPT_WITHIN_MS = 15_000;
+/** How long a node may take to say what a transaction cost, real ms: the step that tells of it waits for that. */
+const COST_WITHIN_MS = 3_000;
 /** Costs of transactions that are remembered, the newest. */
 const COSTS_KEPT = 1_000;
 
@@ -39,7 +42,8 @@ export interface Sender {
   receipt(hash: Hex): Promise<Awaited<ReturnType<Reader["getTransactionReceipt"]>>>;
   /**
    * What a transaction of this key cost, wei, as its receipt has it (`effectiveGasPrice` x `gasUsed`, and `l1Fee` where the
-   * chain adds one); null where another key sent it, it is in no block, or nobody can be asked.
+   * chain adds one); null where another key sent it, it is in no block, its receipt names no price, or nobody says so within
+   * 3 s. Never rejects: it is bookkeeping, and money that moved is told without it.
    */
   spent(tx: string): Promise<bigint | null>;
 }
@@ -89,20 +93,34 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
   }
 
   const costs = new Map<string, bigint>();
+  /** Null also where a node left out what it is made of, or wrote it otherwise: the transaction is mined all the same. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
-    if (receipt.from.toLowerCase() !== account.address.toLowerCase()) return null;
-    // Of rollups: what their own chain charges for the bytes. A member that viem passes on as it came.
-    const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
-    const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
-    if (costs.size >= COSTS_KEPT) costs.delete(costs.keys().next().value!);
-    costs.set(receipt.transactionHash.toLowerCase(), cost);
+    try {
+      if (receipt.from.toLowerCase() !== account.address.toLowerCase()) return null;
+      // Of rollups: what their own chain charges for the bytes. A member that viem passes on as it came.
+      const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
+      // Of a member that is missing viem makes a null, whatever its type says; multiplied, that throws.
+      const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
+      if (costs.size >= COSTS_KEPT) costs.delete(costs.keys().next().value!);
+      costs.set(receipt.transactionHash.toLowerCase(), cost);
+      return cost;
+    } catch {
+      return null;
+    }
+  }
+
+  async function costNow(tx: string): Promise<bigint | null> {
+    const enough = new AbortController();
+    const late = systemClock.sleep(COST_WITHIN_MS, enough.signal).then(() => null);
+    const asked = reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf);
+    const cost = await Promise.race([asked, late]).catch(() => null);
+    enough.abort();
     return cost;
   }
 
   return {
     address: account.address,
-    spent: async (tx) =>
-      costs.get(tx.toLowerCase()) ?? reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf, () => null),
+    spent: async (tx) => costs.get(tx.toLowerCase()) ?? costNow(tx),
     write(call) {
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
       const sent = line.then(() => sendNext(call.address, data, call.gas));

@@ -120,6 +120,12 @@ export class Buying {
   /** Orders of which it was decided here whether their last payment is cancelled. */
   readonly #tried = new Set<string>();
 
+  /**
+   * May one more payment of this wallet be cancelled that its replica left? Whoever sells in this process sets the very
+   * limit of its own cancellations; where nobody sells there is only that of a day ({@link wastes}).
+   */
+  mayCancel: (payer: string) => boolean = () => true;
+
   constructor(private readonly deps: BuyingDeps) {}
 
   get orders(): OrderLog {
@@ -415,12 +421,14 @@ export class Buying {
   /**
    * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over, since the
    * payment would have expired by then: whoever the order is writes down what the chain says of it.
-   * @param chainTime unix seconds of the newest block @param leftMs real ms without a step after which it is taken for left
+   * @param leftMs real ms without a step after which it is taken for left @throws ChainDown
    */
-  async cancelLeft(order: Order, chainTime: number, leftMs: number): Promise<void> {
+  async cancelLeft(order: Order, leftMs: number): Promise<void> {
     const isLeft = systemClock.now().getTime() - order.movedAt >= leftMs;
-    if (!this.#isLoose(order) || !isLeft || order.legs.at(-1)!.validBefore < chainTime + CANCEL_LEAST_S) return;
-    if (this.#try(order)) await this.#cancels(order);
+    if (!this.deps.authorizations || !this.#isLoose(order) || !isLeft || this.#tried.has(order.id)) return;
+    const { time } = await this.deps.seller.rail.head();
+    if (order.legs.at(-1)!.validBefore < time + CANCEL_LEAST_S) return;
+    if (this.#isLoose(order) && this.#try(order) && this.mayCancel(order.payer)) await this.#cancels(order);
   }
 
   /** Has nobody of this process decided yet whether this order's payment is cancelled? */

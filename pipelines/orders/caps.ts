@@ -16,7 +16,7 @@ export interface OrderCaps {
   lossPerDomainDay: bigint;
   lossPerCapDay: bigint;
   lossPerDay: bigint;
-  /** Transactions of ours in a UTC day for calls of one payer that came to nothing: holds given back, payments cancelled. */
+  /** Transactions of ours in a UTC day for calls of one payer that came to nothing ({@link OrderTable.wasted}). */
   wastedPerPayerDay: bigint;
 }
 

@@ -88,8 +88,8 @@ export class OrderTable implements KeptFold {
   /** Transactions of ours for calls of a payer on a UTC day that came to nothing. @param payer lower case */
   wasted(payer: string, day: string): number {
     let count = 0;
-    for (const { createdAt, gas } of this.#byPayer.get(payer) ?? []) {
-      if (createdAt.startsWith(day)) count += gas.filter(({ kind }) => kind === "void" || kind === "cancel").length;
+    for (const order of this.#byPayer.get(payer) ?? []) {
+      if (order.createdAt.startsWith(day)) count += order.gas.filter(({ kind }) => isWasted(order, kind)).length;
     }
     return count;
   }
@@ -162,12 +162,13 @@ export class OrderTable implements KeptFold {
     } else if ("closed" in kept) this.#closed.add(this.#byId.get(kept.closed)!);
     else {
       const loss = { ...kept.loss, micro: BigInt(kept.loss.micro) };
-      this.#losses.set(lossKey({ id: loss.order }, loss), loss);
+      this.#count(lossKey({ id: loss.order }, loss), loss);
     }
   }
 
   clear(): void {
-    for (const held of [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses]) held.clear();
+    const all = [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses, this.#owing];
+    for (const held of all) held.clear();
   }
 
   #add(order: Order): Order {
@@ -220,6 +221,15 @@ export class OrderTable implements KeptFold {
     ofPayer?.delete(order);
     if (ofPayer?.size === 0) this.#byPayer.delete(order.payer);
   }
+}
+
+/**
+ * Of an order that was not settled every transaction came to nothing, a charge or a capture that was undone at once: but a
+ * hold may still be captured while the order is under way. What was given back or cancelled did, however the order ended.
+ */
+function isWasted(order: Order, kind: Order["gas"][number]["kind"]): boolean {
+  if (kind === "void" || kind === "cancel") return true;
+  return order.state !== "settled" && (kind !== "hold" || isEnded(order));
 }
 
 const lossOf = (order: Order, leg: Leg): Loss => ({

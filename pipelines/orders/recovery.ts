@@ -31,6 +31,8 @@ export interface RecoveryDeps {
 export const STALE_MS = 180_000;
 /** What a process that lives does to an order that ended is done by then, real ms: its last payment is cancelled or not. */
 const LEFT_MS = 20_000;
+/** Payments that are cancelled at once: each takes half a minute where the chain is slow. */
+const CANCELS_AT_ONCE = 4;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
 export const MARGIN_S = 60;
 
@@ -47,6 +49,9 @@ const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== t
  * chain before it acts, never signs a second payment, and never says of a seller what only our own crash did.
  */
 export class Recovery {
+  #cancelling: Promise<void> | null = null;
+  #isOver = false;
+
   constructor(private readonly deps: RecoveryDeps) {}
 
   /** One look at every order that is not closed. One that cannot be brought on now keeps its place for the next look. */
@@ -55,11 +60,14 @@ export class Recovery {
     await buying.orders.catchUp();
     const open = buying.orders.table.open().filter((order) => !buying.isActing(order));
     if (open.length === 0) return;
+    // Beside the line below: a payment holds for 90 s, and what comes before it in the line may take as long.
+    this.#cancelling ??= this.#cancelLeft(open).finally(() => {
+      this.#cancelling = null;
+    });
     const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
     for (const order of open) {
       if (buying.isActing(order)) continue;
       try {
-        await buying.cancelLeft(order, head.time, Math.min(LEFT_MS, this.deps.staleMs));
         await this.#bring(order, head.time, final.time);
       } catch (error) {
         if (error instanceof OrderLost) continue;
@@ -67,6 +75,27 @@ export class Recovery {
         this.deps.metrics.count("touchstone_orders_recovery_failures_total");
       }
     }
+  }
+
+  /** Begins no cancellation any more; resolves once those under way are over. */
+  async stop(): Promise<void> {
+    this.#isOver = true;
+    await this.#cancelling;
+  }
+
+  /** A few at once; what this process may not cancel costs no time. Never rejects. */
+  async #cancelLeft(orders: readonly Order[]): Promise<void> {
+    const leftMs = Math.min(LEFT_MS, this.deps.staleMs);
+    const waiting = orders.values();
+    const cancels = async () => {
+      for (const order of waiting) {
+        if (this.#isOver) return;
+        await this.deps.buying.cancelLeft(order, leftMs).catch((error: unknown) => {
+          this.deps.logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
+        });
+      }
+    };
+    await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, cancels));
   }
 
   async #bring(order: Order, chainTime: number, finalTime: number): Promise<void> {
@@ -298,7 +327,7 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
     look,
     async stop() {
       stop.abort(new Error("stopped"));
-      await running;
+      await Promise.all([running, recovery.stop()]);
     },
   };
 }

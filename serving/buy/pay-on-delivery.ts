@@ -90,6 +90,7 @@ export class PayOnDelivery {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
       all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, steady),
     };
+    sales.buying.mayCancel = (payer) => this.fallsBack(payer);
   }
 
   /**
@@ -127,7 +128,7 @@ export class PayOnDelivery {
   /** May one more payment be cancelled for this wallet? Counted at once. */
   fallsBack(payer: string): boolean {
     const { payer: own, all } = this.#fallbacks;
-    return own.take(payer).ok && all.take("all").ok;
+    return own.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
   #sold({ cap, method }: Wanted): Sold {

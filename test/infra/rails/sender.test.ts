@@ -1,10 +1,10 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Abi, encodeErrorResult, erc20Abi, type Hex, parseAbi } from "viem";
+import { type Abi, encodeErrorResult, erc20Abi, formatTransactionReceipt, type Hex, parseAbi } from "viem";
 import { generatePrivateKey } from "viem/accounts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
-import { ChainDown, createReader, reading } from "../../../infra/rails/rpc.ts";
+import { ChainDown, createReader, type Reader, reading } from "../../../infra/rails/rpc.ts";
 import { createSender, transact, whyItWouldRevert } from "../../../infra/rails/sender.ts";
 
 const ABI = parseAbi(["function pay() returns (bool)", "error NotNow()"]);
@@ -66,6 +66,40 @@ test.each([
   expect(await transact(reader, sender, call)).toMatchObject({ outcome: "unknown" });
   await expect(whyItWouldRevert(reader, TO, call)).rejects.toThrow(ChainDown);
   await expect(reading("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
+});
+
+const TX: Hex = `0x${"5".repeat(64)}`;
+/** A sender whose node says this of every receipt; null: it never answers. */
+const told = (receipt: object | null) => {
+  const { sender } = open();
+  const mined = async () => ({ from: sender.address, transactionHash: TX, gasUsed: "0x2", status: "0x1", ...receipt });
+  const reader = {
+    request: mined,
+    getTransactionReceipt: async () =>
+      receipt ? formatTransactionReceipt((await mined()) as never) : new Promise(() => {}),
+  } as unknown as Reader;
+  return createSender(reader, 84532, `0x${"1".repeat(64)}`);
+};
+
+test.each([
+  ["all there", { effectiveGasPrice: "0x3", l1Fee: "0x4" }, 10n],
+  ["without a price", {}, null],
+  ["a fee that is no number", { effectiveGasPrice: "0x3", l1Fee: "0x" }, null],
+] as const)("a receipt, %s, stands, whatever can be said of its cost", async (_what, receipt, cost) => {
+  const sender = told(receipt);
+  expect(await sender.spent(TX)).toBe(cost);
+  expect(await sender.receipt(TX)).toMatchObject({ status: "success" });
+});
+
+test("a node that never says what a transaction cost is not waited for", async () => {
+  vi.useFakeTimers();
+  try {
+    const cost = told(null).spent(TX);
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(await cost).toBe(null);
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 test("a transaction that the node let go of stops one wait, and nothing that is sent after it", {

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { refusedBy } from "../../../pipelines/orders/caps.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed } from "../../../pipelines/orders/order.ts";
+import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";
 import * as fc from "../../helpers/fast-check.ts";
@@ -136,6 +137,28 @@ test("a loss that nobody made good is looked at by every replica, and written of
   world.chain.transfer("0xthief", FLOAT, 10_000n);
   await other.recovery.recoverLosses();
   expect([...other.buying.orders.table.losses()]).toEqual([]);
+});
+
+test("after a start from what was kept a seller owes until its loss is made good, and no longer", async () => {
+  const { world } = await released("thief");
+  const whole = await world.end();
+  const table = new OrderTable();
+  const start = () => {
+    for (const value of [...whole.kept()]) table.restore(structuredClone(value));
+  };
+  start();
+  expect([whole.owes("0xthief"), table.owes("0xthief")]).toEqual([true, true]);
+  table.clear();
+  expect(table.owes("0xthief")).toBe(false);
+  start();
+  const known = world.log.all();
+  const other = world.replica();
+  other.staleMs = 0;
+  await other.buying.orders.catchUp();
+  world.chain.transfer("0xthief", FLOAT, 10_000n);
+  await other.recovery.recoverLosses();
+  for (const record of world.log.all().filter((one) => !known.includes(one))) table.apply(record);
+  expect([[...table.losses()], table.owes("0xthief")]).toEqual([[], false]);
 });
 
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {

@@ -51,7 +51,7 @@ beforeAll(async () => {
     over: seller.spec(909_091, "honest", "over"),
   };
   service = await sellingOver(world, Object.values(specs), {
-    money: () => ({ caps: { ...ORDER_CAPS, wastedPerPayerDay: 2n } }),
+    money: () => ({ caps: { ...ORDER_CAPS, wastedPerPayerDay: 3n } }),
   });
   const { rpcUrl, asset, chainId } = world;
   rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
@@ -156,7 +156,7 @@ describe("an execution", () => {
     await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
     expect(order.gas.map(({ kind }) => kind)).toEqual(["hold", "void"]);
     expect(kept(order).gas.map(({ kind }) => kind)).toEqual(["hold", "void", "cancel"]);
-    // Two transactions for nothing are what a wallet may have of this service in a day.
+    // Three transactions for nothing are what a wallet may have of this service in a day.
     const more = await buyer.fetch(viaOf(specs.good));
     const { error } = (await more.json()) as { error: string };
     expect([more.status, error]).toEqual([402, expect.stringContaining("nothing more is held for this wallet today")]);
