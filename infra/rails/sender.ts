@@ -48,6 +48,13 @@ export interface Sender {
   spent(tx: string): Promise<bigint | null>;
 }
 
+/** The least power of `base` that is no less than this. */
+function upTo(base: bigint, wei: bigint): bigint {
+  let power = 1n;
+  while (power < wei) power *= base;
+  return power;
+}
+
 /**
  * Sends transactions from one key in one line, so that nonces never skip and never clash: the next one is signed when
  * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
@@ -58,11 +65,16 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
   let line: Promise<unknown> = Promise.resolve();
 
-  /** What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block is paid. */
+  /**
+   * What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block and the tip are
+   * paid. In steps: of two transactions under one nonce a node keeps the one that offers more, so a second process with
+   * this key that had asked a moment later would take the place of ours, instead of being refused and going on behind it.
+   */
   async function feesNow() {
     if (fees && performance.now() - fees.at < FEES_MS) return fees;
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
-    fees = { maxFeePerGas: maxFeePerGas * RISE, maxPriorityFeePerGas, at: performance.now() };
+    const [most, tip] = [upTo(4n, maxFeePerGas * RISE), upTo(2n, maxPriorityFeePerGas)];
+    fees = { maxFeePerGas: most, maxPriorityFeePerGas: tip, at: performance.now() };
     return fees;
   }
 
@@ -80,9 +92,9 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
         nonce += 1;
         return hash;
       } catch (error) {
-        // Whatever went wrong, what we believe of nonce and fees is worth nothing now.
+        // Whatever went wrong, what we believe of the nonce is worth nothing now; of fees, where they were the matter.
         nonce = null;
-        fees = null;
+        if (!/nonce|already|replacement/i.test(String(error))) fees = null;
         // The node took it and the answer was lost: sent again under another nonce, it would be two transactions.
         if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
         if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
