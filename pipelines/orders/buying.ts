@@ -41,7 +41,7 @@ export interface Fallback {
   left(): boolean;
   /** The next one's price, asked of it now; null when nobody is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
-  /** Once nobody is left: may the last payment be cancelled? It costs us a transaction (default: no). */
+  /** Once nobody is left: may the last payment be cancelled? It costs us a transaction (default: as of any order). */
   mayCancel?(): boolean;
 }
 
@@ -404,7 +404,7 @@ export class Buying {
    */
   #release(order: Order, fallback?: Fallback): void {
     if (!this.#isLoose(order) || !this.#try(order)) return;
-    if (fallback?.mayCancel?.()) void this.#cancels(order);
+    if (fallback?.mayCancel?.() ?? this.mayCancel(order.payer)) void this.#cancels(order);
   }
 
   async #cancels(order: Order): Promise<void> {

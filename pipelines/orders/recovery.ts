@@ -1,4 +1,5 @@
 import { systemClock } from "../../infra/clock.ts";
+import { allAtOnce } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -86,16 +87,12 @@ export class Recovery {
   /** A few at once; what this process may not cancel costs no time. Never rejects. */
   async #cancelLeft(orders: readonly Order[]): Promise<void> {
     const leftMs = Math.min(LEFT_MS, this.deps.staleMs);
-    const waiting = orders.values();
-    const cancels = async () => {
-      for (const order of waiting) {
-        if (this.#isOver) return;
-        await this.deps.buying.cancelLeft(order, leftMs).catch((error: unknown) => {
-          this.deps.logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
-        });
-      }
-    };
-    await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, cancels));
+    await allAtOnce(orders, CANCELS_AT_ONCE, async (order) => {
+      if (this.#isOver) return;
+      await this.deps.buying.cancelLeft(order, leftMs).catch((error: unknown) => {
+        this.deps.logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
+      });
+    });
   }
 
   async #bring(order: Order, chainTime: number, finalTime: number): Promise<void> {

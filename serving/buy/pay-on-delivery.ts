@@ -189,8 +189,6 @@ export class PayOnDelivery {
     const { priceMicro, request } = quote;
     const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish: wanted.publish };
     const purchase = counter.claimOf(payment, sale, asked);
-    // There is nobody else to ask; but who took nothing for an answer that failed is to get nothing for it later.
-    const fallback = { left: () => false, quote: async () => null, mayCancel: () => this.fallsBack(payment.from) };
-    return counter.buy({ ...purchase, quote, fallback }, payment, sale);
+    return counter.buy({ ...purchase, quote }, payment, sale);
   }
 }
