@@ -22,8 +22,6 @@ export function createMetrics(): Metrics {
   const registry = new prom.Registry();
   const counters = new Map<string, prom.Counter>();
   const gauges = new Map<string, prom.Gauge>();
-  /** What each gauge stands at, by name and then by the text of its labels. */
-  const stands = new Map<string, Map<string, number>>();
   const once = <T>(map: Map<string, T>, name: string, make: () => T): T => {
     let metric = map.get(name);
     if (!metric) {
@@ -40,16 +38,16 @@ export function createMetrics(): Metrics {
     gauge(name, value, labels = {}) {
       const make = () => new prom.Gauge({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
       once(gauges, name, make).set(labels, value);
-      once(stands, name, () => new Map()).set(JSON.stringify(labels), value);
     },
     forget(name, labels) {
       gauges.get(name)?.remove(labels);
-      stands.get(name)?.delete(JSON.stringify(labels));
     },
-    gauges: (name) => [...(stands.get(name) ?? [])].map(([labels, value]) => ({ labels: JSON.parse(labels), value })),
+    gauges: async (name) => (await gauges.get(name)?.get())?.values ?? [],
     text: () => registry.metrics(),
   };
 }
+
+export type GaugeStand = prom.MetricValue<string>;
 
 /** Counters and gauges in Prometheus text form. A name keeps the label names of its first use. */
 export interface Metrics {
@@ -58,6 +56,6 @@ export interface Metrics {
   /** A gauge of something that is no more of this process: it would stand at its last value for ever. */
   forget(name: string, labels: Record<string, string>): void;
   /** What a gauge stands at, by its labels; none where nobody in this process set it. */
-  gauges(name: string): { labels: Record<string, string>; value: number }[];
+  gauges(name: string): Promise<readonly GaugeStand[]>;
   text(): Promise<string>;
 }

@@ -11,7 +11,7 @@ import { endpointPage } from "../pages/endpoint.ts";
 import { type CheckShown, checkPage, homePage, leaderboardPage } from "../pages/home.ts";
 import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
-import { statusPage } from "../pages/status.ts";
+import { GAUGES, statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
@@ -82,8 +82,13 @@ const status: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run(call) {
+  async run(call) {
     const { follower, clock, statusFigures, askLine, payOnDelivery, metrics } = call.service;
+    const [low, missed, failing] = await Promise.all([
+      metrics.gauges(GAUGES.low),
+      metrics.gauges(GAUGES.missed),
+      metrics.gauges(GAUGES.failing),
+    ]);
     const { view, snapshot, staleMs } = follower;
     const text = statusPage({
       now: clock.now(),
@@ -94,7 +99,7 @@ const status: Operation = {
       figures: statusFigures.of(view),
       inLine: askLine?.size ?? null,
       orders: payOnDelivery?.sales.buying.orders.table.counts() ?? null,
-      gauges: metrics.gauges,
+      gauges: { low, missed, failing },
     });
     return shown(call, text, PAGE_HEADERS);
   },

@@ -1,11 +1,18 @@
 import { html } from "hono/html";
-import type { Metrics } from "../../infra/telemetry.ts";
+import type { GaugeStand } from "../../infra/telemetry.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
 import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
 import { count, moment, NONE } from "./words.ts";
+
+/** What this page reads of the process's own gauges. */
+export const GAUGES = {
+  low: "touchstone_wallets_low",
+  missed: "touchstone_observe_blind_missed_seconds",
+  failing: "touchstone_observe_class_failing",
+} as const;
 
 export interface Status {
   now: Date;
@@ -20,8 +27,8 @@ export interface Status {
   inLine: number | null;
   /** Orders that are known, by their state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
-  /** Gauges of this process: of the roles too, where they are the same process. */
-  gauges: Metrics["gauges"];
+  /** Gauges of this process by {@link GAUGES}: of the roles too, where they are the same process. */
+  gauges: Record<keyof typeof GAUGES, readonly GaugeStand[]>;
 }
 
 const MINUTE_MS = 60_000;
@@ -100,15 +107,15 @@ function ordersWords(orders: Status["orders"]): string {
 const UNKNOWN = "not known to this server";
 
 /** Whether there is money to pay with: never whose, nor where. */
-function walletWords(gauges: Status["gauges"]): string {
-  const [low] = gauges("touchstone_wallets_low");
+function walletWords({ gauges }: Status): string {
+  const [low] = gauges.low;
   if (!low) return UNKNOWN;
   return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
 /** Whether the day's share of blind calls was kept. */
 function blindWords({ gauges, now }: Status): string {
-  const [missed] = gauges("touchstone_observe_blind_missed_seconds");
+  const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
   return missed.value > 0 && dayOf(new Date(missed.value * 1000)) === dayOf(now)
     ? "not kept today: a call could not be made, by our own fault, and the record says so"
@@ -117,7 +124,7 @@ function blindWords({ gauges, now }: Status): string {
 
 /** Classes whose questions were taken for wrong: their calls accuse nobody. */
 function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
-  const failing = gauges("touchstone_observe_class_failing").filter(({ value }) => value > 0);
+  const failing = gauges.failing.filter(({ value }) => value > 0);
   const said = [
     ...[...withdrawn].map(
       ([name, { calls, since }]) => html`${name}: ${count(calls, "call")} withdrawn since ${moment(Date.parse(since))}`,
@@ -153,7 +160,7 @@ export function statusPage(status: Status): string {
 <dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
-<dt>Wallets</dt><dd>${walletWords(status.gauges)}</dd>
+<dt>Wallets</dt><dd>${walletWords(status)}</dd>
 <dt>Share of <a href="/docs/schedule">blind calls</a></dt><dd>${blindWords(status)}</dd>
 <dt><a href="/docs/classes">Classes</a> withdrawn</dt><dd>${classWords(status)}</dd>
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
