@@ -42,14 +42,11 @@ export async function withReading(
   work: (reading: Reading, parts: Parts) => Promise<void>,
 ): Promise<void> {
   needsData(config);
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    return withOpen(
-      Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake }),
-      async (reading) => {
-        await work(reading, parts);
-      },
-    );
-  });
+  return withOpen(openParts(config, systemClock), (parts) =>
+    withOpen(Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake }), (reading) =>
+      work(reading, parts),
+    ),
+  );
 }
 
 const withDone = (

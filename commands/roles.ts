@@ -23,8 +23,9 @@ import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
+import { withOpen } from "./files.ts";
 import { configuredSales } from "./selling.ts";
-import { openServing } from "./serving-tier.ts";
+import { openServing, type ServingTier } from "./serving-tier.ts";
 import { hasSimulatedPast } from "./simulated-past.ts";
 
 export interface RoleOptions {
@@ -166,11 +167,19 @@ export async function live(config: Config, options: RoleOptions): Promise<void> 
   await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
 }
 
+type Selling = Awaited<ReturnType<typeof configuredSales>>;
+
+/** The serving tier with what the settings sell, for the work alone: the tier is closed first, then the sales. */
+const withServing = (
+  parts: Parameters<typeof configuredSales>[0],
+  serve: (selling: Selling) => Promise<ServingTier>,
+  work: (serving: ServingTier) => Promise<void>,
+): Promise<void> => withOpen(configuredSales(parts, systemClock), (selling) => withOpen(serve(selling), work));
+
 async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
   const { answers, ring } = parts.keys;
-  const selling = await configuredSales(parts, systemClock);
-  const serving = await openServing({ ...parts, answers, ring, ...selling }, systemClock, false);
-  try {
+  const serve = (selling: Selling) => openServing({ ...parts, answers, ring, ...selling }, systemClock, false);
+  await withServing(parts, serve, async (serving) => {
     if (options.once) {
       await roles.pipeline.intake(config.catalogues);
       const now = systemClock.now();
@@ -185,10 +194,7 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
     sayStatus(serving.status, options.json);
     await untilStopped();
     await schedule.stop();
-  } finally {
-    await serving.close();
-    if ("sales" in selling) await selling.sales.close();
-  }
+  });
 }
 
 /** `touchstone ingest`: log to segments to lake. */
@@ -220,18 +226,14 @@ export async function grade(config: Config, options: RoleOptions): Promise<void>
  */
 export async function serveRole(config: Config): Promise<void> {
   await atStart(config, "serve");
-  const parts = await openServingParts(config);
-  try {
-    const selling = await configuredSales(parts, systemClock);
-    const serving = await openServing({ ...parts, ...selling }, systemClock, hasSimulatedPast(config));
-    process.stdout.write(`Serving at ${serving.url}\n`);
-    sayStatus(serving.status, false);
-    await untilStopped();
-    await serving.close();
-    if ("sales" in selling) await selling.sales.close();
-  } finally {
-    await parts.close();
-  }
+  await withOpen(openServingParts(config), (parts) => {
+    const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock, hasSimulatedPast(config));
+    return withServing(parts, serve, async (serving) => {
+      process.stdout.write(`Serving at ${serving.url}\n`);
+      sayStatus(serving.status, false);
+      await untilStopped();
+    });
+  });
 }
 
 /** `touchstone redrive`: rejected bytes, read again with today's readers. */

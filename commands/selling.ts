@@ -153,16 +153,17 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
 export async function configuredSales(
   parts: Omit<SellingParts, "secret"> & { secret: Uint8Array | null },
   clock: Clock,
-): Promise<{ sales: OpenSales } | { unsold: string }> {
+): Promise<({ sales: OpenSales } | { unsold: string }) & { close(): Promise<void> }> {
   const { config, secret, logger, metrics } = parts;
   const network = soldNetwork(config);
-  if (!network || !secret) return { unsold: "nothing is sold here: the setting sell.network names no network" };
+  const without = (unsold: string) => ({ unsold, close: async () => undefined });
+  if (!network || !secret) return without("nothing is sold here: the setting sell.network names no network");
   const held = walletFolderOf(config).read();
   const { till, float, gas } = held;
   if (!till || !float || !gas) {
     const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");
     logger.warn({ missing }, "nothing is sold: wallets are missing (touchstone wallets new)");
-    return { unsold: `nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them` };
+    return without(`nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them`);
   }
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
   const rail = railOn([network], confirmedNetworks([network]));
@@ -182,7 +183,7 @@ export async function configuredSales(
     charger: chargerOf(config, network, sender, privateKey),
     float: (need) => floats.known(need),
   });
-  return { sales: { ...sales, close: () => watch.stop().then(sales.close) } };
+  return { sales, close: () => watch.stop().then(sales.close) };
 }
 
 /** Who charges buyers: the facilitators of the settings in their order, with one that fails passed over for a while. */
