@@ -5,18 +5,18 @@ import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
  * since proofs of strangers reach past 2^53. Two rules are policy: a tree of size 0 proves nothing, and every hash has
  * 32 bytes. A verifier answers false and never throws.
  */
-type Whole = number | bigint;
+export type Whole = number | bigint;
 
 const LIMIT = 1n << 64n;
 
 /** Whole numbers of the tree, or null: negative, fractional or past 64 bits. */
-function whole(value: Whole): bigint | null {
+export function whole(value: Whole): bigint | null {
   if (typeof value === "number" && !Number.isSafeInteger(value)) return null;
   const big = BigInt(value);
   return big >= 0n && big < LIMIT ? big : null;
 }
 
-const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
+export const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
   lists.every((list) => list.every((hash) => hash.length === HASH_BYTES));
 
 /** Are the first `size1` leaves of the tree (size2, root2) the tree (size1, root1)? */

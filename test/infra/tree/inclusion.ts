@@ -1,24 +1,10 @@
-import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "../../../infra/tree/hash.ts";
-import { type NodeReader, rangeHash } from "../../../infra/tree/proof.ts";
+import { nodeHash, sameHash, splitPoint } from "../../../infra/tree/hash.ts";
+import { allHashes, type NodeReader, rangeHash, type Whole, whole } from "../../../infra/tree/proof.ts";
 
 /**
  * Proofs of inclusion (RFC 6962 section 2.1.1, verified as in RFC 9162 section 2.1.3.2): what a stranger with a leaf asks of
  * the tree. The service gives whole bundles and segments in their place, so only tests make and verify them, over our tiles.
  */
-type Whole = number | bigint;
-
-const LIMIT = 1n << 64n;
-
-/** Whole numbers of the tree, or null: negative, fractional or past 64 bits. */
-function whole(value: Whole): bigint | null {
-  if (typeof value === "number" && !Number.isSafeInteger(value)) return null;
-  const big = BigInt(value);
-  return big >= 0n && big < LIMIT ? big : null;
-}
-
-const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
-  lists.every((list) => list.every((hash) => hash.length === HASH_BYTES));
-
 /** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
 export function verifyInclusion(
   index: Whole,
