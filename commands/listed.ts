@@ -1,6 +1,7 @@
 import { canonicalText, sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { parseUrl } from "../infra/url.ts";
 import { draft, Recorder } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { Reading } from "../pipelines/corrections/reading.ts";
@@ -64,7 +65,7 @@ async function endpointsOf(reading: Reading): Promise<ListedEndpoint[]> {
 }
 
 const stands = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
-const hostOf = (url: string): string => (URL.canParse(url) ? new URL(url).host : "");
+const hostOf = (url: string): string => parseUrl(url)?.host ?? "";
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
 /** `touchstone listings list`: every endpoint that a source lists now. */

@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
 import { keepAddress, keepSecret } from "./secrets.ts";
+import { parseUrl } from "./url.ts";
 
 /** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
 export class ConfigError extends Error {
@@ -33,7 +34,7 @@ const named = z
   .max(300)
   .transform((name, context) => {
     if (/^cap_[0-9A-HJKMNP-TV-Z]{26}$/.test(name)) return name;
-    const isHost = /^[^\s/?#@\\_]+$/.test(name) && URL.canParse(`https://${name}`);
+    const isHost = /^[^\s/?#@\\_]+$/.test(name) && parseUrl(`https://${name}`) !== null;
     if (isHost) return new URL(`https://${name}`).host;
     context.addIssue({
       code: "custom",

@@ -1,3 +1,5 @@
+import { parseUrl } from "./url.ts";
+
 /**
  * Texts of this process that nobody else may read: passwords and keys of the settings, and what an address carries of them.
  * Client libraries put the address they asked into their errors, and nodes echo the key that they refuse. So whatever is
@@ -36,8 +38,9 @@ const decoded = (text: string): string => {
  * segments too, as nodes of chains have it
  */
 export function keepAddress(address: string | null, withPath = false): void {
-  if (address === null || !URL.canParse(address)) return;
-  const { username, password, pathname, search, searchParams } = new URL(address);
+  const url = address === null ? null : parseUrl(address);
+  if (url === null) return;
+  const { username, password, pathname, search, searchParams } = url;
   const user = `${decoded(username)}:${decoded(password)}`;
   const parts = [username, password, search.slice(1), ...searchParams.values()];
   if (username || password) parts.push(`${username}:${password}`, user, Buffer.from(user).toString("base64"));

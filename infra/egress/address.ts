@@ -3,6 +3,7 @@ import { Resolver } from "node:dns/promises";
 import { createServer, isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
+import { parseUrl } from "../url.ts";
 import type { RefusalReason } from "./egress.ts";
 
 export type Address = ipaddr.IPv4 | ipaddr.IPv6;
@@ -187,8 +188,8 @@ export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
   if (text.length > MAX_URL_CHARS) return no("bad_url", `longer than ${MAX_URL_CHARS} characters`);
   // The parser drops tabs and line ends in silence; what was asked would not be what is fetched.
   if (/\p{Cc}/u.test(text)) return no("bad_url", "control characters in the url");
-  if (!URL.canParse(text)) return no("bad_url", "not a url");
-  const url = new URL(text);
+  const url = parseUrl(text);
+  if (url === null) return no("bad_url", "not a url");
   if (url.protocol !== "http:" && url.protocol !== "https:")
     return no("scheme", `${url.protocol} is not http or https`);
   if (url.username !== "" || url.password !== "") return no("userinfo", "user or password in the url");

@@ -1,3 +1,4 @@
+import { parseUrl } from "../url.ts";
 import {
   ownRanges,
   pickSource,
@@ -31,7 +32,7 @@ function redirectOf({ end, answer }: Ending, method: string, from: URL): string 
   if (end !== "answered" || !REDIRECTS.has(answer!.status) || (method !== "GET" && method !== "HEAD")) return null;
   const location = answer!.headers.location;
   if (location === undefined) return null;
-  return URL.canParse(location, from.href) ? new URL(location, from).href : location;
+  return parseUrl(location, from)?.href ?? location;
 }
 
 /** Host as sent: without the trailing dot that the url may have. */

@@ -2,6 +2,7 @@ import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { keepAddress, redact, redactError } from "../secrets.ts";
+import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
@@ -158,7 +159,7 @@ export interface HttpTillOptions {
 }
 
 function clientOf({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions): HTTPFacilitatorClient {
-  const protocol = URL.canParse(url) ? new URL(url).protocol : null;
+  const protocol = parseUrl(url)?.protocol;
   if (protocol !== "https:" && protocol !== "http:") throw new TypeError(`${name}: no address of a facilitator`);
   keepAddress(url);
   const all = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };

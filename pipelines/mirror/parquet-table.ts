@@ -1,5 +1,6 @@
 import { rename, rm } from "node:fs/promises";
 import parquet from "parquetjs-lite";
+import { parseUrl } from "../../infra/url.ts";
 
 const { ParquetSchema, ParquetWriter } = parquet;
 
@@ -30,8 +31,7 @@ export function moment(text: string | null | undefined): Date | null {
 }
 
 /** Host and port of a url as it is listed; null for one that is none. */
-export const hostOf = (url: string | null | undefined): string | null =>
-  url && URL.canParse(url) ? new URL(url).host : null;
+export const hostOf = (url: string | null | undefined): string | null => parseUrl(url ?? "")?.host ?? null;
 
 /** Members without a value are left out: that is null in the file. */
 const present = (row: Row): Row =>

@@ -6,6 +6,7 @@ import type { Config } from "../../infra/config.ts";
 import { openStore } from "../../infra/store/open.ts";
 import { checkKey, ObjectTooLarge, type Store, StoreDown } from "../../infra/store/store.ts";
 import { type Said, tellingMissing, Unlisted } from "../../infra/store/unlisted.ts";
+import { parseUrl } from "../../infra/url.ts";
 import { MirrorUsage, NoSource, Oversized, SourceDown } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
 import { MemorySink, type Sink } from "./sink.ts";
@@ -78,7 +79,7 @@ export class HttpSource implements Source {
     readonly name: string,
     private readonly options: HttpSourceOptions,
   ) {
-    const url = URL.canParse(name) ? new URL(name) : null;
+    const url = parseUrl(name);
     if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash) {
       throw new MirrorUsage(`not an address of a public store: ${name}`);
     }

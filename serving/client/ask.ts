@@ -1,5 +1,6 @@
 import type { VerifyFault } from "../../infra/keys/examine.ts";
 import type { Jwks, Purpose } from "../../infra/keys/jwk.ts";
+import { parseUrl } from "../../infra/url.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
 import type { ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
 import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
@@ -65,8 +66,8 @@ function readBase(text: string): string {
  * service takes, without its query, since origin and path alone are answered too (`matched: path`).
  */
 export function urlToAsk(text: string): string {
-  if (!URL.canParse(text)) return text;
-  const url = new URL(text);
+  const url = parseUrl(text);
+  if (url === null) return text;
   url.username = "";
   url.password = "";
   if (url.href.length > MAX_URL) url.search = "";

@@ -1,5 +1,6 @@
 import type { PaymentPolicy } from "@x402/core/client";
 import type { PaymentRequirements, SettleResponse } from "@x402/core/types";
+import { parseUrl } from "../../infra/url.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
 import { isSafe, type Question, type Service } from "./ask.ts";
 import { Carrier, type Patience } from "./carrier.ts";
@@ -89,7 +90,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
 function viaUrl(via: string, asked: string): string {
   const url = new URL(via);
   if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
-  if (URL.canParse(asked)) url.search = new URL(asked).search;
+  url.search = parseUrl(asked)?.search ?? url.search;
   return url.href;
 }
 

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { SHA256_HEX, Sha256Hex } from "../../infra/sha256-hex.ts";
+import { parseUrl } from "../../infra/url.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { signedText } from "../answers/check.ts";
 import { Problem } from "../http/problem.ts";
@@ -100,7 +101,7 @@ function headersOf(answered: Record<string, string>): Headers {
 function locationOf({ status, headers, url }: Answered): string | null {
   const { location } = headers;
   if (location === undefined || status < 300 || status > 399) return null;
-  return (URL.canParse(location, url) ? new URL(location, url).href : location).slice(0, 2 * VALUE_CHARS);
+  return (parseUrl(location, url)?.href ?? location).slice(0, 2 * VALUE_CHARS);
 }
 
 /** What can be read of it. A document that cannot is evidence all the same; that nobody can read now is our fault. */

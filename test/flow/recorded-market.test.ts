@@ -6,6 +6,7 @@ import { resolveTo } from "../../infra/egress/address.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { ownLoop } from "../../infra/loop-watch.ts";
+import { parseUrl } from "../../infra/url.ts";
 import type { IntakeReport } from "../../pipelines/1-observe/observer.ts";
 import { planDay } from "../../pipelines/1-observe/plan/plan.ts";
 import { POOLS, placesFor } from "../../pipelines/1-observe/queue.ts";
@@ -50,7 +51,7 @@ const A_HOST = 2;
 const placeOf = (row: Row): URL | null => {
   const named = row.resource ?? row.url;
   const text = typeof named === "string" ? named : (named as Json | undefined)?.url;
-  return typeof text === "string" && /^https?:/.test(text) && URL.canParse(text) ? new URL(text) : null;
+  return typeof text === "string" && /^https?:/.test(text) ? parseUrl(text) : null;
 };
 
 /** The tool that made the large dump did not copy `amount`: that says nothing of a seller, so it asks for something. */

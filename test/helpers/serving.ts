@@ -2,6 +2,7 @@ import type { H3 } from "h3";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
+import { parseUrl } from "../../infra/url.ts";
 import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { createApp } from "../../serving/app.ts";
 import type { ServingDeps } from "../../serving/context.ts";
@@ -47,7 +48,7 @@ export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
 
 /** The judgement of production, in small: nothing on this machine, and the usual ports only. */
 export const judge: Egress["validate"] = (text) => {
-  if (!URL.canParse(text)) return { ok: false, reason: "bad_url", says: "it is no address" };
+  if (parseUrl(text) === null) return { ok: false, reason: "bad_url", says: "it is no address" };
   const url = new URL(text);
   if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
   if (!url.hostname.includes(".") || /^[\d.]+$/.test(url.hostname)) {

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { parseUrl } from "../../infra/url.ts";
 import { METHOD_PAGE } from "../../pipelines/record/card.ts";
 import { PROBLEMS } from "../../serving/http/problem.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
@@ -31,7 +32,7 @@ const anchors = new Map(
 const ADDRESSES = new Set(OPERATIONS.map(({ path }) => path).filter((path) => !path.includes(":")));
 
 function dead(from: string, href: string): boolean {
-  if (/^https?:/.test(href)) return !URL.canParse(href);
+  if (/^https?:/.test(href)) return parseUrl(href) === null;
   const [path, anchor] = href.split("#") as [string, string?];
   const [, page] = /^\/docs\/(.+)$/.exec(path) ?? [];
   const name = path === "" ? from : page;

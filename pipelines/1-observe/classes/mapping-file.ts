@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { ConfigError } from "../../../infra/config.ts";
+import { parseUrl } from "../../../infra/url.ts";
 import { type KnownRow, plain } from "../../record/classes/checker.ts";
 import { knownRows } from "../../record/classes/known-rows.ts";
 import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
@@ -30,7 +31,7 @@ const url = z.string().transform((text, context) => {
 const host = z
   .string()
   .refine(
-    (text) => /^[^\s/?#@\\]+$/.test(text) && URL.canParse(`https://${text}`),
+    (text) => /^[^\s/?#@\\]+$/.test(text) && parseUrl(`https://${text}`) !== null,
     "is no host such as api.example.com",
   )
   .transform((text) => new URL(`https://${text}`).host);
@@ -191,7 +192,7 @@ export function mapsOf(given: unknown, fail: (...says: string[]) => never): Clas
     rows: (name) => known.get(name) ?? [],
     find({ cap, url: of, method, tool }) {
       if (rows.size === 0) return null;
-      const asked = [cap, of, URL.canParse(of) ? new URL(of).host : ""];
+      const asked = [cap, of, parseUrl(of)?.host ?? ""];
       const ways = [
         [method, tool ?? ""],
         ["", tool ?? ""],

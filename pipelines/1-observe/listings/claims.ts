@@ -1,4 +1,5 @@
 import type { Payer } from "../../../infra/rails/rails.ts";
+import { parseUrl } from "../../../infra/url.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
 import { capId } from "../../record/ids.ts";
@@ -109,8 +110,9 @@ function addressOf(written: string, source: Source): { url: string; absolute: st
   if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
     const base = source.base ?? source.ownOrigin;
     if (base === undefined) return "relative";
-    if (!URL.canParse(written, base)) return "bad_url";
-    absolute = new URL(written, base).href;
+    const whole = parseUrl(written, base);
+    if (whole === null) return "bad_url";
+    absolute = whole.href;
   }
   if (!/^https?:/i.test(absolute)) return "not_http";
   const url = normalOrNull(absolute);

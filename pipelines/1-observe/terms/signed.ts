@@ -1,4 +1,5 @@
 import { isHex, recoverTypedDataAddress } from "viem";
+import { parseUrl } from "../../../infra/url.ts";
 import type { BodyOf, Terms } from "../../record/bodies.ts";
 import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.ts";
 
@@ -64,8 +65,9 @@ const same = (one: unknown, other: string | null | undefined): boolean =>
 
 /** What is signed speaks of this url, whatever query it was called with. */
 function isHere(named: unknown, url: string): boolean {
-  if (typeof named !== "string" || !URL.canParse(named)) return false;
-  const [theirs, ours] = [new URL(named), new URL(url)];
+  const theirs = typeof named === "string" ? parseUrl(named) : null;
+  if (theirs === null) return false;
+  const ours = new URL(url);
   return theirs.origin === ours.origin && theirs.pathname === ours.pathname;
 }
 

@@ -39,8 +39,13 @@ export function brief(text, most = 500) {
 /** An absolute address that a reader may follow, or null: a script, a file or a fragment is none. */
 export function linkOf(href, base, most) {
   if (href.length > most || href.startsWith("#")) return null;
-  const url = URL.parse ? URL.parse(href, base) : URL.canParse(href, base) ? new URL(href, base) : null;
-  if (!url || !/^(?:https?|mailto):$/.test(url.protocol)) return null;
+  let url;
+  try {
+    url = new URL(href, base);
+  } catch {
+    return null;
+  }
+  if (!/^(?:https?|mailto):$/.test(url.protocol)) return null;
   return url.href.length > most ? null : url.href;
 }
 

@@ -44,6 +44,7 @@ test("nothing of Node, and no package but the curve, is in the library", async (
     "infra/keys/examine.ts",
     "infra/keys/jwk.ts",
     "infra/keys/portable.ts",
+    "infra/url.ts",
     "node_modules/@noble/ed25519/index.js",
     "pipelines/record/networks.ts",
   ]);
