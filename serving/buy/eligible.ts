@@ -69,9 +69,11 @@ export function unsold(view: View, cap: string, priceMicro: bigint, policy: Sale
     : null;
 }
 
-/** What decides whether a call of an endpoint is sold: the rules, and who has money of ours for nothing. */
+/** What decides whether a call of an endpoint is sold: the rules, where sellers are paid, and who has money of ours for nothing. */
 export interface Seller {
   policy: SalePolicy;
+  /** Sellers are paid on the network that buyers pay on. */
+  cashier: { network: string };
   buying: { orders: { table: Pick<OrderTable, "owes"> } };
 }
 
@@ -79,11 +81,12 @@ export interface Seller {
  * How to buy it through the service, as a check answer says it; undefined when via would refuse right now. Caps that come
  * and go within seconds are told by via alone.
  */
-export function buyOf(view: View, cap: string, baseUrl: string, { policy, buying }: Seller): Buy | undefined {
+export function buyOf(view: View, cap: string, baseUrl: string, { policy, cashier, buying }: Seller): Buy | undefined {
   const sold = soldAs(view, cap);
   const row = view.row(cap);
   // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
+  if (!row.networks.includes(cashier.network)) return undefined;
   const price = parseMoney(row.price);
   if (unsold(view, cap, price, policy) !== null) return undefined;
   if (buying.orders.table.owes(row.pay_to.toLowerCase())) return undefined;
