@@ -11,7 +11,7 @@ import { highestNumbered, numberedKey } from "./numbered.ts";
 /** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
 export interface Run {
   header: RunHeader;
-  lines: AsyncIterable<RunLine> | Iterable<RunLine>;
+  lines: readonly RunLine[];
   drafts?: RunDrafts;
 }
 
@@ -81,10 +81,7 @@ export async function writeRun(
 }
 
 /** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
-export async function readRun(
-  store: Store,
-  n: number,
-): Promise<{ header: RunHeader; lines: RunLine[]; drafts: RunDrafts } | null> {
+export async function readRun(store: Store, n: number): Promise<Run | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {
