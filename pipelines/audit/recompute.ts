@@ -7,7 +7,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import { NO_RELATED_PARTIES } from "../published/fold.ts";
 import type { Source } from "../published/source.ts";
-import { METHOD_NAMES, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
+import { NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -261,20 +261,12 @@ function evaluate(
  * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
  */
 function asSaid(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
-  const { verifier_version, method, schema } = published;
-  const same = {
-    ...ours,
-    verifier_version,
-    method: method === undefined ? ours.method : methodAs(method, ours.method),
-  };
+  const { verifier_version, schema } = published;
+  const same = { ...ours, verifier_version };
   if (schema !== "svc.scorecard.v1") return same;
   const said = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
   return Object.fromEntries(said);
 }
-
-/** Cards from before `method` was an address have the bare name: both ways to name the method are it, nothing else is. */
-export const methodAs = (published: string, ours: string): string =>
-  METHOD_NAMES.includes(published) && METHOD_NAMES.includes(ours) ? published : ours;
 
 const EMPTY: PublishedCap = {
   ...{ cap: "", listing: null, cards: [], before: [], beforeLeaf: -1, countedBefore: "", computedAt: "", day: "" },
