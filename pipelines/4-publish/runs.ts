@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import { inTurns } from "../../infra/concurrency.ts";
+import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
 import { BadPrivate } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
-import { highestNumbered, numberedKey } from "./numbered.ts";
 
 /** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
 export interface Run {
