@@ -122,9 +122,6 @@ export function readHandshakeRequest(text: string): HandshakeRequest | null {
 /** Payout addresses that are kept of one endpoint, those seen last (sql/samples/seen). */
 export const MAX_PAY_TOS = 64;
 
-/** Hex addresses differ by case only in their checksum; base58 is told apart by case. */
-export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
-
 /** A record of the topic `corrections`: what was withdrawn, disputed or taken back. */
 export interface CorrectionRecord {
   kind: "correction" | "dispute" | "reinstated";
