@@ -8,7 +8,7 @@ import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import { NO_RELATED_PARTIES } from "../published/fold.ts";
 import type { Source } from "../published/source.ts";
 import { NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
-import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
+import { type EvidenceLine, evidenceLineOf, KinLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
@@ -153,7 +153,7 @@ async function evidenceOf(
 async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
   const lines: EvidenceLine[] = [];
   await readFile(await fetchFile(source, file), file, (bytes) => {
-    const line = lineOf(bytes);
+    const line = evidenceLineOf(parseJson(bytes));
     if (line && caps.has(line.capability_id)) lines.push(line);
     else if (!line) lines.push(BAD);
   });
@@ -162,13 +162,6 @@ async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<str
 }
 
 const BAD = {} as EvidenceLine;
-
-function lineOf(bytes: Buffer): EvidenceLine | null {
-  const value = parseJson(bytes);
-  const isSample = typeof value === "object" && value !== null && "obs_id" in value;
-  const { data } = isSample ? SampleLine.safeParse(value) : AmendmentLine.safeParse(value);
-  return data ?? null;
-}
 
 function* verdictsOf(
   cap: string,
