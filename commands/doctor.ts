@@ -1,9 +1,9 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { type Finding, looked, type Standing } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
-import { type Finding, looked, type Standing } from "./findings/finding.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
 import { networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";

@@ -8,6 +8,7 @@ import { networksIn } from "../infra/rails/networks.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
+import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/parts.ts";
 import { needsData } from "./files.ts";
@@ -44,10 +45,7 @@ interface LedgerShown {
   }[];
 }
 
-const sumOf = (micro: bigint): Sum => {
-  const text = (micro < 0n ? -micro : micro).toString().padStart(7, "0");
-  return `${micro < 0n ? "-" : ""}${text.slice(0, -6)}.${text.slice(-6)}`;
-};
+const sumOf = (micro: bigint): Sum => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
 /** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {

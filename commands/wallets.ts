@@ -83,7 +83,9 @@ function textOf(
       ({ network, symbol, known, fresh, freshTotal }) =>
         `${network} ${symbol}: known ${known ?? "(not asked)"}; fresh blind ${fresh ?? "?"} with ${freshTotal ?? "?"}`,
     ),
-    ...findings.filter(({ ok }) => !ok).map(({ name, says, todo }) => `LOW ${name}: ${says}; ${todo}`),
+    ...findings
+      .filter(({ standing }) => standing !== "ok")
+      .map(({ name, says, todo }) => `LOW ${name}: ${says}; ${todo}`),
   ];
 }
 

@@ -2,9 +2,9 @@ import { existsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
+import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeys, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
-import { broken, type Finding, off, ok, warn } from "./finding.ts";
 
 /** What runs on the machine that is looked at; `start` is all of them. */
 export const ROLES = ["start", "observe", "own", "publish", "serve"] as const;

@@ -1,15 +1,9 @@
 import type { Config } from "../../infra/config.ts";
-import { type Finding as Checked, checkNetwork } from "../../infra/rails/network-checks.ts";
+import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
+import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletFolderOf } from "../../pipelines/roles/parts.ts";
-import { broken, type Finding, ok, warn } from "./finding.ts";
-
-/** A node that is down may pass; whatever says something else than the settings does not. */
-export const asFinding = ({ name, ok: well, says, todo, why }: Checked): Finding => {
-  if (well) return ok(name, says);
-  return (why === "mismatch" ? broken : warn)(name, says, todo ?? "ask again");
-};
 
 /** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
 export async function networkFindings(config: Config): Promise<Finding[]> {
@@ -26,7 +20,7 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
 
 /** Too few nodes that answer for a settlement to be believed: then nothing is signed there. */
 async function nodesOf(network: Network): Promise<Finding[]> {
-  const found = (await checkNetwork(network)).map(asFinding);
+  const found = await checkNetwork(network);
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
   if (answering >= network.agree) return found;
   const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} have to`;
@@ -46,10 +40,7 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const rail = railOn(networks);
   try {
     const report = await walletReport(held, rail, networks);
-    // Money that runs low stops nothing yet, and a role that has none pays nothing and harms nobody.
-    return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind }).map(
-      ({ name, ok: well, says, todo }) => (well ? ok(name, says) : warn(name, says, todo ?? "look at it")),
-    );
+    return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind });
   } finally {
     await rail.close();
   }

@@ -3,7 +3,7 @@ import { asCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
-import { broken, type Finding, ok, warn } from "./finding.ts";
+import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { ownAddresses } from "./settings.ts";
 
 /** Seconds by which our clock may differ from others' before the record is off, and before nothing can be published. */

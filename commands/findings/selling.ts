@@ -1,5 +1,6 @@
 import { type Address, formatEther, formatUnits, parseUnits } from "viem";
 import type { Config } from "../../infra/config.ts";
+import { broken, type Finding, looked, off, ok, warn } from "../../infra/finding.ts";
 import { hasEscrow } from "../../infra/rails/escrow.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
@@ -7,8 +8,6 @@ import type { Rail } from "../../infra/rails/rails.ts";
 import { createReader, type Reader, reading } from "../../infra/rails/rpc.ts";
 import { settlesOn } from "../../infra/rails/till.ts";
 import { walletFolderOf } from "../../pipelines/roles/parts.ts";
-import { broken, type Finding, looked, off, ok, warn } from "./finding.ts";
-import { asFinding } from "./money.ts";
 
 /** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
 const TRANSACTIONS = 10n;
@@ -42,7 +41,7 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const rail = railOn([network]);
   try {
     const found = await Promise.all([
-      looked("sell.network", "look at its nodes", async () => (await checkNetwork(network)).map(asFinding)),
+      looked("sell.network", "look at its nodes", () => checkNetwork(network)),
       looked("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
       ...config.sell.facilitators.map((one, n) =>
         looked(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),

@@ -1,8 +1,8 @@
 import { networkInterfaces } from "node:os";
 import type { Config } from "../../infra/config.ts";
-import { whyNotOurs } from "../../infra/egress/address.ts";
+import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
-import { broken, type Finding, ok, warn } from "./finding.ts";
+import { wrongSources } from "../../pipelines/roles/parts.ts";
 
 /** Hosts under which nobody but this machine reaches it. */
 const LOCAL = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
@@ -13,7 +13,7 @@ export async function settingsFindings(config: Config): Promise<Finding[]> {
     ...addressFindings(config),
     ...storeFindings(config),
     ...spendFindings(config),
-    ...(await sourceFindings(config)),
+    ...(await wrongSources(config)).map(([name, says]) => broken(name, says, `one of ${ownAddresses().join(", ")}`)),
   ];
   const from = config.file ?? "the environment and the defaults";
   return [ok("settings", `read from ${from}`), ...found];
@@ -97,23 +97,6 @@ function spendFindings({ spend }: Config): Finding[] {
     const says = `spend.${smaller} is ${spend[smaller]}, more than spend.${larger}, ${spend[larger]}`;
     return [warn(`spend.${smaller}`, says, `lower spend.${smaller}, or raise spend.${larger}`)];
   });
-}
-
-async function sourceFindings({ observe }: Config): Promise<Finding[]> {
-  const found: Finding[] = [];
-  for (const name of ["known_addresses", "blind_addresses"] as const)
-    for (const address of observe[name]) {
-      const why = await whyNotOurs(address);
-      if (why !== null)
-        found.push(
-          broken(
-            `observe.${name}`,
-            `${address} is no address of this machine (${why})`,
-            `one of ${ownAddresses().join(", ")}`,
-          ),
-        );
-    }
-  return found;
 }
 
 /** Addresses of this machine's interfaces, loopback left out. */

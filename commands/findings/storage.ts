@@ -1,12 +1,12 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import type { Config } from "../../infra/config.ts";
+import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/parts.ts";
-import { broken, type Finding, off, ok, warn } from "./finding.ts";
 import type { Role } from "./machine.ts";
 
 /** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */

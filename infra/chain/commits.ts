@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { canonicalBytes, sha256hex } from "../canonical.ts";
 import { type Log, type LogRecord, OffsetGone } from "../log/log.ts";
+import { highest } from "../store/numbered.ts";
 import type { Store } from "../store/store.ts";
 import {
   BadProposal,
@@ -291,24 +292,13 @@ function readRange(store: Store, folder: string, first: number, last: number): P
 }
 
 /**
- * Number of the last commit, -1 when there is none: doubling steps from `known`, then halving. A missing commit would
- * look like the end, and the next writer would fill the hole with another history, so one listing asks what lies beyond.
+ * Number of the last commit, -1 when there is none, looked for from `known` on. A missing commit would look like the end,
+ * and the next writer would fill the hole with another history, so one listing asks what lies beyond.
  */
 async function findLast(store: Store, folder: string, known: number): Promise<number> {
   const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
-  let low = known;
-  for (;;) {
-    let step = 1;
-    while (await has(low + step)) {
-      low += step;
-      step *= 2;
-    }
-    let high = low + step;
-    while (high - low > 1) {
-      const middle = Math.floor((low + high) / 2);
-      if (await has(middle)) low = middle;
-      else high = middle;
-    }
+  for (let low = known; ; ) {
+    low = await highest(low, has);
     const startAfter = low < 0 ? `${folder}/commit/` : commitKey(folder, low);
     const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
     if (!beyond) return low;

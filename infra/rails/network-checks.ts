@@ -1,22 +1,10 @@
 import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
+import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
 import { ChainDown, createReader, type Reader, revertIn } from "./rpc.ts";
 import { inWords } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
-
-/** One thing that was looked at before money is spent, and what came of it. */
-export interface Finding {
-  /** What was looked at, e.g. `network eip155:8453 node 1`. */
-  name: string;
-  ok: boolean;
-  /** What was found, in words. */
-  says: string;
-  /** What to do about it; null where all is well. */
-  todo: string | null;
-  /** `mismatch`: it says something else than the settings; `down`: it could not be asked, which may pass. */
-  why: "mismatch" | "down" | null;
-}
 
 /** The settings say one thing of a chain and the chain another: nothing may be signed. */
 export class NetworkMismatch extends Error {
@@ -31,22 +19,17 @@ const TOKEN = parseAbi([
   "function version() view returns (string)",
 ]);
 
-const well = (name: string, says: string): Finding => ({ name, ok: true, says, todo: null, why: null });
-const mismatch = (name: string, says: string, todo: string): Finding => ({
-  ...{ name, ok: false, says, todo, why: "mismatch" as const },
-});
-const down = (name: string, error: unknown): Finding => ({
-  ...{ name, ok: false, says: inWords(error), todo: "look whether this node answers, or name another one" },
-  why: "down" as const,
-});
+/** It could not be asked, which may pass; what says something else than the settings is `broken`. */
+const down = (name: string, error: unknown): Finding =>
+  warn(name, inWords(error), "look whether this node answers, or name another one");
 
 /** A node is of the chain that the settings name. */
 async function checkNode(reader: Reader, name: string, id: string): Promise<Finding> {
   try {
     const told = `eip155:${await reader.getChainId()}`;
-    if (told === id) return well(name, `it is a node of ${told}`);
+    if (told === id) return ok(name, `it is a node of ${told}`);
     const says = `the settings say ${id}, and the node says ${told}`;
-    return mismatch(name, says, "name a node of this network, or the network of this node");
+    return broken(name, says, "name a node of this network, or the network of this node");
   } catch (error) {
     return down(name, error);
   }
@@ -63,8 +46,8 @@ async function checkStep(readers: readonly Reader[], id: string): Promise<Findin
     const times = await Promise.all(readers.map(async (reader) => Number((await reader.getBlock()).timestamp)));
     const apart = Math.max(...times) - Math.min(...times);
     const says = `their newest blocks are ${apart} s apart`;
-    if (apart <= APART_S) return [well(name, says)];
-    return [{ name, ok: false, says, todo: "name nodes that keep up", why: "down" }];
+    if (apart <= APART_S) return [ok(name, says)];
+    return [warn(name, says, "name nodes that keep up")];
   } catch (error) {
     return [down(name, error)];
   }
@@ -76,10 +59,10 @@ async function checkDepth(reader: Reader, { id, confirmations }: Network): Promi
   const name = `network ${id} confirmations`;
   try {
     const { number } = await reader.getBlock({ blockTag: confirmations });
-    return [well(name, `block ${number} is ${confirmations}`)];
+    return [ok(name, `block ${number} is ${confirmations}`)];
   } catch (error) {
     const says = `the settings go by the tag ${confirmations}, and the node does not: ${inWords(error)}`;
-    return [mismatch(name, says, "set confirmations to a number of blocks")];
+    return [broken(name, says, "set confirmations to a number of blocks")];
   }
 }
 
@@ -118,13 +101,13 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
   try {
     const code = await reader.getCode({ address });
     if (!code || code === "0x")
-      return [mismatch(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
+      return [broken(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
     const found: Finding[] = [];
     const told = await viewed(reader, address, "decimals");
     found.push(
       Number(told) === decimals
-        ? well(`${what}: decimals`, `${decimals}`)
-        : mismatch(`${what}: decimals`, `the settings say ${decimals}, and the token says ${told}`, todo),
+        ? ok(`${what}: decimals`, `${decimals}`)
+        : broken(`${what}: decimals`, `the settings say ${decimals}, and the token says ${told}`, todo),
     );
     // Tempo's payments are whole transactions: no signature is over the token's domain.
     if (isTempo(network)) return found;
@@ -136,8 +119,8 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
     found.push(
       theirs?.toLowerCase() === ours
-        ? well(`${what}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
-        : mismatch(`${what}: signing domain`, `${inSettings}, and the token says ${itself}`, todo),
+        ? ok(`${what}: signing domain`, `name ${JSON.stringify(name)}, version ${JSON.stringify(version)}`)
+        : broken(`${what}: signing domain`, `${inSettings}, and the token says ${itself}`, todo),
     );
     return found;
   } catch (error) {
@@ -154,7 +137,7 @@ export async function checkNetwork(network: Network): Promise<Finding[]> {
   const nodes = await Promise.all(
     readers.map((reader, n) => checkNode(reader, `network ${network.id} node ${n + 1}`, network.id)),
   );
-  const all = readers.filter((_, n) => nodes[n]!.ok);
+  const all = readers.filter((_, n) => nodes[n]!.standing === "ok");
   const [good] = all;
   if (!good) return nodes;
   const rest = await Promise.all([
@@ -171,14 +154,14 @@ const inLines = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
 
 /**
- * What could not be asked, of all networks; a caller that pays asks again before it signs.
+ * What could not be asked, of all networks, as warnings; a caller that pays asks again before it signs.
  * @throws NetworkMismatch naming both sides of everything that is not as the settings say
  */
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
   const findings = (await Promise.all(networks.map(checkNetwork))).flat();
-  const wrong = findings.filter(({ why }) => why === "mismatch");
+  const wrong = findings.filter(({ standing }) => standing === "broken");
   if (wrong.length > 0) throw new NetworkMismatch(`a chain is not what the settings say:\n  ${inLines(wrong)}`);
-  return findings.filter(({ ok }) => !ok);
+  return findings.filter(({ standing }) => standing !== "ok");
 }
 
 /**

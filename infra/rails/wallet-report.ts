@@ -1,8 +1,8 @@
 import { formatUnits, parseUnits } from "viem";
 import type { Clock } from "../clock.ts";
 import { eachAtOnce } from "../concurrency.ts";
+import { type Finding, ok, warn } from "../finding.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
-import type { Finding } from "./network-checks.ts";
 import type { Network, Token } from "./networks.ts";
 import type { Rail } from "./rails.ts";
 import type { WalletFolder, WalletsHeld } from "./wallet-folder.ts";
@@ -95,28 +95,29 @@ function poolOf(wallets: readonly WalletShown[], network: string, { symbol, deci
   };
 }
 
-/** What an operator has to do about the wallets: one finding for the known one and one for the blind ones, a pool. */
+/**
+ * What an operator has to do about the wallets: one finding for the known one and one for the blind ones, a pool. Warnings
+ * alone: money that runs low stops nothing yet, and a role that has none pays nothing and harms nobody.
+ */
 export function walletFindings({ pools, wallets }: WalletReport, low: LowWater): Finding[] {
   if (!wallets.some(({ role }) => role === "known")) {
     const todo = "touchstone wallets new --blind 20, then fund the addresses that it prints";
-    return [{ name: "wallets", ok: false, says: "there are none: nothing is paid", todo, why: "mismatch" }];
+    return [warn("wallets", "there are none: nothing is paid", todo)];
   }
   return pools.flatMap(({ network, symbol, known, fresh, freshTotal }): Finding[] => {
     const name = `wallets on ${network} (${symbol})`;
-    const unasked = { ok: false, says: "the chain could not be asked", todo: "look at its node", why: "down" as const };
-    if (known === null || fresh === null || freshTotal === null) return [{ name, ...unasked }];
+    if (known === null || fresh === null || freshTotal === null)
+      return [warn(name, "the chain could not be asked", "look at its node")];
     const below = Number(known) < Number(low.money);
     const few = fresh < low.blind || Number(freshTotal) < Number(low.money);
+    const holds = `it holds ${known}`;
     const unused = `${fresh} blind wallets with money were never used, ${freshTotal} in all`;
+    const fund = "touchstone wallets new --blind 20, and fund each from outside, never from the known one";
     return [
-      {
-        ...{ name: `${name}: known`, ok: !below, says: `it holds ${known}`, why: below ? ("mismatch" as const) : null },
-        todo: below ? `send ${symbol} to the known wallet (touchstone wallets list)` : null,
-      },
-      {
-        ...{ name: `${name}: blind`, ok: !few, says: unused, why: few ? ("mismatch" as const) : null },
-        todo: few ? "touchstone wallets new --blind 20, and fund each from outside, never from the known one" : null,
-      },
+      below
+        ? warn(`${name}: known`, holds, `send ${symbol} to the known wallet (touchstone wallets list)`)
+        : ok(`${name}: known`, holds),
+      few ? warn(`${name}: blind`, unused, fund) : ok(`${name}: blind`, unused),
     ];
   });
 }
@@ -144,7 +145,7 @@ async function look(options: WalletWatchOptions, before: Map<string, string>): P
     if (fresh !== null) metrics.gauge("touchstone_wallets_blind_fresh", fresh, labels);
     if (freshTotal !== null) metrics.gauge("touchstone_wallets_blind_units", Number(freshTotal), labels);
   }
-  const bad = walletFindings(report, low).filter(({ ok }) => !ok);
+  const bad = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
   metrics.gauge("touchstone_wallets_low", bad.length);
   for (const { name, says, todo } of bad) logger.warn({ wallets: name, todo }, `low water: ${says}`);
   for (const { address, balances } of report.wallets) {

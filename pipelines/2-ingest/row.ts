@@ -6,6 +6,7 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { BODIES, type RecordType, TOPIC_OF } from "../record/bodies.ts";
 import { ENVELOPE_VERSION, type Envelope, readEnvelope } from "../record/envelope.ts";
 import { isId } from "../record/ids.ts";
+import { RFC3339 } from "../record/time.ts";
 import type { Row } from "./day-segments.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
@@ -200,7 +201,6 @@ function validatorOf(type: string): Validate | null {
   return validate;
 }
 
-const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;
 const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
 
 /**
@@ -218,7 +218,7 @@ export function isValid(value: unknown): value is Envelope<RecordType> {
     isText(key, 512) &&
     key !== "" &&
     isText(observed_at, 24) &&
-    TIME.test(observed_at) &&
+    RFC3339.test(observed_at) &&
     isText(producer, 120) &&
     typeof type === "string" &&
     validatorOf(type)?.(body) === true

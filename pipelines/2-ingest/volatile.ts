@@ -5,10 +5,10 @@ import { requestOf } from "../1-observe/probe/request.ts";
 import { listedAs, type Said, type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
+import { addressKey } from "../record/networks.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
 import {
-  addressKey,
   type CorrectionRecord,
   HANDSHAKE_REQUEST_MAX,
   type HandshakeRequest,

@@ -42,7 +42,7 @@ const Lines = DayPlan.extend({ lines: z.array(z.unknown()) });
 const LINES_A_TURN = 64;
 
 /** The plan of a day as it was drawn, or null when it was not yet. @throws ZodError when it is none */
-export async function knownPlan(privateStore: Store, day: string): Promise<DayPlan | null> {
+export async function knownPlan(privateStore: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
   const known = await privateStore.get(planKey(day));
   if (!known) return null;
   const plan = Lines.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));

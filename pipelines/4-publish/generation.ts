@@ -2,9 +2,9 @@ import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { decodeEntries, encodeEntries } from "../../infra/tree/bundle.ts";
-import { highestNumbered, numberedKey } from "./numbered.ts";
 
 /**
  * A generation: one step of the log, won by creating the private object `generation/<20-digit n>`. Root and input

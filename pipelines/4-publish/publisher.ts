@@ -18,8 +18,7 @@ import { newestKeys, type PublisherSigners, vouching, writeKeys } from "./keys.t
 import { listingDrafts, unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
-import type { CorrectionDraft } from "./take-lines.ts";
-import { type CorrectionsOf, type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
+import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
 import { collectLive, nameHistory, readView, writeHistory, writeLive, writeView } from "./view.ts";
 import { collectPartials, putPacked } from "./writes.ts";
@@ -148,17 +147,14 @@ export class Publisher implements PublishedRecord {
     }
   }
 
-  /**
-   * Publish what a run changed, held against what is published now.
-   * @param corrections those below the run's positions; they are published with the cards that follow from them.
-   */
-  takeRun(run: Run, corrections: readonly CorrectionDraft[] = []): Promise<RunResult> {
-    return this.#runs.take(run, corrections);
+  /** Publish what a run changed, held against what is published now; its corrections go with the cards that follow from them. */
+  takeRun(run: Run): Promise<RunResult> {
+    return this.#runs.take(run);
   }
 
   /** Take every run that the private store holds after the last one taken, in order. */
-  takeNewRuns(correctionsOf?: CorrectionsOf, onRefused?: OnRefused): Promise<RunResult[]> {
-    return this.#runs.takeNew(correctionsOf, onRefused);
+  takeNewRuns(onRefused?: OnRefused): Promise<RunResult[]> {
+    return this.#runs.takeNew(onRefused);
   }
 
   /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */

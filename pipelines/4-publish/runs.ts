@@ -1,17 +1,17 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import { inTurns } from "../../infra/concurrency.ts";
+import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
 import { TIERS } from "../record/vocabulary.ts";
 import { BadPrivate } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
-import { highestNumbered, numberedKey } from "./numbered.ts";
 
 /** A grade run (records.md): what a grader found changed, and the log positions that it had read. */
 export interface Run {
   header: RunHeader;
-  lines: AsyncIterable<RunLine> | Iterable<RunLine>;
+  lines: readonly RunLine[];
   drafts?: RunDrafts;
 }
 
@@ -81,10 +81,7 @@ export async function writeRun(
 }
 
 /** Run n, or null when there is none yet. @throws BadPrivate when it does not read as a run */
-export async function readRun(
-  store: Store,
-  n: number,
-): Promise<{ header: RunHeader; lines: RunLine[]; drafts: RunDrafts } | null> {
+export async function readRun(store: Store, n: number): Promise<Run | null> {
   const object = await store.get(runKey(n));
   if (!object) return null;
   try {

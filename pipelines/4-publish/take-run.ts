@@ -10,9 +10,6 @@ import { unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, saysNothingNew, type TakenLines, takeLines } from "./take-lines.ts";
 
-/** The corrections below a run's positions, from the event log. */
-export type CorrectionsOf = (header: RunHeader) => Promise<readonly CorrectionDraft[]>;
-
 export interface RunResult {
   n: number;
   /**
@@ -60,11 +57,7 @@ export class RunTaker {
   constructor(private readonly options: RunTakerOptions) {}
 
   /** @param onRefused told of lines that are not taken, before the generation that takes the run */
-  async take(
-    run: Run,
-    corrections: readonly CorrectionDraft[],
-    onRefused: OnRefused = async () => undefined,
-  ): Promise<RunResult> {
+  async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
     const result = untaken(header.n, null);
     result.reason = this.#behind(header, await this.options.before());
@@ -73,11 +66,13 @@ export class RunTaker {
       this.options.metrics.count("touchstone_runs_refused_total");
       return result;
     }
-    const { alone, corrections: own } = sortedDrafts(run.drafts ?? []);
+    const { alone, corrections } = sortedDrafts(run.drafts ?? []);
     if (alone.length > 0)
       await this.options.commit(({ fold }) => ({ groups: unknownDrafts(fold, alone).map((draft) => [draft]) }));
-    const rest = new Set([...corrections, ...own]);
-    for await (const { lines, last } of slices(run.lines)) {
+    const rest = new Set(corrections);
+    for (let at = 0; at === 0 || at < run.lines.length; at += SLICE_LINES) {
+      const lines = run.lines.slice(at, at + SLICE_LINES);
+      const last = at + SLICE_LINES >= run.lines.length;
       const caps = new Set(lines.map((line) => line.cap));
       const own = [...rest].filter((draft) => caps.has(draft.capability_id));
       for (const draft of own) rest.delete(draft);
@@ -122,19 +117,13 @@ export class RunTaker {
   }
 
   /** @param onRefused told of each run that is not taken, or not whole, before a later one is looked at */
-  async takeNew(
-    correctionsOf: CorrectionsOf = async () => [],
-    onRefused: OnRefused = async () => undefined,
-  ): Promise<RunResult[]> {
+  async takeNew(onRefused: OnRefused = async () => undefined): Promise<RunResult[]> {
     const results: RunResult[] = [];
     const { generation } = await this.options.before();
     for (let n = Math.max(this.#next, (generation?.run ?? -1) + 1); ; n++) {
       const run = await this.#read(n);
       if (!run) return results;
-      const result =
-        run instanceof BadPrivate
-          ? untaken(n, run.message)
-          : await this.take(run, await correctionsOf(run.header), onRefused);
+      const result = run instanceof BadPrivate ? untaken(n, run.message) : await this.take(run, onRefused);
       if (!result.taken) await onRefused(result);
       results.push(result);
       this.#next = n + 1;
@@ -218,16 +207,3 @@ const takenBy = (generation: NonNullable<Before["generation"]>): Taken => ({
   log: generation.log!,
   positions: generation.positions,
 });
-
-/** Lines in slices, the last one marked; a run without lines is one empty slice. */
-async function* slices(lines: Run["lines"]): AsyncGenerator<{ lines: RunLine[]; last: boolean }> {
-  let held: RunLine[] = [];
-  for await (const line of lines) {
-    if (held.length === SLICE_LINES) {
-      yield { lines: held, last: false };
-      held = [];
-    }
-    held.push(line);
-  }
-  yield { lines: held, last: true };
-}

@@ -9,6 +9,7 @@ import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
+import { parseJson } from "../published/errors.ts";
 import { NO_RELATED_PARTIES, type PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
 import type { KinLine } from "../record/evidence.ts";
@@ -213,7 +214,7 @@ async function keptRelated(privateStore: Store, sha256: string): Promise<Thief[]
   if (sha256 === NO_RELATED_PARTIES) return [];
   const object = await privateStore.get(tableKey(sha256));
   if (!object) return null;
-  const { data } = Thieves.safeParse(parse(object.bytes));
+  const { data } = Thieves.safeParse(parseJson(object.bytes));
   if (!data || new RelatedParties(data).sha256 !== sha256)
     throw new BadPrivate(tableKey(sha256), "is not what its name says");
   return [...data].sort((a, b) => (a.cap < b.cap ? -1 : 1));
@@ -244,12 +245,4 @@ async function relatedLines(
     before = table;
   }
   return lines;
-}
-
-function parse(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(Buffer.from(bytes).toString("utf8"));
-  } catch {
-    return undefined;
-  }
 }

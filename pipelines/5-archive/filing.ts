@@ -8,6 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import type { ArchiveDraft } from "../4-publish/filings.ts";
 import { PublicConflict, putPacked } from "../4-publish/writes.ts";
+import { parseJson } from "../published/errors.ts";
 import { headersOf } from "../published/objects.ts";
 import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
@@ -89,7 +90,7 @@ async function manifestOf(
   await publicStore.create(key, bytes, headersOf(key));
   const there = await publicStore.get(key);
   if (there && bytes.equals(there.bytes)) return ours;
-  const { data: theirs } = ArchiveManifest.safeParse(there && parsed(there.bytes));
+  const { data: theirs } = ArchiveManifest.safeParse(there && parseJson(there.bytes));
   // Adopted when it says the same of the same file: when it was read back, and by which address, may differ.
   const { verified_at: _, file: __, reproduce: ___, ...same } = unsigned;
   const agrees =
@@ -100,12 +101,4 @@ async function manifestOf(
   const signed = theirs && keys && verifyObject(keys, theirs, { purpose: "cards", at: theirs.verified_at }).ok;
   if (!agrees || !signed) throw new PublicConflict(key);
   return theirs;
-}
-
-function parsed(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(Buffer.from(bytes).toString("utf8"));
-  } catch {
-    return undefined;
-  }
 }

@@ -7,8 +7,8 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import { NO_RELATED_PARTIES } from "../published/fold.ts";
 import type { Source } from "../published/source.ts";
-import { METHOD_NAMES, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
-import { AmendmentLine, type EvidenceLine, KinLine, SampleLine } from "../record/evidence.ts";
+import { NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
+import { type EvidenceLine, evidenceLineOf, KinLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
@@ -153,7 +153,7 @@ async function evidenceOf(
 async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
   const lines: EvidenceLine[] = [];
   await readFile(await fetchFile(source, file), file, (bytes) => {
-    const line = lineOf(bytes);
+    const line = evidenceLineOf(parseJson(bytes));
     if (line && caps.has(line.capability_id)) lines.push(line);
     else if (!line) lines.push(BAD);
   });
@@ -162,13 +162,6 @@ async function linesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<str
 }
 
 const BAD = {} as EvidenceLine;
-
-function lineOf(bytes: Buffer): EvidenceLine | null {
-  const value = parseJson(bytes);
-  const isSample = typeof value === "object" && value !== null && "obs_id" in value;
-  const { data } = isSample ? SampleLine.safeParse(value) : AmendmentLine.safeParse(value);
-  return data ?? null;
-}
 
 function* verdictsOf(
   cap: string,
@@ -261,20 +254,12 @@ function evaluate(
  * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
  */
 function asSaid(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
-  const { verifier_version, method, schema } = published;
-  const same = {
-    ...ours,
-    verifier_version,
-    method: method === undefined ? ours.method : methodAs(method, ours.method),
-  };
+  const { verifier_version, schema } = published;
+  const same = { ...ours, verifier_version };
   if (schema !== "svc.scorecard.v1") return same;
   const said = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
   return Object.fromEntries(said);
 }
-
-/** Cards from before `method` was an address have the bare name: both ways to name the method are it, nothing else is. */
-export const methodAs = (published: string, ours: string): string =>
-  METHOD_NAMES.includes(published) && METHOD_NAMES.includes(ours) ? published : ours;
 
 const EMPTY: PublishedCap = {
   ...{ cap: "", listing: null, cards: [], before: [], beforeLeaf: -1, countedBefore: "", computedAt: "", day: "" },

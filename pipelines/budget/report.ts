@@ -8,12 +8,13 @@ import { hostOf } from "../1-observe/urls.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
 import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
+import { knownPlan } from "../4-publish/day-plan.ts";
 import { lettersOf } from "../4-publish/letters.ts";
 import { headlineOf } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
-import { DayPlan, type PlanLine } from "../record/plan.ts";
+import type { PlanLine } from "../record/plan.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { nextLetter } from "./next-letter.ts";
@@ -76,11 +77,6 @@ export interface BudgetParts {
 
 const micro = (line: PlanLine | undefined): bigint | null => (line?.price_micro ? BigInt(line.price_micro) : null);
 
-async function planOf(store: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
-  const known = await store.get(`plans/${day}.json`);
-  return known && DayPlan.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
-}
-
 function letterOf(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
   const cap = published.caps.get(id);
   if (!cap) return { band: "UNRATED", raw: [] };
@@ -123,7 +119,7 @@ function order(a: BudgetLine, b: BudgetLine): number {
  */
 export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
-  const plan = await planOf(privateStore, day);
+  const plan = await knownPlan(privateStore, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
   const listed = await memory.listed();
   const demand = await demandBefore(lake, day);

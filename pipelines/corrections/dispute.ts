@@ -2,10 +2,12 @@ import { isAddress, verifyMessage } from "viem";
 import { z } from "zod";
 import { canonicalText } from "../../infra/canonical.ts";
 import { verifyBytes } from "../../infra/keys/verify.ts";
+import { fromBase58 } from "../record/base58.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { faultsOf, pointerOf } from "../record/faults.ts";
 import { idOf, isId } from "../record/ids.ts";
-import { rfc3339 } from "../record/time.ts";
+import { addressKey } from "../record/networks.ts";
+import { RFC3339, rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
 
 /** How long after its signing a dispute is taken, and how far a seller's clock may be ahead of ours. */
@@ -19,9 +21,6 @@ function isPayee(text: string): boolean {
   return isEvm(text) || fromBase58(text, 32) !== null;
 }
 
-/** An address in the form in which two are compared: hex without its checksum's case, base58 with its case. */
-export const payeeForm = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
-
 /** An address that can be paid and can sign. */
 export const SigningPayee = z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes");
 export const PayeeSignature = z
@@ -31,9 +30,7 @@ export const PayeeSignature = z
     error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
   });
 /** A moment in the record's form. */
-export const SignedAt = z
-  .string()
-  .regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/, "must look like 2026-11-21T12:00:00.000Z");
+export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
 /** A seller's dispute as it is sent: the statement's five members, the address it is paid at, and the signature. */
 export const SignedDispute = z.strictObject({
@@ -67,7 +64,7 @@ export const statementOf = ({
 }: Omit<SignedDispute, "pay_to" | "signature">) => canonicalText({ capability_id, record_id, says, at, service });
 
 /** Id of a dispute: of what was said and by whom. Not of the signature, which has two valid forms for one statement. */
-export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), payeeForm(one.pay_to)])}`;
+export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), addressKey(one.pay_to)])}`;
 
 /** A value as a dispute to this service, at this moment. @throws BadDispute with a pointer a fault */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
@@ -99,11 +96,11 @@ export function wrongMoment(text: string, now: Date, oldest: { ms: number; words
 
 /**
  * Was it signed by its payTo, and has the record seen this endpoint be paid there? Keys of wallets only: a contract's
- * signature (ERC-1271) would need a chain. @param payTos addresses in {@link payeeForm} @throws NotThePayee
+ * signature (ERC-1271) would need a chain. @param payTos addresses in {@link addressKey} form @throws NotThePayee
  */
 export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<string>): Promise<void> {
   const { pay_to, capability_id } = dispute;
-  if (!payTos.has(payeeForm(pay_to))) {
+  if (!payTos.has(addressKey(pay_to))) {
     throw new NotThePayee(`no 402 of ${capability_id} in the record asked to be paid at ${pay_to}`);
   }
   if (!(await isSignedBy(pay_to, statementOf(dispute), dispute.signature)))
@@ -133,33 +130,3 @@ export const disputeBody = (dispute: SignedDispute, now: Date): BodyOf<"dispute"
   ...dispute,
   received_at: rfc3339(now),
 });
-
-const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-
-/**
- * Bytes of a base58 text (Bitcoin's alphabet, as Solana writes addresses and signatures), or null when it is none of that
- * many bytes. Each leading 1 is a zero byte. Work grows with the square of the length, which `bytes` bounds.
- */
-export function fromBase58(text: string, bytes: number): Uint8Array | null {
-  // A byte takes at most 1.37 characters.
-  if (text.length > Math.ceil(bytes * 1.37)) return null;
-  let value = 0n;
-  for (const letter of text) {
-    const digit = ALPHABET.indexOf(letter);
-    if (digit < 0) return null;
-    value = value * 58n + BigInt(digit);
-  }
-  const zeros = /^1*/.exec(text)![0].length;
-  const hex = value === 0n ? "" : value.toString(16);
-  const tail = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, "hex");
-  return zeros + tail.length === bytes ? Buffer.concat([Buffer.alloc(zeros), tail]) : null;
-}
-
-/** The base58 text of some bytes. */
-export function toBase58(bytes: Uint8Array): string {
-  let text = "";
-  let value = BigInt(`0x0${Buffer.from(bytes).toString("hex")}`);
-  for (; value > 0n; value /= 58n) text = ALPHABET[Number(value % 58n)] + text;
-  const zeros = bytes.findIndex((byte) => byte !== 0);
-  return "1".repeat(zeros < 0 ? bytes.length : zeros) + text;
-}

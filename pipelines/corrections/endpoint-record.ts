@@ -4,10 +4,10 @@ import { unknownDrafts } from "../4-publish/known.ts";
 import type { CorrectionDraft } from "../4-publish/take-lines.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { capId, isId, partitionOf } from "../record/ids.ts";
+import { addressKey } from "../record/networks.ts";
 import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import type { CorrectionRecord } from "../record/volatile.ts";
-import { payeeForm } from "./dispute.ts";
 import { BadCorrection, NotInRecord } from "./errors.ts";
 import type { Fact, Reading } from "./reading.ts";
 
@@ -80,7 +80,7 @@ function payTosOf({ body }: Fact): string[] {
   const named = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
   return named.flatMap((one) => {
     const address = textOf(one);
-    return address === null ? [] : [payeeForm(address)];
+    return address === null ? [] : [addressKey(address)];
   });
 }
 

@@ -3,7 +3,7 @@ import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../publi
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
 import type { SignedCard } from "../record/card.ts";
-import { AmendmentLine, SampleLine } from "../record/evidence.ts";
+import { type AmendmentLine, type EvidenceLine, evidenceLineOf, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
 import { COLUMN, type Columns, hostOf, moment, type Row } from "./parquet-table.ts";
@@ -88,18 +88,16 @@ type Told = (line: SampleLine, file: EvidenceFile) => void;
 /** Every line of the evidence, file by file, each proven by its leaf before its lines are given. */
 async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
   for (const file of files) {
-    const lines: (SampleLine | AmendmentLine)[] = [];
+    const lines: EvidenceLine[] = [];
     await readFile(await fetchFile(source, file), file, (bytes) => {
-      const value = parseJson(bytes);
-      const isSample = typeof value === "object" && value !== null && "obs_id" in value;
-      const { data } = isSample ? SampleLine.safeParse(value) : AmendmentLine.safeParse(value);
-      if (data) lines.push(data);
+      const line = evidenceLineOf(parseJson(bytes));
+      if (line) lines.push(line);
     });
     yield { file, lines };
   }
 }
 
-const isSampleLine = (line: SampleLine | AmendmentLine): line is SampleLine => "obs_id" in line;
+const isSampleLine = (line: EvidenceLine): line is SampleLine => "obs_id" in line;
 
 /** What the evidence says of each endpoint, by capability id. */
 export async function seenByEndpoint(

@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { RelatedParties } from "../3-grade/related.ts";
 import { dayOfManifest } from "../record/archive.ts";
-import { cardTextOf } from "../record/card-cut.mjs";
+import { cardTextOf } from "../record/card-cut.ts";
 import {
   type ArchiveLeaf,
   type CommitmentLeaf,

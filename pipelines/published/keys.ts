@@ -5,7 +5,7 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
 import { verifyObject, verifySoon } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { signedBytesOf, type Vouching } from "../record/card-cut.mjs";
+import { signedBytesOf, type Vouching } from "../record/card-cut.ts";
 import type { GradeLeaf, KeysLeaf } from "../record/leaf.ts";
 import { KeysUnread, parseJson, Unproven } from "./errors.ts";
 

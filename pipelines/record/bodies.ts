@@ -2,13 +2,14 @@ import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { Mapping } from "./classes/mapping.ts";
 import { OrderStep } from "./order-step.ts";
+import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
-const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Time = z.string().regex(RFC3339);
 const Id = z.string().max(64);
 const Says = z.string().max(2000);
 

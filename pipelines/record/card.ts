@@ -36,7 +36,7 @@ export const UnsignedCard = z.strictObject({
   computed_at: z.string(),
   flags: z.array(z.enum(FLAGS)),
   evidence_sample: z.array(z.string()),
-  /** Method page it was computed under: {@link METHOD_PAGE}, or its bare name in cards from before it was an address. */
+  /** Method page it was computed under: {@link METHOD_PAGE}. */
   method: z.string(),
   verifier_version: z.string(),
 });
@@ -63,8 +63,6 @@ export const NOT_SAID = "not said by this card";
 
 /** Address of the method page, under the service's own, and the name of the method on it. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
-/** What `method` of a card may say of this method. */
-export const METHOD_NAMES: readonly string[] = [METHOD_PAGE, "svc-grade-1"];
 
 /** Which version of our checks scored the samples. */
 export const VERIFIER_VERSION = "touchstone-verifier-1";

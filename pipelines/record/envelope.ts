@@ -3,12 +3,13 @@ import { canonicalBytes } from "../../infra/canonical.ts";
 import type { LogRecord, NewRecord } from "../../infra/log/log.ts";
 import { BODIES, type BodyOf, type RecordType, TOPIC_OF } from "./bodies.ts";
 import { isId, partitionOf } from "./ids.ts";
+import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 
 /** The version that we write. Readers accept every version ever written. */
 export const ENVELOPE_VERSION = 1;
 
-const Rfc3339 = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Rfc3339 = z.string().regex(RFC3339);
 
 /** What every record wears (records.md, Envelope). Unknown members are kept. */
 const EnvelopeShape = z.looseObject({

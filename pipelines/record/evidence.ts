@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { RFC3339 } from "./time.ts";
 
 /**
  * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and what was learned that day of samples
@@ -7,7 +8,7 @@ import { z } from "zod";
  * `position` is the offset of the newest record of the event log that the line contains, in `topic` of the capability's
  * partition: a card whose leaf says {topic: next} knew the line when `position < next`.
  */
-const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Time = z.string().regex(RFC3339);
 const Bool = z.boolean().nullable();
 const Num = z.number().nullable();
 const Text = z.string().nullable();
@@ -63,6 +64,12 @@ export const AmendmentLine = z.looseObject({
 export type AmendmentLine = z.infer<typeof AmendmentLine>;
 
 export type EvidenceLine = SampleLine | AmendmentLine;
+
+/** A parsed line of a file of rows; null for one that is neither a sample nor an amendment. */
+export function evidenceLineOf(value: unknown): EvidenceLine | null {
+  const isSample = typeof value === "object" && value !== null && "obs_id" in value;
+  return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
+}
 
 /** Fields of amendments that speak of the record and change no row: in the order of `corrections`. */
 export const CORRECTION_FIELDS = ["correction", "reinstated", "dispute"] as const;

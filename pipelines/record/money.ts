@@ -18,9 +18,8 @@ export function parseMoney(text: string): bigint {
 
 /** 20000n -> "0.020000", always six decimals. @throws BadMoney below zero or past twelve digits before the dot. */
 export function formatMoney(micro: bigint): string {
-  if (micro < 0n || micro >= 10n ** 18n) throw new BadMoney(micro);
-  const text = micro.toString().padStart(7, "0");
-  return `${text.slice(0, -6)}.${text.slice(-6)}`;
+  if (micro >= 10n ** 18n) throw new BadMoney(micro);
+  return formatSum(micro);
 }
 
 /** A sum, which may pass twelve digits before the dot: "0.020000". @throws BadMoney below zero */

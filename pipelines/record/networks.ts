@@ -50,3 +50,6 @@ export const USDC: Readonly<Record<string, string>> = {
   "eip155:4217": "0x20c000000000000000000000b9537d11c60e8b50",
   "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };
+
+/** The form in which two addresses are compared: hex without its checksum's case, base58 with its case. */
+export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

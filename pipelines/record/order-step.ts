@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
+import { RFC3339 } from "./time.ts";
 import { METHODS } from "./vocabulary.ts";
 
 /**
@@ -7,7 +8,7 @@ import { METHODS } from "./vocabulary.ts";
  * that we do not know yet are kept. Money is text with six decimals, moments of the chain are unix seconds.
  */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
-const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const Time = z.string().regex(RFC3339);
 const Says = z.string().max(2000);
 const Tx = z.string().max(120);
 const Leg = z.int().min(0).max(63);

@@ -18,3 +18,6 @@ export const addDays = (day: string, n: number): string => dayOf(new Date(daySta
 
 /** RFC 3339 UTC with milliseconds: the one form of a time in the record. */
 export const rfc3339 = (at: Date): string => at.toISOString();
+
+/** The form of such a text; that the day exists is another question. */
+export const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;

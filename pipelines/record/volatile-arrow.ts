@@ -17,7 +17,7 @@ const text = new Utf8();
 const number = new Float64();
 const texts = new List(new Field("item", text, false));
 
-/** Columns in order. The set may grow: a reader takes the ones it knows and refuses a table that lacks an old one. */
+/** Columns in order. A reader refuses a table that lacks one, and passes over those that it does not know. */
 const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   capability_id: text,
   url: text,
@@ -52,25 +52,10 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   request: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
-/** Columns that came later, and what a table without one says there: it was written before. */
-const LATER: { [name in keyof VolatileRow]?: (row: Partial<VolatileRow>) => VolatileRow[name] } = {
-  networks_listed: () => NONE,
-  unit: () => null,
-  asked_pay_to: ({ pay_to }) => pay_to ?? null,
-  pay_tos: ({ pay_to }) => (pay_to == null ? NONE : [pay_to]),
-  pay_tos_before: () => NONE,
-  pay_tos_listed: () => NONE,
-  unserved: () => 0,
-  unserved_since: () => null,
-  retried: () => null,
-  retried_at: () => null,
-  payments: () => null,
-  request: () => null,
-};
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
 const NONE: string[] = Object.freeze([]) as unknown as string[];
 
-/** Bytes that are no volatile table, or one without a column that we need. */
+/** Bytes that are no volatile table, or one without all columns. */
 export class BadVolatile extends Error {
   constructor(why: string, cause?: unknown) {
     super(`volatile table: ${why}`, { cause });
@@ -99,10 +84,7 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
   return fileOf(columns);
 }
 
-/** @throws BadVolatile */
-export const decodeVolatile = (bytes: Uint8Array): VolatileRow[] => [...rowsIn(bytes)];
-
-/** The same rows, each made when it is asked for. @throws BadVolatile before the first */
+/** The rows of such a file, each made when it is asked for. @throws BadVolatile before the first */
 export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   let table: Table;
   try {
@@ -112,16 +94,14 @@ export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   }
   const columns = NAMES.map((name) => {
     const column = table.getChild(name);
-    if (!column && LATER[name]) return null;
     if (!column) throw new BadVolatile(`no column ${name}`);
     return column;
   });
   for (let i = 0; i < table.numRows; i++) {
     const row: Record<string, unknown> = {};
     for (const [at, name] of NAMES.entries()) {
-      const column = columns[at];
-      if (column) row[name] = COLUMNS[name] === texts ? listOf(column.get(i)) : column.get(i);
-      else row[name] = LATER[name]?.(row);
+      const value: unknown = columns[at]!.get(i);
+      row[name] = COLUMNS[name] === texts ? listOf(value) : value;
     }
     yield row as unknown as VolatileRow;
   }

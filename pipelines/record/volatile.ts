@@ -23,7 +23,7 @@ export interface VolatileRow {
   price: string | null;
   asset: string | null;
   networks: string[];
-  /** `USD` where a unit of that asset is a dollar; null in tables from before it was said. */
+  /** `USD` where a unit of that asset is a dollar. */
   unit: string | null;
   /** Who that first offer pays. */
   asked_pay_to: string | null;
@@ -36,7 +36,7 @@ export interface VolatileRow {
   /** Those that the seller's own listing names. */
   pay_tos_listed: string[];
   protocols: string[];
-  /** CAIP-2 networks of the newest listing that names any; none in tables from before they were kept. */
+  /** CAIP-2 networks of the newest listing that names any. */
   networks_listed: string[];
   distinct_prices: number;
   /** Paid calls of ours (kind 1 rows), counted or not. */
@@ -59,7 +59,7 @@ export interface VolatileRow {
   said: string;
   /**
    * What our free handshake has beside method and url, as JSON text of {@link HandshakeRequest}; null: nothing, "": it cannot
-   * be said. Tables from before it was kept say nothing.
+   * be said.
    */
   request: string | null;
 }
@@ -121,9 +121,6 @@ export function readHandshakeRequest(text: string): HandshakeRequest | null {
 
 /** Payout addresses that are kept of one endpoint, those seen last (sql/samples/seen). */
 export const MAX_PAY_TOS = 64;
-
-/** Hex addresses differ by case only in their checksum; base58 is told apart by case. */
-export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
 
 /** A record of the topic `corrections`: what was withdrawn, disputed or taken back. */
 export interface CorrectionRecord {

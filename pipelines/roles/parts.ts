@@ -126,26 +126,32 @@ interface Closable {
 }
 
 /**
- * Addresses that the observer's connections leave from.
- * @throws ConfigError for one that is not this machine's, or where known and blind calls could leave from the same
+ * What is wrong with the addresses that the observer's connections leave from, each with the name of its setting: one that
+ * is not this machine's, or known and blind calls could leave from the same.
  */
-async function sourcesOf(config: Config): Promise<Sources> {
-  const { known_addresses: declared, blind_addresses: stock } = config.observe;
-  const problems: string[] = [];
-  for (const [name, list] of Object.entries({ known_addresses: declared, blind_addresses: stock })) {
-    for (const address of list) {
+export async function wrongSources({ observe }: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
+  const { known_addresses: declared, blind_addresses: stock } = observe;
+  const wrong: [string, string][] = [];
+  for (const name of ["known_addresses", "blind_addresses"] as const)
+    for (const address of observe[name]) {
       const why = await whyNotOurs(address);
-      if (why !== null) problems.push(`observe.${name}: ${address} is no address of this machine (${why})`);
+      if (why !== null) wrong.push([`observe.${name}`, `${address} is no address of this machine (${why})`]);
     }
-  }
   const both = stock.filter((address) => declared.includes(address));
   if (both.length > 0)
-    problems.push(`observe.blind_addresses: ${both.join(", ")} would tell who calls: it is a known one`);
+    wrong.push(["observe.blind_addresses", `${both.join(", ")} would tell who calls: it is a known one`]);
   if (stock.length > 0 && declared.length === 0) {
-    problems.push("observe.known_addresses: to be named too, else the system may choose a blind one for known calls");
+    const says = "to be named too, else the system may choose a blind one for known calls";
+    wrong.push(["observe.known_addresses", says]);
   }
+  return wrong;
+}
+
+/** @throws ConfigError for what {@link wrongSources} finds */
+async function sourcesOf(config: Config): Promise<Sources> {
+  const problems = (await wrongSources(config)).map(([name, says]) => `${name}: ${says}`);
   if (problems.length > 0) throw new ConfigError(problems);
-  return { declared, stock };
+  return { declared: config.observe.known_addresses, stock: config.observe.blind_addresses };
 }
 
 /** The way out to strangers that the settings describe. @throws ConfigError */

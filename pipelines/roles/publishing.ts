@@ -56,7 +56,7 @@ export class Publishing {
   async runs(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
     // Beside the run, before a later one is taken: a publisher that dies here refuses it once more.
-    const taken = await publisher.takeNewRuns(undefined, ({ n, reason }) =>
+    const taken = await publisher.takeNewRuns(({ n, reason }) =>
       refuse(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
     return {

@@ -17,17 +17,13 @@ import { PartitionObjects } from "./partition-objects.ts";
 import { positionsOf } from "./payees.ts";
 
 /** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
-const LivePart = z
-  .object({
-    v: z.union([z.literal(1), z.literal(2)]),
-    log: z.string(),
-    positions: z.record(z.string(), z.int()),
-    /** v 1: the one file with all rows. */
-    key: z.string().optional(),
-    /** Oldest first: the last file that has a row of an endpoint counts. */
-    keys: z.array(z.string()).optional(),
-  })
-  .transform(({ log, positions, key, keys }) => ({ v: 2 as const, log, positions, keys: keys ?? (key ? [key] : []) }));
+const LivePart = z.object({
+  v: z.literal(2),
+  log: z.string(),
+  positions: z.record(z.string(), z.int()),
+  /** Oldest first: the last file that has a row of an endpoint counts. */
+  keys: z.array(z.string()),
+});
 const HistoryPart = z.object({
   v: z.literal(1),
   log: z.string(),

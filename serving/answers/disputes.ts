@@ -6,13 +6,13 @@ import {
   checkPayee,
   disputeBody,
   disputeId,
-  payeeForm,
   readDispute,
   type SignedDispute,
 } from "../../pipelines/corrections/dispute.ts";
 import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { recordId } from "../../pipelines/record/ids.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import { TakesNothing } from "../replica/late-log.ts";
@@ -117,12 +117,12 @@ function read(value: unknown, cap: string, service: string, now: Date): SignedDi
 /** Serving has no lake: of the payTos that were ever seen it knows the one that the newest 402 named. */
 async function believed(signed: SignedDispute, view: View): Promise<void> {
   const known = view.row(signed.capability_id)?.pay_to ?? null;
-  const payTo = known === null ? null : payeeForm(known);
+  const payTo = known === null ? null : addressKey(known);
   try {
     await checkPayee(signed, new Set(payTo === null ? [] : [payTo]));
   } catch (error) {
     if (!(error instanceof NotThePayee)) throw error;
-    const pointer = payeeForm(signed.pay_to) === payTo ? "/signature" : "/pay_to";
+    const pointer = addressKey(signed.pay_to) === payTo ? "/signature" : "/pay_to";
     throw new Problem("not_the_payee", error.message, {
       errors: [{ pointer, detail: error.message }],
       headers: { "www-authenticate": signed.pay_to.startsWith("0x") ? "EIP-191" : "Ed25519" },

@@ -1,5 +1,5 @@
 import { formatSum, parseSum } from "../../pipelines/record/money.ts";
-import { addressKey } from "../../pipelines/record/volatile.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import {
   type ExposureFacts,
   type ExposureLine,

@@ -1,4 +1,5 @@
-import { addressKey, type VolatileRow } from "../../pipelines/record/volatile.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 
 /** What is known of whom an endpoint asks to be paid, against the address in a buyer's hand. */
 export interface PayToVerdict {

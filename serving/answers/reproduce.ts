@@ -24,7 +24,7 @@ const hasBody = (method: string): boolean => method !== "GET" && method !== "DEL
 /**
  * The free handshake that we make, as a command for a POSIX shell with curl: the same method, url, headers that matter and
  * body, without payment; null where no command makes it.
- * @param request of the volatile row (VolatileRow.request); absent in tables from before it was kept
+ * @param request of the volatile row (VolatileRow.request); absent where there is none
  */
 export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
   if (request === "") return null;

@@ -1,6 +1,7 @@
 import type { VerifyFault } from "../../infra/keys/examine.ts";
 import type { Jwks, Purpose } from "../../infra/keys/jwk.ts";
 import { parseUrl } from "../../infra/url.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
 import type { ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
 import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
@@ -42,9 +43,6 @@ const REPORT_TIMES = 5;
 /** What the service takes as `pay_to` (interface, GET /v1/check). */
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 export const isPayTo = (address: string): boolean => PAY_TO.test(address);
-
-/** Two ways to write one address: hex is compared without case, base58 with it. */
-export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 

@@ -1,7 +1,7 @@
-import { USDC } from "../../pipelines/record/networks.ts";
+import { addressKey, USDC } from "../../pipelines/record/networks.ts";
 import type { Letter } from "../../pipelines/record/vocabulary.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
-import { addressKey, isPayTo, type Service } from "./ask.ts";
+import { isPayTo, type Service } from "./ask.ts";
 import { type FaultCode, ServiceFault } from "./http.ts";
 import type { Demand, Offer } from "./terms.ts";
 

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { planOf } from "../buy/plan.ts";
-import { requirementsOf } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE } from "../http/reply.ts";
@@ -10,7 +9,7 @@ import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
-import { sellingOf, wantsPublish } from "./via.ts";
+import { PRICE, sellingOf, wantsPublish } from "./via.ts";
 
 const MAX_PLAN_BODY = 16_384;
 /** A body for the seller of as much as via takes, and what stands around it. */
@@ -57,12 +56,7 @@ const executes: Operation = {
   answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
   type: JSON_TYPE,
   tag: "buy",
-  price: {
-    mode: "dynamic",
-    amount: "0.002000",
-    accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
-    since: "2026-11-23",
-  },
+  price: PRICE,
   ofRecord: true,
   errors: ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"],
   limiter: (service) => service.buyLimiter,

@@ -50,7 +50,7 @@ async function viaCall(method: "GET" | "POST", { service, request, params, query
 const ViaPath = z.object({ capability_id: CapId });
 
 /** Terms as they are described: the least that a call through us costs. */
-const PRICE: Price = {
+export const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
   accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
@@ -87,6 +87,10 @@ const viaPost: Operation = {
 
 const OrderPath = z.object({ order_id: OrderId });
 
+const unread = (): never => {
+  throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
+};
+
 const order: Operation = {
   id: "order",
   path: "/v1/orders/:order_id",
@@ -101,9 +105,6 @@ const order: Operation = {
   async run({ service, params, limitHeaders }) {
     const { orders } = sellingOf(service).sales.buying;
     const id = validated(OrderPath, params).order_id;
-    const unread = (): never => {
-      throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
-    };
     await orders.catchUp().catch(unread);
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
@@ -134,11 +135,7 @@ export const buyerOrders: Operation = {
     const { cursor, limit } = validated(BuyerQuery, queryOf(query));
     // Wallets sign in real time, whatever time the record is in.
     await provesWallet(request.headers, address, service.baseUrl, systemClock.now());
-    try {
-      await orders.catchUp();
-    } catch {
-      throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
-    }
+    await orders.catchUp().catch(unread);
     const all = orders.table.ofPayer(address);
     const at = cursor === undefined ? 0 : all.findIndex(({ id }) => id === cursor) + 1;
     if (cursor !== undefined && at === 0) {

@@ -1,6 +1,7 @@
 import { inTurns } from "../../infra/concurrency.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import { BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
-import { addressKey, type VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Payee } from "../schemas/check.ts";
 import { defectsOf } from "./defects.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";

@@ -10,7 +10,6 @@ import { systemClock } from "../../infra/clock.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import type { RunLine } from "../../pipelines/record/card.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { header, JWKS, line, listing, ORIGIN, PARTITIONS, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { against, type Cost, peakGb, ratio, shown, timed } from "./ratio.ts";
@@ -35,10 +34,8 @@ const publisher = open();
 let runs = 0;
 /** A run as a grader hands it over: `count` endpoints from number `first` on, all with this letter. */
 async function run(first: number, count: number, band: Band, now: string): Promise<void> {
-  function* lines(): Generator<RunLine> {
-    for (let i = first; i < first + count; i++) yield line(`s-${i}`, now, [band]);
-  }
-  const { cards: published } = await publisher.takeRun({ header: header(now, ++runs), lines: lines() });
+  const lines = Array.from({ length: count }, (_, i) => line(`s-${first + i}`, now, [band]));
+  const { cards: published } = await publisher.takeRun({ header: header(now, ++runs), lines });
   if (published !== count) throw new Error(`${published} cards were published instead of ${count}`);
 }
 const day = (n: number): string => `2026-11-${String(n).padStart(2, "0")}T01:00:00.000Z`;

@@ -64,7 +64,7 @@ interface Made {
 interface Listed {
   wallets: { role: string; address: string; day: string | null; balances: Record<string, string | null> }[];
   pools: { known: string; fresh: number; freshTotal: string }[];
-  findings: { name: string; ok: boolean }[];
+  findings: { name: string; standing: string }[];
 }
 const HERE = "eip155:8453 USDC";
 const list = () => told<Listed>(() => listWallets(config, { json: true }));
@@ -98,7 +98,7 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
   expect(holds(old)).toMatchObject({ role: "blind", day: PAST, balances: { [HERE]: "0.75" } });
   expect(holds(fresh)).toMatchObject({ day: null, balances: { [HERE]: "0.3" } });
   expect(listed.pools).toMatchObject([{ known: "5", fresh: 1, freshTotal: "0.3" }]);
-  expect(listed.findings.map(({ ok }) => ok)).toEqual([true, false]);
+  expect(listed.findings.map(({ standing }) => standing)).toEqual(["ok", "warn"]);
 
   const sweep = (options: object = {}) =>
     told<{ swept: object[] }>(() => sweepWallets(config, { to: VAULT, json: true, ...options }));
@@ -121,8 +121,8 @@ test("low water: gauges, a count of alarms, and money that arrives", async () =>
   const rail = railOn(networks);
   const low = { money: "10.00", blind: 4 };
   const report = await walletReport(folder.read(), rail, networks);
-  expect(walletFindings(report, low).filter(({ ok }) => !ok)).toHaveLength(2);
-  expect(walletFindings(report, { money: "0.10", blind: 1 }).filter(({ ok }) => !ok)).toEqual([]);
+  expect(walletFindings(report, low).filter(({ standing }) => standing !== "ok")).toHaveLength(2);
+  expect(walletFindings(report, { money: "0.10", blind: 1 }).filter(({ standing }) => standing !== "ok")).toEqual([]);
   const metrics = createMetrics();
   const said: string[] = [];
   const logger = { ...createLogger("silent"), warn: () => {}, info: (_: unknown, text: string) => said.push(text) };
@@ -143,7 +143,7 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   const networks = [{ ...paidNetworks(config)[0]!, rpcUrls: ["http://127.0.0.1:9"] }];
   const report = await walletReport(walletFolderOf(config).read(), railOn(networks), networks);
   expect(report.pools).toMatchObject([{ known: null, fresh: null }]);
-  expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ ok: false, why: "down" }]);
+  expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ standing: "warn" }]);
 });
 
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
@@ -154,7 +154,7 @@ test("wallets that others can read are refused by name, and having none is a fin
   const networks = paidNetworks(config);
   const report = await walletReport(new WalletFolder(join(dir, "nowhere")).read(), railOn(networks), networks);
   expect(walletFindings(report, { money: "0.10", blind: 1 })).toMatchObject([
-    { ok: false, todo: expect.stringContaining("wallets new") },
+    { standing: "warn", todo: expect.stringContaining("wallets new") },
   ]);
 });
 

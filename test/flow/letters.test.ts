@@ -7,7 +7,7 @@ import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
-import { addressKey } from "../../pipelines/record/volatile.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import { folders } from "../../pipelines/roles/parts.ts";
 import { BEST, DESERVED } from "./deserved.ts";
 import { holdRecord, liveThrough } from "./market-claims.ts";

@@ -5,16 +5,11 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import {
-  checkPayee,
-  fromBase58,
-  readDispute,
-  type SignedDispute,
-  statementOf,
-  toBase58,
-} from "../../pipelines/corrections/dispute.ts";
+import { checkPayee, readDispute, type SignedDispute, statementOf } from "../../pipelines/corrections/dispute.ts";
+import { fromBase58 } from "../../pipelines/record/base58.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
+import { toBase58 } from "../helpers/base58.ts";
 import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, servingOver, type TestServing } from "../helpers/serving.ts";

@@ -17,7 +17,7 @@ import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
-import { decodeVolatile, encodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile, rowsIn } from "../../pipelines/record/volatile-arrow.ts";
 import { reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
@@ -107,7 +107,7 @@ function said(method: string, path: string, claims: Claimed = {}, own = true): S
 /** The command as an answer gives it: by way of the volatile table's bytes. */
 function commandOf(one: Said): string {
   const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
-  const [read] = decodeVolatile(encodeVolatile([row])) as [VolatileRow];
+  const [read] = [...rowsIn(encodeVolatile([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
 

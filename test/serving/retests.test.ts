@@ -5,13 +5,14 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { isSignedBy, toBase58 } from "../../pipelines/corrections/dispute.ts";
+import { isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { askLineOf } from "../../serving/answers/asks.ts";
 import { retestStatement } from "../../serving/answers/retests.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { RetestAnswer } from "../../serving/schemas/listing.ts";
+import { toBase58 } from "../helpers/base58.ts";
 import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
 

@@ -1,3 +1,4 @@
+import { fromBase58 } from "../../record/base58.ts";
 import { NETWORK_NAMES, USDC } from "../../record/networks.ts";
 import { clean, show } from "../json.ts";
 
@@ -102,20 +103,11 @@ export function isOtherNetworksUsdc(network: string, asset: string): boolean {
 const isEvm = (space: string): boolean => /^(?:eip155|evm|tempo):/.test(space);
 const isSolana = (space: string): boolean => space.startsWith("solana:");
 
-const BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-
 /** As long as 32 bytes may be. */
 const BASE58_KEY = /^[1-9A-HJ-NP-Za-km-z]{32,44}$/;
 
 /** Is this base58 of exactly 32 bytes, as every account and mint of Solana is? */
-function isBase58Key(text: string): boolean {
-  if (!BASE58_KEY.test(text)) return false;
-  let value = 0n;
-  for (const digit of text) value = value * 58n + BigInt(BASE58.indexOf(digit));
-  const zeros = /^1*/.exec(text)![0].length;
-  const bytes = value === 0n ? 0 : Math.ceil(value.toString(16).length / 2);
-  return zeros + bytes === 32;
-}
+const isBase58Key = (text: string): boolean => fromBase58(text, 32) !== null;
 
 const HEX_ADDRESS = /^0x[0-9a-fA-F]{40}$/;
 /** Nobody's: the zero address, and Solana's system program, 32 zero bytes. */

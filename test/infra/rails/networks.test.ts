@@ -117,7 +117,7 @@ describe("over a chain", () => {
 
   test("a chain that is what the settings say", async () => {
     const findings = await checkNetwork(base);
-    expect(findings.filter(({ ok }) => !ok)).toEqual([]);
+    expect(findings.filter(({ standing }) => standing !== "ok")).toEqual([]);
     expect(findings.map(({ name }) => name)).toEqual([
       "network eip155:8453 node 1",
       "network eip155:8453 confirmations",
@@ -159,13 +159,13 @@ describe("over a chain", () => {
 
   test("a node that is down is no mismatch: what is left is said, and nothing is signed until enough answer", async () => {
     const half = { ...base, rpcUrls: [NOBODY, chain.rpcUrl] };
-    expect(await requireNetworks([half])).toMatchObject([{ name: "network eip155:8453 node 1", why: "down" }]);
+    expect(await requireNetworks([half])).toMatchObject([{ name: "network eip155:8453 node 1", standing: "warn" }]);
     await confirmedNetworks([half])("eip155:8453");
     await expect(confirmedNetworks([{ ...half, agree: 2 }])("eip155:8453")).rejects.toMatchObject({
       name: "ChainDown",
     });
     const dead = { ...base, rpcUrls: [NOBODY] };
-    expect(await requireNetworks([dead])).toMatchObject([{ why: "down" }]);
+    expect(await requireNetworks([dead])).toMatchObject([{ standing: "warn" }]);
     const rail = railOn([dead], confirmedNetworks([dead]));
     const wallet = { address: OTHER, privateKey: `0x${"1".repeat(64)}` };
     await expect(rail.sign(entry("eip155:8453", BASE, 5n), wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
@@ -214,7 +214,7 @@ describe("over a chain", () => {
     // And the check of the network says so when they are far apart.
     const old = await through(chain.rpcUrl, { eth_getBlockByNumber: { ...(result as object), timestamp: "0x1" } });
     const findings = await checkNetwork({ ...base, rpcUrls: [chain.rpcUrl, old.url] });
-    expect(findings.find(({ name }) => name.endsWith("in step"))).toMatchObject({ ok: false, why: "down" });
+    expect(findings.find(({ name }) => name.endsWith("in step"))).toMatchObject({ standing: "warn" });
     old.server.close();
     lagging.server.close();
   });

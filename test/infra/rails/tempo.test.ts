@@ -53,7 +53,7 @@ test("the network is what the settings say, by its id alone", async () => {
     confirmations: 1,
     assets: [{ symbol: "pathUSD", address: node.asset, decimals: 6 }],
   });
-  expect((await checkNetwork(network)).every(({ ok }) => ok)).toBe(true);
+  expect((await checkNetwork(network)).every(({ standing }) => standing === "ok")).toBe(true);
 });
 
 test("paid once: the seller takes it, and the chain's own event of this payment says to whom and how much", async () => {

@@ -27,7 +27,7 @@ const at = (day: number, hour: number) => `${addDays(START, day)}T${String(hour)
 async function take(day: number, hour: number, band: Band, corrections: CorrectionDraft[] = []) {
   const now = at(day, hour);
   world.clock.set(now);
-  return publisher.takeRun({ header: header(now, ++next), lines: [line("a", now, [band], now)] }, corrections);
+  return publisher.takeRun({ header: header(now, ++next), lines: [line("a", now, [band], now)], drafts: corrections });
 }
 const band = () => (JSON.parse(headlineOf(publisher.fold.caps.get(capOf("a"))!)!.text) as SignedCard).band;
 const withdrawn = (observed_at: string, more: object = {}) =>
@@ -122,7 +122,7 @@ describe("a run that has not read a correction which is published", () => {
     await take(0, 6, "F");
     const slept = run(6, 0);
     const awake = run(7, 8);
-    expect(await publisher.takeRun(awake, [placed])).toMatchObject({ cards: 1, leaves: 2 });
+    expect(await publisher.takeRun({ ...awake, drafts: [placed] })).toMatchObject({ cards: 1, leaves: 2 });
     const { n: _, ...sleptHeader } = slept.header;
     await writeRun(world.privateStore, sleptHeader, slept.lines, awake.header.n);
     const late = await world.publisher().takeNewRuns();

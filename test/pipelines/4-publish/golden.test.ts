@@ -21,8 +21,9 @@ beforeAll(async () => {
   const run = {
     header: header(DAY, 5),
     lines: [line("a", DAY, ["B", { band: "UNRATED", tier: "LIVENESS_VERIFIED" }])],
+    drafts: [correction("a", "c1")],
   };
-  await publisher.takeRun(run, [correction("a", "c1")]);
+  await publisher.takeRun(run);
   await publisher.publishLeaves([
     { kind: "dispute", capability_id: capOf("a"), body: { id: "d1", says: "we delivered" } },
     { kind: "reinstated", capability_id: capOf("a"), body: { correction: "c1", says: "it was right after all" } },

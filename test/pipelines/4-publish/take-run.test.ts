@@ -30,7 +30,11 @@ type Specs = (CardSpec | CardSpec["band"])[];
 async function take(day: number, specs: Specs, hour = 6, corrections: CorrectionDraft[] = []): Promise<RunResult> {
   const now = `${addDays(START, day)}T${String(hour).padStart(2, "0")}:00:00.000Z`;
   world.clock.set(now);
-  return publisher.takeRun({ header: header(now, ++next), lines: [line("a", now, specs, `${now}`)] }, corrections);
+  return publisher.takeRun({
+    header: header(now, ++next),
+    lines: [line("a", now, specs, `${now}`)],
+    drafts: corrections,
+  });
 }
 
 const capA = () => publisher.fold.caps.get(capOf("a"))!;
@@ -230,7 +234,7 @@ describe("a grader that slept", () => {
     const refused: string[] = [];
     const write = ({ header: { n: _n, ...rest }, lines }: ReturnType<typeof runAt>) =>
       writeRun(world.privateStore, rest, lines);
-    const takeNew = () => publisher.takeNewRuns(undefined, async ({ n, reason }) => refused.push(`${n}: ${reason}`));
+    const takeNew = () => publisher.takeNewRuns(async ({ n, reason }) => refused.push(`${n}: ${reason}`));
     await write(runAt(10, 50, "A"));
     // The same once more, as another owner says it who was given the partition.
     await write(runAt(hour, 50, "A"));
@@ -334,11 +338,8 @@ describe("run objects", () => {
   it("of any length go into generations of a thousand lines", async () => {
     world.clock.set(now);
     const lines = Array.from({ length: 1_001 }, (_, i) => line(`many-${i}`, now, ["B"]));
-    async function* stream() {
-      yield* lines;
-    }
-    const corrections = [correction("many-1000", "c1"), correction("many-3", "c2"), correction("nobody", "c3")];
-    expect(await publisher.takeRun({ header: header(now, 1), lines: stream() }, corrections)).toMatchObject({
+    const drafts = [correction("many-1000", "c1"), correction("many-3", "c2"), correction("nobody", "c3")];
+    expect(await publisher.takeRun({ header: header(now, 1), lines, drafts })).toMatchObject({
       cards: 1_001,
       leaves: 1_004,
     });

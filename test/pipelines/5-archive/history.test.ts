@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { supersede } from "../../../commands/archive.ts";
 import { CannotSupersede } from "../../../pipelines/5-archive/read-back.ts";
+import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";

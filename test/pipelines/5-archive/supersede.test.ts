@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { supersede } from "../../../commands/archive.ts";
 import { ZstdPacking } from "../../../infra/zstd.ts";
 import { fileOne } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
 import { ArchiveMismatch, CannotSupersede, madeFile } from "../../../pipelines/5-archive/read-back.ts";
+import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { handshake, later } from "../2-ingest/records.ts";
 import { ArchiveWorld } from "./world.ts";

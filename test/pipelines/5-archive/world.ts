@@ -1,6 +1,5 @@
 import { join } from "node:path";
 import { compress, decompress } from "zstd-napi";
-import type { SupersedeParts } from "../../../commands/archive.ts";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { allPartitions } from "../../../infra/log/ownership.ts";
@@ -15,6 +14,7 @@ import type { EvidenceReport } from "../../../pipelines/5-archive/evidence.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { movedOut } from "../../../pipelines/5-archive/follow.ts";
 import { archiveFold } from "../../../pipelines/5-archive/place.ts";
+import type { SupersedeParts } from "../../../pipelines/5-archive/supersede.ts";
 import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";

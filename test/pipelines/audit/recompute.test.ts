@@ -6,10 +6,9 @@ import { compress, decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { MissingObject } from "../../../infra/tree/tiles.ts";
-import { type CardVerdict, methodAs } from "../../../pipelines/audit/recompute.ts";
+import type { CardVerdict } from "../../../pipelines/audit/recompute.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
-import { METHOD_PAGE } from "../../../pipelines/record/card.ts";
 import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import {
   capOf,
@@ -217,13 +216,6 @@ describe("once all days are closed", () => {
     expect(done.differs).toBeGreaterThan(0);
     expect(cards.find(({ verdict }) => verdict === "differs")!.difference!.field).toBe(field);
   });
-});
-
-test("a card from before its method was an address comes out too, one of another method does not", () => {
-  expect(methodAs("svc-grade-1", METHOD_PAGE)).toBe("svc-grade-1");
-  expect(methodAs(METHOD_PAGE, METHOD_PAGE)).toBe(METHOD_PAGE);
-  expect(methodAs("svc-grade-2", METHOD_PAGE)).toBe(METHOD_PAGE);
-  expect(methodAs("svc-grade-1", "/docs/another#one")).toBe("/docs/another#one");
 });
 
 test("the tool loads no database", async () => {

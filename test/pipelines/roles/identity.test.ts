@@ -9,7 +9,7 @@ import { HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { decodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
+import { rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
 import type { Owner } from "../../../pipelines/roles/owner.ts";
 import type { Pipeline } from "../../../pipelines/roles/pipeline.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
@@ -91,7 +91,7 @@ afterAll(async () => {
 async function shownBy({ publisher, publicStore }: Deployment) {
   const view = (await publisher.view())!;
   const bytesOf = async (key: string): Promise<Uint8Array> => (await publicStore.get(key))!.bytes;
-  const rows = (await Promise.all(view.live.map(async (key) => decodeVolatile(await bytesOf(key))))).flat();
+  const rows = (await Promise.all(view.live.map(async (key) => [...rowsIn(await bytesOf(key))]))).flat();
   const charts = await Promise.all(
     SELLERS.map(async ({ name }) => {
       const file = new HistoryFile(await bytesOf(view.history!.files[String(bucketOf(capOf(name)))]!));

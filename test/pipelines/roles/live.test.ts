@@ -9,7 +9,6 @@ import type { Log } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
-import { VIEW } from "../../../pipelines/published/objects.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
@@ -173,18 +172,4 @@ test("nothing that is in use is swept, however old; what nobody names goes", asy
   await turn();
   await reads();
   expect((await named()).some((key) => left.includes(key))).toBe(false);
-});
-
-test("an owner from before named one file with all rows: it stands until the next turn", async () => {
-  const first = (await named())[0]!;
-  const name = "owners/volatile/00";
-  const object = (await at.privateStore.get(name))!;
-  const { keys, ...same } = JSON.parse(Buffer.from(object.bytes).toString("utf8")) as { keys: string[] };
-  expect(keys).toEqual([first]);
-  await at.privateStore.swap(name, Buffer.from(JSON.stringify({ ...same, v: 1, key: first, sha256: "" })), object.etag);
-  await at.publishing().tables();
-  expect(await named()).toContain(first);
-  expect(await at.publicStore.get(VIEW)).not.toBeNull();
-  await turn();
-  await reads();
 });

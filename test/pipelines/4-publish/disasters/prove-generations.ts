@@ -1,8 +1,8 @@
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../../../infra/canonical.ts";
+import { numberedKey } from "../../../../infra/store/numbered.ts";
 import type { Store } from "../../../../infra/store/store.ts";
 import { type Generation, generationKey } from "../../../../pipelines/4-publish/generation.ts";
-import { numberedKey } from "../../../../pipelines/4-publish/numbered.ts";
 import { RecordBroken } from "../../../helpers/prove-record.ts";
 
 const positionsOf = ({ positions }: Generation): [string, number][] =>

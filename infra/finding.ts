@@ -1,4 +1,4 @@
-/** How bad a finding is: `broken` stops a role from doing its work, `warn` lets it, `off` was not asked for. */
+/** How bad a finding is: `broken` stops a role from doing its work, `warn` lets it and may pass, `off` was not asked for. */
 export type Standing = "ok" | "warn" | "broken" | "off";
 
 /** One thing that was looked at on this machine, for people and for scripts. */

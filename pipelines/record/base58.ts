@@ -1,0 +1,20 @@
+const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
+/**
+ * Bytes of a base58 text (Bitcoin's alphabet, as Solana writes addresses and signatures), or null when it is none of that
+ * many bytes. Each leading 1 is a zero byte. Work grows with the square of the length, which `bytes` bounds.
+ */
+export function fromBase58(text: string, bytes: number): Uint8Array | null {
+  // A byte takes at most 1.37 characters.
+  if (text.length > Math.ceil(bytes * 1.37)) return null;
+  let value = 0n;
+  for (const letter of text) {
+    const digit = ALPHABET.indexOf(letter);
+    if (digit < 0) return null;
+    value = value * 58n + BigInt(digit);
+  }
+  const zeros = /^1*/.exec(text)![0].length;
+  const hex = value === 0n ? "" : value.toString(16);
+  const tail = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, "hex");
+  return zeros + tail.length === bytes ? Buffer.concat([Buffer.alloc(zeros), tail]) : null;
+}
