@@ -5,6 +5,7 @@ export default defineConfig({
   test: {
     root: new URL("../..", import.meta.url).pathname,
     include: ["test/cluster/**/*.test.ts"],
+    globalSetup: "test/helpers/programs.ts",
     testTimeout: 120_000,
     hookTimeout: 300_000,
     pool: "forks",
