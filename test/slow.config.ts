@@ -1,5 +1,20 @@
 import all from "../vitest.config.ts";
+import { longestFirst } from "./longest-first.ts";
 import { SLOW } from "./slow.ts";
+
+/** Half of the suite's time is theirs. */
+const LONGEST = [
+  "orders/histories-long.test.ts",
+  "flow/buying-killed.test.ts",
+  "orders/histories-real.test.ts",
+  "flow/letters.test.ts",
+  "flow/kill.test.ts",
+  "2-ingest/ingest.test.ts",
+  "flow/bad-input.test.ts",
+  "flow/buy.test.ts",
+  "corrections/model.test.ts",
+  "roles/payees.test.ts",
+];
 
 /** `npm run test:slow`. */
 export default {
@@ -8,5 +23,6 @@ export default {
     root: new URL("..", import.meta.url).pathname,
     include: SLOW,
     globalSetup: "test/helpers/programs.ts",
+    sequence: { sequencer: longestFirst(LONGEST) },
   },
 };
