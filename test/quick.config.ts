@@ -7,5 +7,8 @@ import { SLOW } from "./slow.ts";
  * files was a third of the whole time. So a test puts back what it changes of the process, as it does within its file.
  */
 export default mergeConfig(all, {
-  test: { root: new URL("..", import.meta.url).pathname, exclude: SLOW, isolate: false, maxWorkers: 3 },
+  test: {
+    ...{ root: new URL("..", import.meta.url).pathname, exclude: SLOW, isolate: false, maxWorkers: 3 },
+    globalSetup: "test/helpers/programs.ts",
+  },
 });

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
+import { runs } from "../helpers/programs.ts";
 import type { Step, Who } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 import { type Engines, type RealBed, realBed, S3_FAULTS, startEngines } from "./real-bed.ts";
@@ -167,8 +168,7 @@ class Child {
   #heard: () => void = () => undefined;
 
   constructor(place: ChildPlace) {
-    const file = new URL("role-child.ts", import.meta.url).pathname;
-    const args = ["--import", "tsx", file, JSON.stringify(place)];
+    const args = [...runs("test/cluster/role-child.ts"), JSON.stringify(place)];
     this.#process = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
     createInterface({ input: this.#process.stdout! }).on("line", (line) => {
       if (line.startsWith("turn")) this.turns++;

@@ -1,9 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
+import { runs } from "../helpers/programs.ts";
 import type { ChildPlace, Order, Said } from "./owned-child.ts";
-
-const SCRIPT = new URL("./owned-child.ts", import.meta.url).pathname;
 
 /** One process of a role. It may be killed and replaced; what it said before counts, since it was durable by then. */
 interface Child {
@@ -41,7 +40,7 @@ export class Owned {
     const place: ChildPlace = { ...this.base, role, name, dir };
     const lines = openSync(join(this.dir, `${name}.log`), "a");
     // A group of its own, so that a kill takes everything that it started along.
-    const child = spawn(process.execPath, ["--import", "tsx", SCRIPT, JSON.stringify(place)], {
+    const child = spawn(process.execPath, [...runs("test/cluster/owned-child.ts"), JSON.stringify(place)], {
       stdio: ["pipe", "pipe", lines],
       detached: true,
     });

@@ -12,6 +12,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
 import type { Health } from "../../serving/status/pulse.ts";
+import { runs } from "../helpers/programs.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { startGateway } from "./versitygw.ts";
 
@@ -101,7 +102,7 @@ async function begin(name: Name, command: string): Promise<void> {
       : {}),
     TOUCHSTONE_STATUS_PORT: "0",
   };
-  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", command], { cwd: ROOT, env });
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), command], { cwd: ROOT, env });
   const one: Running = { process: child, said: "", proxy };
   for (const stream of [child.stdout, child.stderr]) {
     stream.on("data", (bytes: Buffer) => {

@@ -1,10 +1,18 @@
 import { defineConfig } from "vitest/config";
+import { longestFirst } from "../longest-first.ts";
+
+const LONGEST = [
+  ...["schedules.test.ts", "flow-faults.test.ts", "market.test.ts", "schedules-real.test.ts", "log-faults.test.ts"],
+  ...["roles.test.ts", "owners.test.ts", "cluster/archive.test.ts"],
+];
 
 /** What needs tools beyond Node: each test file says which, and test/cluster/run.ts looks for them first. */
 export default defineConfig({
   test: {
     root: new URL("../..", import.meta.url).pathname,
     include: ["test/cluster/**/*.test.ts"],
+    globalSetup: "test/helpers/programs.ts",
+    sequence: { sequencer: longestFirst(LONGEST) },
     testTimeout: 120_000,
     hookTimeout: 300_000,
     pool: "forks",

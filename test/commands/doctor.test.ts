@@ -11,6 +11,7 @@ import { loadConfig } from "../../infra/config.ts";
 import type { Finding } from "../../infra/finding.ts";
 import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
 import { makeKeys } from "../../pipelines/roles/parts.ts";
+import { runs } from "../helpers/programs.ts";
 
 /** Seconds that the server's `Date` is off, by path. */
 const OFF_S: Record<string, number> = { "/late": 60, "/later": 10 };
@@ -195,11 +196,8 @@ describe("touchstone doctor", () => {
     const run = (...words: string[]) =>
       new Promise<{ code: number; out: string; err: string }>((resolve) => {
         const env = { ...process.env, ...settings(controls("/down")) };
-        execFile(
-          process.execPath,
-          ["--import", "tsx", "touchstone.ts", "doctor", ...words],
-          { env },
-          (error, out, err) => resolve({ code: (error as { code?: number } | null)?.code ?? 0, out, err }),
+        execFile(process.execPath, [...runs("touchstone.ts"), "doctor", ...words], { env }, (error, out, err) =>
+          resolve({ code: (error as { code?: number } | null)?.code ?? 0, out, err }),
         );
       });
     const [people, machine, serve] = await Promise.all([run(), run("--json"), run("--role", "serve", "--json")]);

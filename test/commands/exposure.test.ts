@@ -11,6 +11,7 @@ import { dependenciesOf, type ExposureOptions, exposureCommand } from "../../com
 import { loadConfig } from "../../infra/config.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { ExposureReport } from "../../serving/schemas/exposure.ts";
+import { runs } from "../helpers/programs.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
 
@@ -176,7 +177,7 @@ describe("touchstone exposure", () => {
     const root = resolve(import.meta.dirname, "../..");
     const file = await fileOf("nothing here that is a url\n");
     const { code, stderr } = await new Promise<{ code: unknown; stderr: string }>((done) => {
-      const words = ["--import", "tsx", "touchstone.ts", "exposure", file, "--base", service.url];
+      const words = [...runs("touchstone.ts"), "exposure", file, "--base", service.url];
       execFile(process.execPath, words, { cwd: root }, (error, _, stderr) => done({ code: error?.code, stderr }));
     });
     expect(stderr).toMatch(/answered 400: \/dependencies\/0 /);

@@ -15,6 +15,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
+import { runs } from "../helpers/programs.ts";
 import { entry } from "../pipelines/1-observe/world.ts";
 
 /** The commands as an operator runs them, on real sockets: every name leads to one stand-in on this machine. */
@@ -87,7 +88,7 @@ const settings = (): Record<string, string> => ({
 function touchstone(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const options = { cwd: ROOT, env: { ...process.env, ...settings() } };
   return new Promise((done) => {
-    execFile(process.execPath, ["--import", "tsx", "touchstone.ts", ...args], options, (error, stdout, stderr) =>
+    execFile(process.execPath, [...runs("touchstone.ts"), ...args], options, (error, stdout, stderr) =>
       done({ code: Number(error?.code ?? 0), stdout, stderr }),
     );
   });

@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { runs } from "../helpers/programs.ts";
 import { ORIGIN } from "../helpers/public-record.ts";
 import { SUM, WatcherBed, watch } from "../helpers/watchers.ts";
 
@@ -24,7 +25,7 @@ test("touchstone publish posts what is due, under the keys of its machine, and n
     TOUCHSTONE_LOG_PARTITIONS: "4",
     TOUCHSTONE_ALLOW_LOOPBACK: "true",
   };
-  const args = ["--import", "tsx", resolve(ROOT, "touchstone.ts"), "publish", "--once", "--json"];
+  const args = [...runs("touchstone.ts"), "publish", "--once", "--json"];
   for (let i = 0; i < 2; i++) await promisify(execFile)(process.execPath, args, { cwd: ROOT, env });
   expect(receiver.notices.map(({ body, signedBy }) => [body.change, body.to.band, signedBy])).toEqual([
     ["first", "F", ["answers", "cards"]],

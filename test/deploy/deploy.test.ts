@@ -12,6 +12,7 @@ import { createSecret, keygen } from "../../infra/keys/keys.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
 import { KEPT, TOPICS } from "../../pipelines/record/topics.ts";
+import { runs } from "../helpers/programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const DEPLOY = join(ROOT, "infra/deploy");
@@ -273,7 +274,7 @@ describe("every command line is one that touchstone takes", () => {
     const known = helps.get(command);
     if (known) return known;
     const made = new Promise<string>((done) => {
-      const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", command, "--help"], { cwd: ROOT });
+      const child = spawn(process.execPath, [...runs("touchstone.ts"), command, "--help"], { cwd: ROOT });
       let out = "";
       child.stdout.on("data", (chunk: Buffer) => {
         out += chunk;

@@ -9,6 +9,7 @@ import { EXIT } from "../../commands/exit.ts";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { alive } from "../../infra/world.ts";
 import { readDemo } from "../helpers/demo-record.ts";
+import { runs } from "../helpers/programs.ts";
 import { runStart } from "../helpers/run-start.ts";
 
 /** The command's answers to what people and machines get wrong: a message that names it, an exit code of its own. */
@@ -28,7 +29,7 @@ interface Ended {
 
 function touchstone(args: string[], env: Record<string, string> = {}): Promise<Ended> {
   return new Promise((done) => {
-    const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", ...args], {
+    const child = spawn(process.execPath, [...runs("touchstone.ts"), ...args], {
       cwd: ROOT,
       stdio: ["ignore", "pipe", "pipe"],
       env: { ...process.env, TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", ...env },

@@ -21,6 +21,7 @@ import { marketBeside, type OfficialBuyer, officialBuyer, type SoldSpec } from "
 import { dearSeller } from "../helpers/dear-seller.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
 import { touchstone } from "../helpers/processes.ts";
+import { runs } from "../helpers/programs.ts";
 import { capOf } from "../helpers/public-record.ts";
 import type { SellingProcess } from "../helpers/selling-process.ts";
 
@@ -70,7 +71,7 @@ let serving: string | null = null;
 
 /** A service that waits for its turn, and its lines. */
 function standby() {
-  const child = spawn(process.execPath, ["--import", "tsx", "test/helpers/selling-process.ts"], {
+  const child = spawn(process.execPath, [...runs("test/helpers/selling-process.ts")], {
     ...{ cwd: ROOT, detached: true, stdio: ["pipe", "pipe", "inherit"] },
     env: { ...process.env, TMPDIR: join(dir, "tmp") },
   });

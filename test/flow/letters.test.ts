@@ -9,6 +9,7 @@ import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { folders } from "../../pipelines/roles/parts.ts";
+import { runs } from "../helpers/programs.ts";
 import { BEST, DESERVED } from "./deserved.ts";
 import { holdRecord, liveThrough } from "./market-claims.ts";
 
@@ -112,7 +113,7 @@ describe("the demo market", () => {
 holdRecord(lived, 31);
 
 test("touchstone audit finds nothing in what the demo published", async () => {
-  const audit = ["--import", "tsx", "touchstone.ts", "audit", join(lived.dir, "public")];
+  const audit = [...runs("touchstone.ts"), "audit", join(lived.dir, "public")];
   const { stdout } = await promisify(execFile)(process.execPath, audit, { cwd: resolve(import.meta.dirname, "../..") });
   expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
   expect(stdout).toMatch(/^proven: /m);

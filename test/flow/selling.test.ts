@@ -23,6 +23,7 @@ import type { WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { OBSERVER_SECRET, walletFolderOf } from "../../pipelines/roles/parts.ts";
 import { payBy } from "../../serving/client/index.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
+import { runs } from "../helpers/programs.ts";
 import { capOf, cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 
 /**
@@ -59,7 +60,7 @@ const settings = (): Record<string, string> => ({
 /** `touchstone serve` as its own process, once it listens. */
 async function started(): Promise<string> {
   const root = resolve(import.meta.dirname, "../..");
-  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", "serve"], {
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), "serve"], {
     ...{ cwd: root, env: { ...process.env, ...settings() }, stdio: ["ignore", "pipe", "inherit"] },
   });
   service = child;

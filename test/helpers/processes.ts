@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { resolve } from "node:path";
+import { runs } from "./programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 
@@ -17,7 +18,9 @@ export interface Running {
 /** `touchstone ARGS` as a process group of its own, with these settings and none of this machine's. */
 export function touchstone(args: readonly string[], settings: Record<string, string>): Running {
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("TOUCHSTONE_")));
-  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", ...args], {
+  // Further processes of the same service are started by the loader that this one has.
+  const program = args.includes("--processes") ? ["--import", "tsx", "touchstone.ts"] : runs("touchstone.ts");
+  const child = spawn(process.execPath, [...program, ...args], {
     cwd: ROOT,
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { runs } from "./programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 
@@ -18,7 +19,7 @@ export interface StartRun {
 
 /** `touchstone start ...` as a process group of its own, its acknowledgements on file descriptor 3. */
 export function runStart(args: string[], env: Record<string, string> = {}): StartRun {
-  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", "start", ...args, "--acks", "3"], {
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), "start", ...args, "--acks", "3"], {
     cwd: ROOT,
     detached: true,
     stdio: ["ignore", "pipe", "pipe", "pipe"],

@@ -9,6 +9,7 @@ import { ConfigError, loadConfig } from "../../infra/config.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { keepAddress, keepSecret, redact, redactError } from "../../infra/secrets.ts";
+import { runs } from "../helpers/programs.ts";
 import { payOnce } from "../pipelines/1-observe/day.ts";
 import { ASSET, fakeWorld, honest, NETWORK } from "../pipelines/1-observe/world.ts";
 
@@ -120,7 +121,7 @@ describe("a process", () => {
     data = mkdtempSync(join(dir, "data-")),
   ): Promise<{ said: string; left: string }> {
     const all = { PATH: process.env.PATH, TOUCHSTONE_DATA_DIR: data, TOUCHSTONE_LOG_LEVEL: "trace", ...env };
-    const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", ...command], {
+    const child = spawn(process.execPath, [...runs("touchstone.ts"), ...command], {
       cwd: resolve(import.meta.dirname, "../.."),
       env: all as NodeJS.ProcessEnv,
     });

@@ -3,13 +3,13 @@ import { once } from "node:events";
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { lots, SEED } from "../../helpers/drawn.ts";
+import { runs } from "../../helpers/programs.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -20,11 +20,10 @@ const FIRST = "2026-11-10";
 const DAYS = 30;
 const NOW = `${addDays(FIRST, 110 + DAYS)}T00:00:00.000Z`;
 const KILLS = 3;
-const CHILD = fileURLToPath(new URL("./archive-child.ts", import.meta.url));
 
 /** The job over this folder, as the leader of a process group. Resolves when it has begun. */
 async function begin(dir: string): Promise<{ child: ChildProcess; output: () => string }> {
-  const argv = ["--import", "tsx", CHILD, dir, NOW];
+  const argv = [...runs("test/pipelines/5-archive/archive-child.ts"), dir, NOW];
   const child = spawn(process.execPath, argv, { detached: true, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   child.stdout!.setEncoding("utf8").on("data", (text: string) => {

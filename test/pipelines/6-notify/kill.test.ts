@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { runs } from "../../helpers/programs.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
 import { MUL, SUM, WatcherBed, watch } from "../../helpers/watchers.ts";
 
-const CHILD = join(import.meta.dirname, "watcher-child.ts");
 const CARDS = 60;
 const KILLS = 8;
 
@@ -21,7 +21,7 @@ afterEach(async () => {
 
 /** A process group of its own, so that nothing of it survives. */
 function start(): ChildProcess {
-  const args = ["--import", "tsx", CHILD, bed.dir, join(bed.dir, "log"), ORIGIN];
+  const args = [...runs("test/pipelines/6-notify/watcher-child.ts"), bed.dir, join(bed.dir, "log"), ORIGIN];
   const child = spawn(process.execPath, args, { detached: true, stdio: ["ignore", "ignore", "inherit"] });
   children.push(child);
   return child;

@@ -4,6 +4,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
+import { runs } from "../../helpers/programs.ts";
 import { capOf, handshake, listing, urlOf } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
@@ -30,7 +31,7 @@ const stranger = () => formatVkey({ name: TRUST.log.name, publicKey: TRUST.witne
 
 async function run(...args: string[]) {
   const root = resolve(import.meta.dirname, "../../..");
-  const all = ["--import", "tsx", "touchstone.ts", "recompute", ...args];
+  const all = [...runs("touchstone.ts"), "recompute", ...args];
   return promisify(execFile)(process.execPath, all, { cwd: root }).then(
     ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
     (error: { code: number; stdout: string; stderr: string }) => error,

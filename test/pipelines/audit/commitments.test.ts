@@ -11,6 +11,7 @@ import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";
 import type { CommitmentLeaf } from "../../../pipelines/record/leaf.ts";
+import { runs } from "../../helpers/programs.ts";
 import { capOf, JWKS, listing, World } from "../4-publish/world.ts";
 import { LyingSource } from "../mirror/lies.ts";
 
@@ -94,7 +95,7 @@ describe("the audit", () => {
 describe("touchstone audit --open", () => {
   const run = async (...args: string[]) => {
     const root = resolve(import.meta.dirname, "../../..");
-    const all = ["--import", "tsx", "touchstone.ts", "audit", dir, ...args];
+    const all = [...runs("touchstone.ts"), "audit", dir, ...args];
     return promisify(execFile)(process.execPath, all, { cwd: root }).then(
       ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
       (error: { code: number; stdout: string; stderr: string }) => error,

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
+import { runs } from "../../helpers/programs.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, publishAll, sourceDir } from "./bed.ts";
 
@@ -25,7 +26,7 @@ afterAll(async () => {
 const mirror = (source: string) => {
   const { log, witness } = keysOf(record);
   const keys = ["--log-key", log, "--witness-key", witness, "--max-age", "0", "--json"];
-  const argv = ["--import", "tsx", "touchstone.ts", "mirror", source, join(dir, "copy"), ...keys];
+  const argv = [...runs("touchstone.ts"), "mirror", source, join(dir, "copy"), ...keys];
   const { status, stdout, stderr } = spawnSync(process.execPath, argv, { cwd: ROOT, encoding: "utf8" });
   return { status, stderr, said: stdout ? (JSON.parse(stdout) as Record<string, unknown>) : null };
 };
@@ -49,7 +50,7 @@ it("ends with a code of its own while something is missing, and says what; with 
 
 /** Words as a person types them. */
 function typed(line: string) {
-  const argv = ["--import", "tsx", "touchstone.ts", ...line.split(" ").slice(1)];
+  const argv = [...runs("touchstone.ts"), ...line.split(" ").slice(1)];
   const { status, stdout, stderr } = spawnSync(process.execPath, argv, { cwd: ROOT, encoding: "utf8" });
   return { status, stdout, stderr };
 }

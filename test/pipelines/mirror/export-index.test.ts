@@ -9,6 +9,7 @@ import { exportIndex, openIndex } from "../../../pipelines/mirror/export-index.t
 import { MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { indexLineOf } from "../../helpers/market-index.ts";
+import { runs } from "../../helpers/programs.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll, sourceDir } from "./bed.ts";
 
@@ -67,18 +68,11 @@ describe("the index as Parquet", () => {
   });
 
   test("the command does it in a process of its own, and says where to look", () => {
-    const args = [
-      "--import",
-      "tsx",
-      "touchstone.ts",
-      "export",
-      mirror.dir,
-      join(mirror.dir, "by-command.parquet"),
-      "--json",
-    ];
+    const file = join(mirror.dir, "by-command.parquet");
+    const args = [...runs("touchstone.ts"), "export", mirror.dir, file, "--json"];
     const { stdout, status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
     expect([status, stderr]).toEqual([0, ""]);
-    expect(JSON.parse(stdout)).toMatchObject({ rows: 40, file: join(mirror.dir, "by-command.parquet") });
+    expect(JSON.parse(stdout)).toMatchObject({ rows: 40, file });
   });
 
   test("a byte that rotted on the mirror's disk is found, named, and leaves no file", async () => {
