@@ -8,6 +8,6 @@ WITH ends AS (FROM positions_of($ends)),
  done AS (FROM positions_of($read))
 SELECT DISTINCT strftime(e.observed_at, '%Y-%m-%d') AS day
 FROM event e JOIN ends USING (topic, part) LEFT JOIN done USING (topic, part)
-WHERE NOT is_beside(e.type) AND e.observed_at < $until::DATE AND e.log_offset < ends.next
+WHERE e.type <> 'paid.commitment' AND e.observed_at < $until::DATE AND e.log_offset < ends.next
   AND (e.observed_at >= $newest::DATE + INTERVAL 1 DAY OR e.log_offset >= coalesce(done.next, 0))
 ORDER BY day

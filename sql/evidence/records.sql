@@ -17,8 +17,8 @@ WITH ends AS (FROM positions_of($ends)),
       WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(b.body, '$.of')
       WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(b.body, '$.record_id'), e.cap) END, e.event_id) AS about
   FROM event e JOIN ends USING (topic, part) JOIN body b USING (topic, part, log_offset)
-  -- What a retry brought changes no sample.
-  WHERE NOT is_beside(e.type) AND NOT is_retried(e.type, b.body) AND on_day(e.observed_at, $day) AND e.log_offset < ends.next),
+  -- A commitment is no sample: its leaf says all that is public of it. What a retry brought changes none.
+  WHERE e.type <> 'paid.commitment' AND NOT is_retried(e.type, b.body) AND on_day(e.observed_at, $day) AND e.log_offset < ends.next),
  member AS (
   SELECT * EXCLUDE (until) FROM day_event d
   WHERE log_offset >= coalesce((SELECT max(next) FROM known k WHERE k.bucket = d.bucket AND k.topic = d.topic), 0)),

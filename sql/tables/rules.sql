@@ -13,9 +13,6 @@ CREATE OR REPLACE MACRO is_probe(type) AS type IN ('handshake', 'mcp.probe');
 -- What a retry brought is a fact beside the grade: no sample is folded with it.
 CREATE OR REPLACE MACRO is_retried(type, body) AS
   coalesce(type = 'paid.followup' AND json_extract_string(body, '$.kind') = 'retried', FALSE);
--- Records of the topic `observations.paid` that no sample and no line of evidence is made of: of a commitment its leaf says all
--- that is public, and who else pays a payee anybody can count.
-CREATE OR REPLACE MACRO is_beside(type) AS type IN ('paid.commitment', 'payee.buyers');
 CREATE OR REPLACE MACRO fault_of(fault, wall) AS coalesce(fault, CASE WHEN wall THEN 'blocked' END);
 -- Money has six decimals, always: without the dot it is micro-units.
 CREATE OR REPLACE MACRO micro_of(money) AS replace(money, '.', '')::BIGINT;

@@ -105,15 +105,14 @@ test("cards and evidence are the same byte for byte with it and without", async 
       ),
     );
     const samples = await world.ingest.lake.all("FROM samples ORDER BY obs_id");
-    return { cards: cards.map((card) => canonicalText(card)), evidence, samples };
+    const days = leaves.flatMap((leaf) => (leaf.kind === "evidence" ? [leaf.day] : []));
+    return { cards: cards.map((card) => canonicalText(card)), evidence, days, samples };
   };
   const without = await told(false);
   expect([without.cards.length > 0, without.evidence.length > 0]).toEqual([true, true]);
-  const with_ = await told(
-    true,
-    ...Array.from({ length: 36 }, (_, n) => retry(n, n % 2 ? "asked_again" : "failed")),
-    buyers("a", block(20, 9_000)),
-  );
+  const retries = Array.from({ length: 36 }, (_, n) => retry(n, n % 2 ? "asked_again" : "failed"));
+  // Of a day with nothing else there is no evidence.
+  const with_ = await told(true, ...retries, buyers("a", block(20, 9_000)), buyers("a", block(41)));
   expect(with_).toEqual(without);
 }, 60_000);
 
