@@ -240,6 +240,8 @@ export const Settings = z.strictObject({
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
+      /** Payees whose other payers are read from the chain in an hour, each once a week (docs/operate.md); 0: none. */
+      payees_per_hour: z.int().min(0).max(1_000).default(5),
       /** Addresses of this machine that what says it is ours leaves from; empty: the system's choice. */
       known_addresses: z.array(ip).max(64).default([]),
       /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */

@@ -89,6 +89,14 @@ export const agreed = {
     if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
     return inCommon(await answersOf(nodes, agree, null, ask), agree);
   },
+  /** What at least `agree` nodes say alike. @param textOf the same for answers that are the same */
+  async same<T>(nodes: readonly Money[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
+    if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
+    const said = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
+    const found = said.find(({ text }) => said.filter((one) => one.text === text).length >= agree);
+    if (!found) throw new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same`);
+    return found.answer;
+  },
   /** The newest block that `agree` nodes have: later than none of them has it, so nothing is called over too soon. */
   async head(nodes: readonly Money[], agree: number, ask: Ask<Head>): Promise<Head> {
     if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;

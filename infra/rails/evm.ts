@@ -7,6 +7,7 @@ import { type Address, erc20Abi, isAddress, isHex, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { agreed } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable } from "./charge.ts";
+import { createPayersReader } from "./payers.ts";
 import type { PayableEntry, Rail, Settlement, SettlementQuery, SignContext, SignedPayment, Wallet } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
 import {
@@ -107,6 +108,7 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
     settlementOf: (query) => agreed.settlement(nodes, agree, (money) => way.find(money, query)),
     transfers: (query) => agreed.transfers(nodes, agree, (money) => findTransfers(money, query)),
     transfersIn: (tx) => agreed.transfers(nodes, agree, (money) => findTransfersIn(money, tx)),
+    payersOf: createPayersReader(nodes, agree),
     head: () =>
       agreed.head(nodes, agree, async ({ reader }) => {
         const block = await reading("its head", () => reader.getBlock());

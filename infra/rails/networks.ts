@@ -193,6 +193,7 @@ export function createRails(rails: readonly Rail[], confirm?: (network: string) 
     settlementOf: async (query) => railAt(query).settlementOf(query),
     transfers: async (query) => railAt(query).transfers(query),
     transfersIn: async (tx, place = {}) => railAt(place).transfersIn(tx),
+    payersOf: async (query) => railAt(query).payersOf(query),
     head: async (place = {}) => railAt(place).head(),
     finalHead: async (place = {}) => railAt(place).finalHead(),
     balance: async (address, place = {}) => railAt(place).balance(address),

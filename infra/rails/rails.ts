@@ -31,6 +31,11 @@ export interface Rail {
   transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<Settlement[]>;
   /** Transfers of the asset in one transaction; none while it is in no block. */
   transfersIn(tx: string, place?: Place): Promise<Settlement[]>;
+  /**
+   * Who sent the asset to an address between two moments, block by block from the newest on; null where the chain has
+   * no block between them. @throws ChainDown; what `signal` was aborted with
+   */
+  payersOf(query: PayersQuery): Promise<Payers | null>;
   /** Newest block: number and time (unix seconds). */
   head(place?: Place): Promise<{ number: number; time: number }>;
   /** The newest block that we no longer expect to vanish. */
@@ -113,6 +118,25 @@ export interface SettlementQuery extends Place {
   nonce: string;
   /** First block to look in. */
   sinceBlock: number;
+}
+
+export interface PayersQuery extends Place {
+  to: string;
+  /** Unix seconds: blocks from `since` on and before `until`, long final. */
+  since: number;
+  until: number;
+  signal?: AbortSignal | undefined;
+}
+
+/** What an address was sent in a range of blocks, without Transfers of nothing: anybody makes those for anybody. */
+export interface Payers {
+  /** By lower-case address. */
+  payers: ReadonlyMap<string, { transfers: number; amountAtomic: bigint }>;
+  /** First and last block of the range, both counted. */
+  fromBlock: number;
+  toBlock: number;
+  /** false: what was asked for begins earlier, and a node did not give as much. */
+  whole: boolean;
 }
 
 export interface Settlement {

@@ -6,6 +6,7 @@ import {
   HttpRequestError,
   type HttpTransport,
   http,
+  ResponseBodyTooLargeError,
   RpcRequestError,
   TimeoutError,
 } from "viem";
@@ -130,5 +131,31 @@ export async function reading<T>(what: string, read: () => Promise<T>): Promise<
   } catch (error) {
     if (!isPassing(error)) throw error;
     throw new ChainDown(`the chain cannot be asked for ${what}: ${error.shortMessage}`, { cause: error });
+  }
+}
+
+/** A node answered that it does not give so much at once: blocks, logs, or blocks so old. */
+export class RangeRefused extends Error {
+  override readonly name = "RangeRefused";
+}
+
+/** Codes that are said of how often was asked, not of what: JSON-RPC over HTTP's own status, and one provider's. */
+const TOO_OFTEN = [429, -32007];
+
+function isRefusal(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
+  const answer = walked(error, RpcRequestError);
+  if (answer) return !TOO_OFTEN.includes(answer.code);
+  const status = walked(error, HttpRequestError)?.status;
+  return status === 400 || status === 413 || walked(error, ResponseBodyTooLargeError) !== null;
+}
+
+/** Read logs over a range of blocks. @throws RangeRefused where a smaller range may be answered; ChainDown otherwise */
+export async function readingRange<T>(read: () => Promise<T>): Promise<T> {
+  try {
+    return await reading("logs", read);
+  } catch (error) {
+    if (!isRefusal(error instanceof ChainDown ? error.cause : error)) throw error;
+    throw new RangeRefused((error as Error).message, { cause: error });
   }
 }

@@ -4,10 +4,10 @@ import { type Reader, reading } from "./rpc.ts";
 
 /** EIP-3009: emitted once per used authorization. A cancelled one emits another event, so it never looks settled. */
 const AUTHORIZATION_USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
-const TRANSFER = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
+export const TRANSFER = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
 /** Public nodes refuse log questions over more than 10,000 blocks. */
-const BLOCKS_PER_QUESTION = 9_000n;
+export const BLOCKS_PER_QUESTION = 9_000;
 
 /**
  * When a block no longer vanishes: so many blocks deep (1 = it is in a block), or what the chain's own node calls so
@@ -110,8 +110,8 @@ export async function logsSince<L extends { removed: boolean }>(
 ): Promise<{ logs: L[]; head: bigint }> {
   const head = await reading("its head", () => money.reader.getBlockNumber({ cacheTime: 0 }));
   const logs: L[] = [];
-  for (let from = BigInt(sinceBlock); from <= head; from += BLOCKS_PER_QUESTION) {
-    const to = from + BLOCKS_PER_QUESTION - 1n;
+  for (let from = BigInt(sinceBlock); from <= head; from += BigInt(BLOCKS_PER_QUESTION)) {
+    const to = from + BigInt(BLOCKS_PER_QUESTION) - 1n;
     const found = await reading("logs", () => ask(from, to < head ? to : head));
     logs.push(...found.filter((log) => !log.removed));
   }

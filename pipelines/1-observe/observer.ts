@@ -19,6 +19,7 @@ import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
 import { Intake, type IntakeReport } from "./listings/intake.ts";
 import { Sellers } from "./listings/sellers.ts";
+import { Buyers } from "./paid/buyers.ts";
 import { type ReconcileReport, Reconciler } from "./paid/reconcile.ts";
 import { Retries } from "./paid/retry.ts";
 import { type SpanReport, Spans } from "./plan/spans.ts";
@@ -47,6 +48,8 @@ export interface ObserverConfig {
   /** Micro-units of every intent ever, as of now. */
   spentBefore: bigint;
   hostsAtOnce: number;
+  /** Payees whose other payers are read from the chain in one look; default 0: none. */
+  payeesPerLook?: number;
   /** Key of the known answers, at least 16 bytes. */
   secret: Uint8Array;
   /** Pauses (real ms) between looks at the chain after a paid call. */
@@ -96,6 +99,8 @@ export interface Observer {
    * calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
    */
   awaitSettlements(): Promise<ReconcileReport>;
+  /** Every hour: who else pays those that we pay, of a few of them; returns of how many. @throws NotRecorded */
+  readBuyers(): Promise<number>;
   /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
   ask(ask: BodyOf<"ask">, said?: Said): Promise<AskReport>;
   /** Does the plan of this UTC day call the endpoint? null before that plan was begun here. */
@@ -179,6 +184,7 @@ export function createObserver(parts: ObserverParts): Observer {
     [ASKS]: ASKS_AT_ONCE,
     [INTAKE]: INTAKE_AT_ONCE,
   });
+  const buyers = new Buyers(tools, memory, config.payeesPerLook ?? 0);
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
   const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
@@ -202,6 +208,7 @@ export function createObserver(parts: ObserverParts): Observer {
       await excuses.look(clock);
       return report;
     },
+    readBuyers: () => buyers.look(clock),
     ask(ask, said) {
       const look = () => (said ? lookAtListed(tools, said, clock) : lookAtAsked(tools, ask, clock));
       return slots.run(hostOf(ask.normalised_url), look, ASKS);

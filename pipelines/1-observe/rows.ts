@@ -82,6 +82,10 @@ export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
 export const followupRow = (cap: string, body: BodyOf<"paid.followup">, at: Date, n = 0): Draft =>
   draft({ type: "paid.followup", cap, slot: slotOf(body), attempt: n, at, body });
 
+/** Who else pays where an endpoint is paid. */
+export const buyersRow = (cap: string, body: BodyOf<"payee.buyers">, at: Date): Draft =>
+  draft({ type: "payee.buyers", cap, slot: slotOf(body), at, body });
+
 /**
  * The result of a paid call whose end nobody watched: our process died, or could not evaluate it. It is always our fault
  * and never "took the money" (verification-method.md section 1). It has the id that the watched result would have had, so

@@ -10,6 +10,7 @@ import type {
   ListedCap,
   Memory,
   OpenIntent,
+  PaidPayee,
   StandingListing,
   Verdict,
 } from "../record/memory.ts";
@@ -64,6 +65,14 @@ export function createMemory(lake: Lake): Memory {
     async retriedSince(cap, since) {
       return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
     },
+    async payees(since) {
+      const rows = await lake.all<PayeeRow>(sql("queries/payments:payees"), { since });
+      return rows.map(({ pay_to, read, ...row }) => ({ ...row, payTo: pay_to, read: read && rfc3339(read) }));
+    },
+    async walletsPaying(payTo, since) {
+      const rows = await lake.all<{ wallet: string }>(sql("queries/payments:wallets"), { pay_to: payTo, since });
+      return rows.map(({ wallet }) => wallet);
+    },
     failedClasses: (since, until, least) =>
       lake.all<FailedClass>(sql("queries/classes:nobody_passed"), { since, until, least }),
     async callsOfClass(name, day) {
@@ -111,6 +120,10 @@ interface IntentRow {
 }
 interface AwaitedRow extends IntentRow {
   settlement: string | null;
+}
+interface PayeeRow extends Omit<PaidPayee, "payTo" | "read"> {
+  pay_to: string;
+  read: Date | null;
 }
 interface SpentRow {
   cap: string;

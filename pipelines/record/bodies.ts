@@ -8,6 +8,8 @@ import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TI
 
 /** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
+/** A sum, which may pass twelve digits before the dot. */
+const Total = z.string().regex(/^\d{1,40}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
 const Time = z.string().regex(RFC3339);
 const Id = z.string().max(64);
@@ -251,6 +253,35 @@ const SettlementSeen = z.looseObject({
   as_quoted: z.boolean(),
 });
 
+/**
+ * Who else pays a payee of ours, counted from the chain: Transfers of one asset to its address. A fact beside the
+ * grade, of days whose evidence names our wallets already: it lets nobody find a wallet that it does not.
+ */
+export const PayeeBuyers = z.looseObject({
+  /** CAIP-2. */
+  network: z.string().max(120),
+  asset: z.string().max(200),
+  pay_to: z.string().max(200),
+  /** Whole UTC days of the chain's time that were asked for: unix seconds, the end not counted. */
+  since: z.int().min(0),
+  until: z.int().min(0),
+  /** Blocks that were read, both counted. */
+  from_block: z.int().min(0),
+  to_block: z.int().min(0),
+  /** false: the days begin before `from_block`, and nodes did not give more, or more than one reading takes. */
+  whole: z.boolean(),
+  /** Addresses that are no wallet of this service's calls, what they sent and how it is spread over them. */
+  payers: z.int().min(0),
+  transfers: z.int().min(0),
+  total: Total,
+  /** Of the total, by the largest payer; null: nobody else paid. */
+  largest_share: z.number().min(0).max(1).nullable(),
+  /** 1 over the sum of the squares of all shares (docs/schedule.md): so many equal payers are as concentrated. */
+  effective_payers: z.number().min(1).nullable(),
+  /** What this service's own calls sent in these blocks. */
+  ours: z.looseObject({ transfers: z.int().min(0), total: Total }),
+});
+
 const Followup = z.looseObject({
   of: Id,
   kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
@@ -463,6 +494,7 @@ export const BODIES = {
   "paid.result": PaidResult,
   settlement: SettlementSeen,
   "paid.followup": Followup,
+  "payee.buyers": PayeeBuyers,
   "paid.published": PaidPublished,
   "paid.commitment": PaidCommitment,
   "mcp.probe": McpProbe,
@@ -494,6 +526,7 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "paid.result": "observations.paid",
   settlement: "observations.paid",
   "paid.followup": "observations.paid",
+  "payee.buyers": "observations.paid",
   "paid.published": "observations.paid",
   "paid.commitment": "observations.paid",
   "mcp.probe": "observations.mcp",

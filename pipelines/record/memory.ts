@@ -24,6 +24,10 @@ export interface Memory {
   verdicts(): Promise<Verdict[]>;
   /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
   retriedSince(cap: string, since: string): Promise<boolean>;
+  /** Whom the newest settlements since then (RFC 3339) went to, one row for an endpoint, network and asset. */
+  payees(since: string): Promise<PaidPayee[]>;
+  /** Wallets of ours with an intent since then (RFC 3339) to pay this address, lower case. */
+  walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
    * Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody
    * passed.
@@ -41,6 +45,17 @@ export interface Verdict {
   of: string;
   cap: string;
   kind: "reproduced" | "not_reproduced";
+}
+
+/** Where payments of ours for an endpoint arrive, by the chain's word. */
+export interface PaidPayee {
+  cap: string;
+  url: string;
+  network: string;
+  asset: string;
+  payTo: string;
+  /** When a record last said who else pays there, RFC 3339, or null. */
+  read: string | null;
 }
 
 /** A class that nobody passed on a day. */

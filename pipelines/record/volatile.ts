@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { PayeeBuyers } from "./bodies.ts";
 import type { HistoryNames } from "./history.ts";
 
 /**
@@ -69,7 +70,7 @@ const Signed = z.object({ present: z.int(), unread: z.int(), valid: z.int(), aut
 /**
  * What payments showed beside the grade: signed offers of the newest 402, signed receipts of all paid calls, who settled
  * (sender of the transaction, those of most calls), seconds from the answer to the block (0: not after it; null: not known),
- * and calls that were answered and never settled.
+ * calls that were answered and never settled, and who else pays there, newest reading first.
  */
 const PaymentFacts = z.object({
   offers: Signed.nullable(),
@@ -84,6 +85,8 @@ const PaymentFacts = z.object({
     }),
   ),
   unsettled: z.int(),
+  /** None in tables from before they were read. */
+  buyers: z.array(PayeeBuyers).default([]),
 });
 export type PaymentFacts = z.infer<typeof PaymentFacts>;
 

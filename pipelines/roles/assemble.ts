@@ -134,6 +134,7 @@ export async function assemble(
       caps,
       spentBefore: spent?.micro ?? 0n,
       hostsAtOnce: config.observe.hosts_at_once,
+      payeesPerLook: config.observe.payees_per_hour,
       secret: parts.secret,
       ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
     },

@@ -7,7 +7,7 @@ export type Role = "machine" | "observer" | "owner" | "publisher";
 interface Row extends Partial<Record<Role, string>> {
   job: string;
   /** Jobs of one queue never run at the same time in a process; a job whose queue is taken waits its turn. */
-  queue: "record" | "observe" | "asks" | "budget" | "notify" | "intake";
+  queue: "record" | "observe" | "asks" | "budget" | "notify" | "intake" | "buyers";
 }
 
 /**
@@ -46,6 +46,8 @@ const JOBS = [
     publisher: "45 * * * * *",
   },
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
+  // A slow node keeps nothing else waiting.
+  { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
   // Strangers decide how long these take: minutes of pages, hosts that keep us waiting. Nothing waits behind them.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },
   { job: "resume", queue: "intake", machine: "40 */5 * * * *", observer: "40 */5 * * * *" },

@@ -25,6 +25,7 @@ export interface ScheduleParts {
 export const OBSERVING = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
+  buyers: ({ observer }: ScheduleParts) => observer.readBuyers(),
   intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
   resume: ({ pipeline, catalogues }: ScheduleParts) => pipeline.resumeIntake(catalogues),
 };

@@ -47,11 +47,32 @@ const signedWords = ({ present, unread, valid, authorised }: NonNullable<Payment
 /** Seconds from the answer to the block, in words. */
 const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
 
-/** Facts of payments that no grade reads: who settles and how fast, and what the seller signs; nothing where there are none. */
+const day = (s: number): string => new Date(s * 1000).toISOString().slice(0, 10);
+
+/** Who else pays where it is paid, in words; the last day is the one before `until`. */
+function buyersWords(one: PaymentFacts["buyers"][number]): unknown {
+  const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
+  const spread =
+    largest_share === null || effective_payers === null
+      ? ""
+      : `; the largest sent ${Math.floor(largest_share * 100)} % of it, as concentrated as ${count(effective_payers, "equal payer")}`;
+  return html`${code(pay_to)} on ${network}, ${day(one.since)} to ${day(one.until - 1)}: ${
+    payers === 0
+      ? "nobody"
+      : `${count(payers, "payer")}, ${count(transfers, "transfer")}, ${price(total)} ${assetWords(asset)}${spread}`
+  }. <span class="soft small">(${
+    ours.transfers === 0 ? "" : `besides, ${count(ours.transfers, "payment")} of our own, ${price(ours.total)}; `
+  }blocks ${one.from_block} to ${one.to_block}${one.whole ? "" : ": not all of these days could be read"})</span>`;
+}
+
+/**
+ * Facts of payments that no grade reads: who settles and how fast, what the seller signs, and who else pays it;
+ * nothing where there are none.
+ */
 export function paymentsPart(view: View, cap: string): unknown {
   const facts = readPaymentFacts(view.row(cap)?.payments);
   if (!facts) return "";
-  const { offers, receipts, settlers, unsettled } = facts;
+  const { offers, receipts, settlers, unsettled, buyers } = facts;
   const shown = settlers.map(
     ({ network, sender, calls, median_s, max_s }) =>
       html`${code(sender)} on ${network}: ${count(calls, "call")}${
@@ -62,11 +83,13 @@ export function paymentsPart(view: View, cap: string): unknown {
   );
   return html`<section aria-labelledby="payments" class="rule"><h2 id="payments">Payments</h2><dl>
 ${shown.length > 0 ? html`<dt>Settled by</dt><dd>${list(shown)}</dd>` : ""}
+${buyers.length > 0 ? html`<dt>Others who pay it</dt><dd>${list(buyers.map(buyersWords))}</dd>` : ""}
 ${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
 </dl><p class="soft small">Facts beside the grade: no figure of it reads them. Who settles is the sender of the transaction, by the chain's
-word. Authorised: signed by the payee itself.</p></section>`;
+word. Authorised: signed by the payee itself. A seller can pay itself from any number of addresses, so many payers prove
+nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted</a>).</p></section>`;
 }
 
 /** The terms of a purchase through the service; nothing where it is not for sale now. */

@@ -2,7 +2,7 @@
 -- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, offer_signed, withdrawal, correction, reinstated,
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
@@ -80,11 +80,17 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, {present: count(*), unread: count(*) FILTER (NOT receipt.read), valid: count(*) FILTER (receipt.valid),
     authorised: count(*) FILTER (receipt.authorised)} AS receipts
   FROM replied WHERE receipt IS NOT NULL GROUP BY cap),
+ -- Who else pays where it is paid: of each network and asset what was read last.
+ bought AS (
+  SELECT cap, list(said ORDER BY t DESC, network, asset)[1:4] AS buyers
+  FROM (FROM buyers SEMI JOIN wanted USING (cap) QUALIFY row_number() OVER (PARTITION BY cap, network, asset ORDER BY t DESC, event_id DESC) = 1)
+  GROUP BY cap),
  beside AS (
-  SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0)})::VARCHAR AS said
+  SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0),
+    buyers: coalesce(b.buyers, [])})::VARCHAR AS said
   FROM wanted LEFT JOIN offer_signed o USING (cap) LEFT JOIN receipts r USING (cap) LEFT JOIN settlers s USING (cap)
-    LEFT JOIN unsettled u USING (cap)
-  WHERE o.signed IS NOT NULL OR r.receipts IS NOT NULL OR s.settlers IS NOT NULL OR u.n > 0),
+    LEFT JOIN unsettled u USING (cap) LEFT JOIN bought b USING (cap)
+  WHERE b.buyers IS NOT NULL OR o.signed IS NOT NULL OR r.receipts IS NOT NULL OR s.settlers IS NOT NULL OR u.n > 0),
  known AS (FROM seen SEMI JOIN wanted USING (cap))
 SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS probes, coalesce(s.answered, 0)::DOUBLE AS answered,
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,

@@ -17,6 +17,7 @@ DELETE FROM paid_followup WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM retried WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM answered WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM settled_by WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM buyers WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM offer_signed WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);

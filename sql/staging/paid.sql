@@ -2,7 +2,7 @@
 -- grain: one record; touched_intent = one intent or published call, also one that is not here yet; seen_new = one capability; payee_new = one address
 --   of one capability
 -- reads: temp stage
--- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, answered, settled_by, paid_published,
+-- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, paid_published,
 --   commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
@@ -51,6 +51,10 @@ WHERE b.answered_time IS NOT NULL OR b.signed_receipt IS NOT NULL;
 INSERT INTO settled_by
 SELECT cap, unnest(from_json(body, '{"intent": "VARCHAR", "network": "VARCHAR", "sender": "VARCHAR", "block_time": "BIGINT"}'))
 FROM stage WHERE type = 'settlement';
+
+INSERT INTO buyers
+SELECT cap, observed_at, event_id, json_extract_string(body, '$.network'), json_extract_string(body, '$.asset'),
+  json_extract_string(body, '$.pay_to'), body::JSON FROM stage WHERE type = 'payee.buyers';
 
 INSERT INTO paid_published
 SELECT event_id, cap, observed_at, b.payer, micro_of(b.price), b.pay_to, b.pass, b.status IN (400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422),

@@ -1,7 +1,7 @@
 -- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, offer_signed, paid_published,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, paid_published,
 --   commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
 --   correction_record
 
@@ -41,6 +41,9 @@ CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, 
 CREATE TABLE IF NOT EXISTS answered (
   cap VARCHAR, intent VARCHAR, answered_time BIGINT, receipt STRUCT(read BOOLEAN, valid BOOLEAN, authorised BOOLEAN));
 CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARCHAR, sender VARCHAR, block_time BIGINT);
+-- Who else pays a payee, as read from the chain; said = the body of the record.
+CREATE TABLE IF NOT EXISTS buyers (
+  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, said JSON);
 -- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));

@@ -186,6 +186,7 @@ export class FakeChain implements TestChain {
           .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
           .map((one) => this.#asSeen(one)),
       transfersIn: async (tx) => this.moved.filter((one) => one.tx === tx).map((one) => this.#asSeen(one)),
+      payersOf: async () => null,
       head: async () => ({ number: this.block, time: this.time }),
       finalHead: async () => {
         const number = this.block - this.confirmations + 1;

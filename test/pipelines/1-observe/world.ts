@@ -3,7 +3,16 @@ import { FixedClock } from "../../../infra/clock.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
 import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
-import type { PayableEntry, Rail, Settlement, SignedPayment, Wallet, Wallets } from "../../../infra/rails/rails.ts";
+import type {
+  PayableEntry,
+  Payers,
+  PayersQuery,
+  Rail,
+  Settlement,
+  SignedPayment,
+  Wallet,
+  Wallets,
+} from "../../../infra/rails/rails.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import {
   createObserver,
@@ -23,6 +32,7 @@ import type {
   ListedCap,
   Memory,
   OpenIntent,
+  PaidPayee,
   StandingListing,
   Verdict,
 } from "../../../pipelines/record/memory.ts";
@@ -193,6 +203,13 @@ export class LogMemory implements Memory {
   }
 
   /** What a test says that the lake would find. */
+  payeesFound: PaidPayee[] = [];
+  async payees(): Promise<PaidPayee[]> {
+    return this.payeesFound;
+  }
+  async walletsPaying(payTo: string): Promise<string[]> {
+    return this.#intents().flatMap(({ intent }) => (intent.quote.pay_to === payTo ? [intent.wallet] : []));
+  }
   verdictsFound: Verdict[] = [];
   async verdicts(): Promise<Verdict[]> {
     return this.verdictsFound;
@@ -292,6 +309,12 @@ export class FakeRail implements Rail {
   async transfers(query: { from: string; to: string }): Promise<Settlement[]> {
     this.#ask();
     return this.transfersBack.filter((one) => one.from === query.from && one.to === query.to);
+  }
+  /** What the chain has of every payee; null: nothing yet. */
+  paid: Payers | null = null;
+  async payersOf(_query: PayersQuery): Promise<Payers | null> {
+    this.#ask();
+    return this.paid;
   }
   async head() {
     this.#ask();

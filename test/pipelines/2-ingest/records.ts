@@ -177,6 +177,17 @@ export function followup(name: string, of: string, time: string, over: Partial<B
   return seal("paid.followup", capOf(name), JSON.stringify([body, time]), time, body, capOf(name));
 }
 
+/** Who else pays where an endpoint is paid. */
+export function buyers(name: string, time: string, over: Partial<BodyOf<"payee.buyers">> = {}): Sealed {
+  const body: BodyOf<"payee.buyers"> = {
+    ...{ network: "eip155:8453", asset: "0xasset", pay_to: PAY_TO, since: 1_762_473_600, until: 1_763_078_400 },
+    ...{ from_block: 100, to_block: 302_499, whole: true, payers: 2, transfers: 3, total: "4.000000" },
+    ...{ largest_share: 0.75, effective_payers: 1.6, ours: { transfers: 12, total: "0.240000" } },
+    ...over,
+  };
+  return seal("payee.buyers", capOf(name), JSON.stringify([body, time]), time, body, capOf(name));
+}
+
 /** A call that a buyer published. @param n which one of that moment's */
 export function published(name: string, time: string, n: number, over: Partial<BodyOf<"paid.published">> = {}): Sealed {
   const order = `ord_${"0123456789ABCDEFGHJKMNPQRS".slice(0, 20)}${String(n).padStart(6, "0")}`;

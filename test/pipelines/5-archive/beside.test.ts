@@ -8,6 +8,7 @@ import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts"
 import type { Retry } from "../../../pipelines/record/vocabulary.ts";
 import { readPaymentFacts } from "../../../pipelines/record/volatile.ts";
 import {
+  buyers,
   capOf,
   correction,
   followup,
@@ -15,8 +16,10 @@ import {
   intent,
   listing,
   NOTHING,
+  PAY_TO,
   result,
   settlement,
+  urlOf,
 } from "../2-ingest/records.ts";
 import { ArchiveWorld } from "./world.ts";
 
@@ -102,11 +105,14 @@ test("cards and evidence are the same byte for byte with it and without", async 
       ),
     );
     const samples = await world.ingest.lake.all("FROM samples ORDER BY obs_id");
-    return { cards: cards.map((card) => canonicalText(card)), evidence, samples };
+    const days = leaves.flatMap((leaf) => (leaf.kind === "evidence" ? [leaf.day] : []));
+    return { cards: cards.map((card) => canonicalText(card)), evidence, days, samples };
   };
   const without = await told(false);
   expect([without.cards.length > 0, without.evidence.length > 0]).toEqual([true, true]);
-  const with_ = await told(true, ...Array.from({ length: 36 }, (_, n) => retry(n, n % 2 ? "asked_again" : "failed")));
+  const retries = Array.from({ length: 36 }, (_, n) => retry(n, n % 2 ? "asked_again" : "failed"));
+  // Of a day with nothing else there is no evidence.
+  const with_ = await told(true, ...retries, buyers("a", block(20, 9_000)), buyers("a", block(41)));
   expect(with_).toEqual(without);
 }, 60_000);
 
@@ -147,6 +153,7 @@ test("who settled, how long after the answer, what never settled, and what was s
       { ...on, sender: "0xother", calls: 1, median_s: null, max_s: null },
     ],
     unsettled: 1,
+    buyers: [],
   });
   // A withdrawn call says nothing; of offers the newest 402 speaks, also where it has none any more.
   await world.ingest.append(
@@ -156,4 +163,39 @@ test("who settled, how long after the answer, what never settled, and what was s
   expect(readPaymentFacts((await rowOf(world)).payments)).toMatchObject({
     ...{ offers: null, receipts: { present: 35 }, unsettled: 0 },
   });
+});
+
+test("who else pays there: of each token what was read last, and the record knows when", async () => {
+  const [on, usdc] = ["eip155:8453", "0xasset"];
+  const world = await openedWith([], intent("a", block(0), { wallet: "0xBLIND" }));
+  const paid = (n: number, over: object = {}) => settlement("a", paidAt(0).eventId, block(n), { asset: usdc, ...over });
+  await world.ingest.append(
+    paid(1),
+    paid(2, { network: "eip155:1" }),
+    paid(3, { to: "0xelsewhere", as_quoted: false }),
+  );
+  await world.ingest.ingest.pass();
+  const memory = createMemory(world.ingest.lake);
+  const payee = { cap: CAP, url: urlOf("a"), asset: usdc, payTo: PAY_TO };
+  const never = { ...payee, read: null };
+  expect(await memory.payees(block(0))).toEqual([
+    { ...never, network: "eip155:1" },
+    { ...never, network: on },
+  ]);
+  expect(await memory.payees(block(2))).toEqual([{ ...never, network: "eip155:1" }]);
+  expect(await memory.walletsPaying(PAY_TO, block(0))).toEqual(["0xblind"]);
+  expect(await memory.walletsPaying(PAY_TO, block(0, 1))).toEqual([]);
+  expect(await memory.walletsPaying("0xelsewhere", block(0))).toEqual([]);
+
+  const other = { network: "eip155:1", payers: 0, transfers: 0, total: "0.000000" };
+  const alone = { ...other, largest_share: null, effective_payers: null };
+  await world.ingest.append(buyers("a", block(5), { payers: 9 }), buyers("a", block(4)), buyers("a", block(3), alone));
+  expect(readPaymentFacts((await rowOf(world)).payments)).toMatchObject({
+    ...{ offers: null, receipts: null, settlers: [], unsettled: 0 },
+    buyers: [{ network: on, payers: 9, whole: true, ours: { transfers: 12, total: "0.240000" } }, alone],
+  });
+  expect(await memory.payees(block(0))).toEqual([
+    { ...payee, network: "eip155:1", read: block(3) },
+    { ...payee, network: on, read: block(5) },
+  ]);
 });

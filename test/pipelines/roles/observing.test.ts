@@ -42,6 +42,6 @@ test("a stop ends the waiting", async () => {
 
 test("one of several observers grades and publishes nothing", () => {
   // Its budget is a private report, and the archive's rows only leave its own lake.
-  const names = ["archive", "asks", "budget", "follow", "intake", "plan", "resume", "settlements"];
+  const names = ["archive", "asks", "budget", "buyers", "follow", "intake", "plan", "resume", "settlements"];
   expect(OBSERVER_JOBS.map(({ name }) => name).sort()).toEqual(names);
 });

@@ -1,0 +1,98 @@
+import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem";
+import { agreed } from "./agreed.ts";
+import type { Payers, PayersQuery } from "./rails.ts";
+import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
+import { BLOCKS_PER_QUESTION, type Money, TRANSFER } from "./settlement.ts";
+
+/** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
+const MAX_QUESTIONS = 200;
+/** Addresses that are counted of one payee: more are a reading that ends early. */
+const MAX_PAYERS = 50_000;
+/** Moments whose blocks are remembered: readings of one day ask for the same two. */
+const MAX_MOMENTS = 64;
+
+type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
+
+/**
+ * Reads who paid an address (see `Rail.payersOf`). Of blocks long final nodes have nothing to disagree about, so where
+ * several have to agree they say the very same of each range, or the chain is down.
+ *
+ * Nodes bound how many blocks or logs one question may be about, each in its own words. So whatever a node answers
+ * with an error is asked in halves, and the range that was taken is kept to. Reading goes backwards: what was read
+ * when the bound is met, or a node has no older logs, is whole from its first block to the last.
+ */
+export function createPayersReader(nodes: readonly Money[], agree: number) {
+  const moments = new Map<number, number>();
+  const newestBefore = async (time: number): Promise<number> => {
+    const known = moments.get(time);
+    if (known !== undefined) return known;
+    const number = await agreed.same(nodes, agree, (money) => blockBefore(money, time), String);
+    if (moments.size >= MAX_MOMENTS) moments.clear();
+    moments.set(time, number);
+    return number;
+  };
+  return async ({ to, since, until, signal }: PayersQuery): Promise<Payers | null> => {
+    const [first, toBlock] = [(await newestBefore(since)) + 1, await newestBefore(until)];
+    if (toBlock < first) return null;
+    const payers: Tally = new Map();
+    let from = toBlock + 1;
+    let step = BLOCKS_PER_QUESTION;
+    for (let asked = 0; from > first && asked < MAX_QUESTIONS && payers.size < MAX_PAYERS; asked++) {
+      signal?.throwIfAborted();
+      const range = { from: Math.max(first, from - step), to: from - 1 };
+      try {
+        const part = await agreed.same(nodes, agree, (money) => paidIn(money, to, range), textOf);
+        for (const [payer, { transfers, amountAtomic }] of part) add(payers, payer, transfers, amountAtomic);
+        from = range.from;
+      } catch (error) {
+        if (!(error instanceof RangeRefused)) throw error;
+        if (range.from === range.to) break;
+        step = Math.ceil((range.to - range.from + 1) / 2);
+      }
+    }
+    if (from > toBlock) throw new ChainDown("no node gives the logs of a single block");
+    return { payers, fromBlock: from, toBlock, whole: from === first };
+  };
+}
+
+/** Number of the newest block made before a moment, -1 where there is none. @throws ChainDown */
+async function blockBefore({ reader }: Money, time: number): Promise<number> {
+  const timeOf = async (number: number) =>
+    (await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;
+  let before = -1;
+  let after = Number(await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }))) + 1;
+  while (after - before > 1) {
+    const middle = Math.floor((before + after) / 2);
+    if ((await timeOf(middle)) < time) before = middle;
+    else after = middle;
+  }
+  return before;
+}
+
+/** Logs as the node wrote them: decoded one by one by the client, ten thousand would hold up this process for a second. */
+async function paidIn({ reader, asset }: Money, to: string, range: { from: number; to: number }): Promise<Tally> {
+  const topics = encodeEventTopics({ abi: [TRANSFER], args: { to: to as Address } });
+  const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
+  const params = [{ address: asset, topics, fromBlock, toBlock }] as const;
+  const logs = await readingRange(() => reader.request({ method: "eth_getLogs", params: [...params] }));
+  const tally: Tally = new Map();
+  for (const { removed, topics, data } of logs) {
+    const payer = `0x${topics[1]!.slice(-40)}`.toLowerCase();
+    const amountAtomic = BigInt(data);
+    // ERC-20 lets anybody move nothing from anybody's address, and what was minted nobody paid.
+    if (removed || amountAtomic === 0n || payer === zeroAddress || payer === to.toLowerCase()) continue;
+    add(tally, payer, 1, amountAtomic);
+  }
+  return tally;
+}
+
+function add(tally: Tally, payer: string, transfers: number, amountAtomic: bigint): void {
+  const had = tally.get(payer) ?? { transfers: 0, amountAtomic: 0n };
+  tally.set(payer, { transfers: had.transfers + transfers, amountAtomic: had.amountAtomic + amountAtomic });
+}
+
+const textOf = (tally: Tally): string =>
+  [...tally]
+    .map(([from, { transfers, amountAtomic }]) => `${from} ${transfers} ${amountAtomic}`)
+    .sort()
+    .join("\n");

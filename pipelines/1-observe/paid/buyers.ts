@@ -1,0 +1,160 @@
+import type { Clock } from "../../../infra/clock.ts";
+import { decimalsOf, type Payers } from "../../../infra/rails/rails.ts";
+import type { BodyOf } from "../../record/bodies.ts";
+import type { Memory, PaidPayee } from "../../record/memory.ts";
+import { formatSum } from "../../record/money.ts";
+import { DAY_MS, rfc3339 } from "../../record/time.ts";
+import { buyersRow } from "../rows.ts";
+import type { Tools } from "../tools.ts";
+import { hostOf } from "../urls.ts";
+
+const DAY_S = DAY_MS / 1000;
+/** Days that are counted. */
+const WINDOW_DAYS = 7;
+/**
+ * Days between the window and the running day. The wallets of a day's calls are in the evidence of that day,
+ * published soon after it ends: what is told of our own payments in the window then follows from what everybody has.
+ * Of a day whose evidence is not out, a count of our payments would help a seller to find the blind wallets among its
+ * payers.
+ */
+const EVIDENCE_DAYS = 1;
+/** Pause between two readings of one payee, and age of the settlement that it is known by; ms of the record's time. */
+const EVERY_MS = 7 * DAY_MS;
+const PAID_WITHIN_MS = 35 * DAY_MS;
+/** Wallets that are looked for: those of the window and of two days around it. */
+const WALLETS_WITHIN_MS = (WINDOW_DAYS + EVIDENCE_DAYS + 2) * DAY_MS;
+/** Endpoints of one payee that are told of a reading. */
+const MAX_TOLD = 1_000;
+
+/** One address on one chain, and the endpoints that are paid there. */
+interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
+  caps: string[];
+  /** Newest reading for any of them, RFC 3339, or null. */
+  read: string | null;
+}
+
+/**
+ * Who else pays the sellers that we pay: of each payee once a week, from the chain alone. A fact beside the grade. A
+ * seller can pay itself from any number of addresses, so many payers prove nothing; that there are none besides us,
+ * or one, says something. Only payees that a payment of ours settled to are looked at: a 402 may name anybody's
+ * address.
+ */
+export class Buyers {
+  /** @param perLook payees that are read in one look: what it may cost in questions to a node */
+  constructor(
+    private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts" | "signal">,
+    private readonly memory: Pick<Memory, "payees" | "walletsPaying">,
+    private readonly perLook: number,
+  ) {}
+
+  /**
+   * Reads those whose turn it is, one after the other; returns how many. A chain that does not answer is left alone
+   * until the next look. @throws NotRecorded
+   */
+  async look(clock: Pick<Clock, "now">): Promise<number> {
+    const down = new Set<string>();
+    let read = 0;
+    for (const payee of this.perLook > 0 ? await this.#due(clock.now().getTime()) : []) {
+      if (read >= this.perLook || this.tools.signal?.aborted) break;
+      if (down.has(payee.network)) continue;
+      const seen = await this.#fromChain(payee);
+      if (!seen) down.add(payee.network);
+      else {
+        await this.#record(payee, seen, clock);
+        read++;
+      }
+    }
+    return read;
+  }
+
+  /** Those never read first, then those read longest ago. */
+  async #due(now: number): Promise<Payee[]> {
+    const payees = new Map<string, Payee>();
+    for (const { cap, url, network, asset, payTo, read } of await this.memory.payees(since(now, PAID_WITHIN_MS))) {
+      if (!this.tools.hosts.owns(hostOf(url))) continue;
+      const key = `${network} ${asset} ${payTo}`;
+      const one = payees.get(key) ?? { network, asset, payTo, caps: [], read: null };
+      payees.set(key, one);
+      if (one.caps.length < MAX_TOLD) one.caps.push(cap);
+      if (read !== null && (one.read === null || read > one.read)) one.read = read;
+    }
+    const before = since(now, EVERY_MS);
+    const due = [...payees.values()].filter(({ read }) => read === null || read <= before);
+    return due.sort((a, b) => (a.read ?? "").localeCompare(b.read ?? ""));
+  }
+
+  /** Null where the chain does not answer, is younger than the window, or there was a stop. */
+  async #fromChain({ network, asset, payTo: to }: Payee): Promise<Seen | null> {
+    const { rail, signal, logger } = this.tools;
+    try {
+      const { time } = await rail.head({ network });
+      const until = (Math.floor(time / DAY_S) - EVIDENCE_DAYS) * DAY_S;
+      const window = { since: until - WINDOW_DAYS * DAY_S, until };
+      const paid = await rail.payersOf({ to, network, asset, signal, ...window });
+      return paid && { window, paid };
+    } catch (error) {
+      if (!signal?.aborted) logger.warn({ err: error, network }, "who pays a payee could not be read");
+      return null;
+    }
+  }
+
+  async #record({ network, asset, payTo, caps }: Payee, { window, paid }: Seen, clock: Pick<Clock, "now">) {
+    const now = clock.now();
+    const ours = new Set(await this.memory.walletsPaying(payTo, since(now.getTime(), WALLETS_WITHIN_MS)));
+    const counted = countedOf(paid, ours, decimalsOf(this.tools.rail, { network, asset }));
+    const body = { network, asset, pay_to: payTo, ...window, ...counted };
+    await this.tools.recorder.append(caps.map((cap) => buyersRow(cap, body, now)));
+  }
+}
+
+interface Seen {
+  window: { since: number; until: number };
+  paid: Payers;
+}
+
+const since = (now: number, ms: number): string => rfc3339(new Date(now - ms));
+
+type Concentration = Pick<BodyOf<"payee.buyers">, "largest_share" | "effective_payers">;
+type Counted = Concentration &
+  Pick<BodyOf<"payee.buyers">, "from_block" | "to_block" | "whole" | "payers" | "transfers" | "total" | "ours">;
+
+/** What was read, our own wallets' part by itself: how others' money is spread has nothing of ours in it. */
+function countedOf(
+  { payers, fromBlock, toBlock, whole }: Payers,
+  ours: ReadonlySet<string>,
+  decimals: number,
+): Counted {
+  const [own, others] = [true, false].map((is) => {
+    const some = [...payers].flatMap(([address, paid]) => (ours.has(address) === is ? [paid] : []));
+    const atomic = some.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
+    return {
+      payers: some,
+      transfers: some.reduce((sum, { transfers }) => sum + transfers, 0),
+      total: formatSum((atomic * 1_000_000n) / 10n ** BigInt(decimals)),
+    };
+  });
+  return {
+    ...{ from_block: fromBlock, to_block: toBlock, whole, payers: others!.payers.length },
+    ...{ transfers: others!.transfers, total: others!.total },
+    ...concentrationOf(others!.payers.map(({ amountAtomic }) => amountAtomic)),
+    ours: { transfers: own!.transfers, total: own!.total },
+  };
+}
+
+/**
+ * How concentrated amounts are: the share of the largest, and the effective number of payers, 1 over the sum of
+ * squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl 1950); its inverse as a
+ * number of equals is Adelman's (1969), and Laakso and Taagepera's (1979) for parties. Both rounded down, to four and
+ * two decimals.
+ * @param amounts above zero
+ */
+export function concentrationOf(amounts: readonly bigint[]): Concentration {
+  if (amounts.length === 0) return { largest_share: null, effective_payers: null };
+  const total = amounts.reduce((sum, one) => sum + one, 0n);
+  const squares = amounts.reduce((sum, one) => sum + one * one, 0n);
+  const largest = [...amounts].sort((a, b) => (a > b ? -1 : 1))[0]!;
+  return {
+    largest_share: Number((largest * 10_000n) / total) / 10_000,
+    effective_payers: Number((total * total * 100n) / squares) / 100,
+  };
+}
