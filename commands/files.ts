@@ -39,7 +39,7 @@ export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): 
   // Machines of a cluster share the log; a folder of their own may be empty.
   if (log !== null || existsSync(data_dir)) return;
   throw new FileUnreadable(
-    `there is no data folder ${data_dir}: name another by TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
+    `there is no data folder ${data_dir}: name another with TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
   );
 }
 

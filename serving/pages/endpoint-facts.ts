@@ -65,8 +65,8 @@ ${shown.length > 0 ? html`<dt>Settled by</dt><dd>${list(shown)}</dd>` : ""}
 ${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
-</dl><p class="soft small">Facts beside the grade: no figure of it reads them. Who settles is the sender of the transaction, by the chain's
-word. Authorised: signed by the payee itself.</p></section>`;
+</dl><p class="soft small">Facts beside the grade: they change no figure of it. Who settles is the sender of the transaction on the
+chain. Authorised: signed by the payee itself.</p></section>`;
 }
 
 /** The terms of a purchase through the service; nothing where it is not for sale now. */
@@ -79,10 +79,10 @@ export function buyPart({ buy }: CheckFacts): unknown {
 }
 
 const LEVELS = {
-  truth: "truth: answers are held against known answers",
-  schema: "schema: answers are held against the advertised schema",
+  truth: "truth: answers are compared with known answers",
+  schema: "schema: answers are checked against the advertised schema",
   parse: "parse: no schema is advertised, so answers must parse as what they claim to be",
-  none: "none: no answer was bought yet, and no schema is known",
+  none: "none: no answer has been bought yet, and no schema is known",
 };
 
 /** The deepest thing that answers are held against. A schema counts where an answer that was bought was held against one. */
@@ -137,7 +137,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
   }${
     disputes.length > 0
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
-<p class="small soft">${count(disputes.length, "dispute")}; one changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
+<p class="small soft">${count(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
             (one) =>
               html`${text(one.says)} <span class="soft small">${text(one.record_id) ? html`record <code>${text(one.record_id)}</code>` : "every record"}${

@@ -73,7 +73,7 @@ export async function readBy(extractor: Extractor, asked: Asked, pointer: string
   } catch (error) {
     if (error instanceof NobodyReads) throw notNow(error.message);
     if (!(error instanceof NotExtracted)) throw error;
-    const says = error.bound === null ? error.message : `past the bound of ${error.bound}: ${error.message}`;
+    const says = error.bound === null ? error.message : `beyond the limit of ${error.bound}: ${error.message}`;
     throw new Problem("not_extracted", says, at(pointer, says));
   }
 }
