@@ -235,7 +235,7 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
     watcher_id: watcher.id,
     url: watcher.url,
     state: watcher.state,
-    why: watcher.why,
+    says: watcher.why,
     created_at: watcher.createdAt,
     ended_at: watcher.endedAt,
     watched: watcher.watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),

@@ -33,9 +33,9 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
   const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
-<dt>Paid calls</dt><dd>${row?.paid_calls ?? 0}</dd>
+<dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
-<dt>Free handshakes</dt><dd>${row?.probes ?? 0}, ${row?.answered ?? 0} answered, ${row?.asked_for_payment ?? 0} of them with a 402</dd>
+<dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
 ${whenPart(row, dark, answeredDay)}
 ${where("Protocol", row?.protocols)}${where("Networks offered", row?.networks)}${where("Networks listed", row?.networks_listed)}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;

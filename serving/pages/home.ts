@@ -17,6 +17,7 @@ import {
   count,
   grade,
   moment,
+  NONE,
   price,
   shorten,
   tierWords,
@@ -63,7 +64,7 @@ function marketRow(view: View, entry: ListedEntry): string {
   const asked = row?.price
     ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
     : price(null);
-  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
+  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
 /** When it was seen last; of who does not answer, that it does not: a probe that came back empty saw nobody. */

@@ -86,7 +86,7 @@ export function miniPicture(components: Components, cap: string): string {
 export const componentTable = (
   components: Components,
 ): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
-<table><caption>Point is what the samples showed; the letter stands on the lower bound. Latency has a bound from 72 timed spells of six hours on.</caption>
+<table><caption>Point is what the samples showed; the letter depends on the lower bound. Latency gets a bound after 72 timed six-hour spells.</caption>
 <thead><tr><th scope="col">Component</th><th scope="col" class="n">Point</th><th scope="col" class="n">Lower</th><th scope="col" class="n">Upper</th>
 <th scope="col" class="n">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENT_NAMES.map(
   ([name, words]) => {

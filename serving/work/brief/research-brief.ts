@@ -79,8 +79,8 @@ async function sourcesAt(
   }
   const listed = tried.map((one): BriefSource => {
     if (one.ok) return one.source.about;
-    const why = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
-    return { read: false, url: one.url, why };
+    const says = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
+    return { read: false, url: one.url, says };
   });
   return { read, listed };
 }
