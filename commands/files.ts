@@ -34,7 +34,10 @@ export async function readNamedJson(file: string): Promise<unknown> {
   }
 }
 
-/** What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind. @throws FileUnreadable */
+/**
+ * What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind.
+ * @throws FileUnreadable
+ */
 export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
   // Machines of a cluster share the log; a folder of their own may be empty.
   if (log !== null || existsSync(data_dir)) return;

@@ -204,7 +204,10 @@ class RegisterUnreadable extends Error {
   override readonly name = "RegisterUnreadable";
 }
 
-/** What is read of the golden copy; the names are those of LEI-CDF 3.1 as CSV. Names of a company beside its own are any number. */
+/**
+ * What is read of the golden copy; the names are those of LEI-CDF 3.1 as CSV. Names of a company beside its own are any
+ * number.
+ */
 const GOLDEN_COPY = [
   "LEI",
   "Entity.LegalName",

@@ -145,7 +145,10 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
   max_timeout_s,
 });
 
-/** POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a minute. */
+/**
+ * POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a
+ * minute.
+ */
 export class ListingChecks {
   readonly #kept = new Map<string, { answer: ListingAnswer; madeAt: number }>();
   readonly #underway = new Map<string, Promise<ListingAnswer>>();

@@ -57,7 +57,10 @@ const mark = (value: number): unknown => {
   return html`<text class="axis" x="${value === 0 ? 0 : value === 1 ? WIDTH : x(value)}" y="${COMPONENT_NAMES.length * STEP + 10}" text-anchor="${anchor}">${value}</text>`;
 };
 
-/** The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the samples showed. */
+/**
+ * The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the
+ * samples showed.
+ */
 export function componentPicture(components: Components): unknown {
   return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * STEP + 14}">
 <title id="picture-title">The six measured components with their bounds</title><desc id="picture-desc">${summary(components)}.</desc>

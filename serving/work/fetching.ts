@@ -47,7 +47,10 @@ export async function answeredBy(egress: Egress, { url, pointer, hops, signal }:
   throw new Problem("bad_request", `${pointer.slice(1)} is never fetched: ${result.says}`, at(pointer, result.says));
 }
 
-/** The same, where only a document will do. @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing */
+/**
+ * The same, where only a document will do.
+ * @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing
+ */
 export async function documentAt(egress: Egress, asked: Fetching): Promise<Answered> {
   const answer = await answeredBy(egress, asked);
   const { status, body } = answer;
