@@ -61,15 +61,19 @@ function utcDay(text: string): string {
 
 const repeated = (one: string, before: string[]): string[] => [...before, one];
 
-const json = new Option("--json", "print JSON for a machine to read");
+const json = new Option("--json", "print JSON for scripts");
 
 program
   .command("start")
   .description("all roles in one process on embedded parts: SQLite log, DuckDB lake, directory stores")
   .option("--market", "boot the demo: a local chain and its sellers, the past simulated to now")
-  .option("--once", "stop when the past has been lived through and published")
+  .option("--once", "stop when the simulated past is published")
   .option("--days <n>", "length of the simulated past", wholeNumber)
-  .option("--pace <n>", "with --market: after the past, its last hours n times as fast as real time", wholeNumber)
+  .option(
+    "--pace <n>",
+    "with --market: live through the last hours of the past n times as fast as real time",
+    wholeNumber,
+  )
   .option("--pace-hours <n>", "how many hours are lived through at that pace (default: 240)", wholeNumber)
   .option("--log <address>", "kafka://host:port[,host:port]/prefix instead of the embedded log")
   .option("--private <address>", "s3://bucket[/folder] instead of a folder, for what is never published")
@@ -106,7 +110,7 @@ keys
 keys
   .command("rotate <purpose>")
   .description("a new key for cards, answers, log or witness; the old one retires after the overlap")
-  .option("--overlap-days <n>", "days in which both count (cards, answers: 1; log, witness: 30)", wholeNumber)
+  .option("--overlap-days <n>", "days in which both keys are valid (cards, answers: 1; log, witness: 30)", wholeNumber)
   .addOption(json)
   .action(async (purpose, options) => (await import("./commands/keys.ts")).rotateKeys(settings(), purpose, options));
 
@@ -115,7 +119,7 @@ program
   .description("probe, pay and check by the plan of the day")
   .option("--once", "catch up with what is due by now, then stop")
   .option("--listings <file|url>", "with --once: take these listings in and probe each once, for free, without a plan")
-  .option("--rejected <file>", "with --listings: rows that are no listing, as NDJSON")
+  .option("--rejected <file>", "with --listings: where rejected rows go, as NDJSON")
   .addOption(json)
   .action(async ({ listings, ...options }) => {
     if (listings === undefined) return (await import("./commands/observe.ts")).observe(settings(), options);
@@ -129,7 +133,7 @@ listings
   .description(
     "take in a catalogue, a seller's document or a file: JSON, NDJSON, CSV, OpenAPI (JSON, YAML), agent cards",
   )
-  .option("--rejected <file>", "rows that are no listing, as NDJSON (default: a new file in the data folder)")
+  .option("--rejected <file>", "where rejected rows go, as NDJSON (default: a new file in the data folder)")
   .addOption(json)
   .action(async (source, options) => (await import("./commands/listings.ts")).addListings(settings(), source, options));
 
@@ -137,12 +141,12 @@ listings
   .command("list")
   .description("every endpoint that a source lists now")
   .option("--host <host>", "of this host only")
-  .option("--all", "those too that no source lists any more")
+  .option("--all", "also those that no source lists any more")
   .addOption(json)
   .action(async (options) => (await import("./commands/listed.ts")).listListings(settings(), options));
 listings
   .command("show <endpoint>")
-  .description("what every source says of an endpoint (cap_ id or url), and since when")
+  .description("what every source says about an endpoint (cap_ id or url), and since when")
   .addOption(json)
   .action(async (endpoint, options) =>
     (await import("./commands/listed.ts")).showListing(settings(), endpoint, options),
@@ -199,7 +203,7 @@ program
 
 const archiving = program
   .command("archive")
-  .description("days older than 110 days into signed files, and out of the lake; docs/archive.md")
+  .description("move days older than 110 days into signed files and out of the lake; docs/archive.md")
   .option("--once", "file what is due, then stop")
   .addOption(json)
   .action(async (options) => (await import("./commands/archive.ts")).archive(settings(), options));
@@ -223,7 +227,7 @@ program
 program
   .command("ledger")
   .description(
-    "the books of what was bought and sold: every movement of money, held against the chain; who is owed what",
+    "the books of what was bought and sold: every movement of money, compared with the chain; who is owed what",
   )
   .option("--rpc <url>", "node of the chain (default: chain.rpc_url of the settings, or the demo's own)")
   .addOption(json)
@@ -245,10 +249,10 @@ wallets
   .action(async (options) => (await import("./commands/wallets.ts")).listWallets(settings(), options));
 wallets
   .command("sweep")
-  .description("what blind wallets of past days have left goes to one address, by signed authorizations")
+  .description("move what blind wallets of past days have left to one address, by signed authorizations")
   .requiredOption("--to <address>", "where it goes")
   .option("--network <id>", "only there, as eip155:8453")
-  .option("--till", "what buyers have paid, in the place of what blind wallets have left")
+  .option("--till", "move what buyers have paid instead")
   .option("--dry-run", "say what would be moved, and move nothing")
   .addOption(json)
   .action(async (options) => (await import("./commands/wallets.ts")).sweepWallets(settings(), options));
@@ -257,7 +261,7 @@ program
   .command("plan")
   .description("what a day's plan was")
   .command("show <day>")
-  .description("hold the plan of a UTC day against what was committed before it and opened after it; docs/schedule.md")
+  .description("compare the plan of a UTC day with what was committed before it and opened after it; docs/schedule.md")
   .addOption(json)
   .action(async (day, options) => (await import("./commands/plan.ts")).showPlan(settings(), utcDay(day), options));
 
@@ -269,7 +273,7 @@ program
   .option("--processes <n>", "with --from: processes that share the port", wholeNumber, 1)
   .action(async ({ from, mirror, processes }) => {
     if (from === undefined && (mirror !== undefined || processes !== 1)) {
-      throw new InvalidArgumentError("--mirror and --processes are of a replica: name its source by --from");
+      throw new InvalidArgumentError("--mirror and --processes need --from: only a replica has them");
     }
     if (from === undefined) return (await import("./commands/roles.ts")).serveRole(settings());
     const { inProcesses } = await import("./commands/processes.ts");
@@ -308,15 +312,11 @@ const mirroring = program
   .description("copy a public store (URL, s3:// or folder) into <dir>/public, proving every byte; docs/mirror.md")
   .option("--log-key <vkey>", "the log's verifier key; without it the source's is pinned on first use")
   .option("--witness-key <vkey>", "the witness's verifier key")
-  .option(
-    "--max-age <seconds>",
-    "refuse a checkpoint cosigned longer ago (default: a day; 0 asks nothing)",
-    wholeNumber,
-  )
+  .option("--max-age <seconds>", "refuse a checkpoint cosigned longer ago (default: a day; 0 accepts any)", wholeNumber)
   .option("--width <n>", "objects fetched at once", wholeNumber, 8)
   .option("--follow <seconds>", "go on until stopped, with this pause between two runs", wholeNumber)
-  .option("--verify", "prove everything that is held once more; what is damaged or gone is fetched again")
-  .option("--no-card-signatures", "believe the log's signature for its cards; every other proof stays")
+  .option("--verify", "prove everything again; fetch what is damaged or gone")
+  .option("--no-card-signatures", "trust the log's signature for its cards; every other proof stays")
   .addOption(json)
   .action(async (source, dir, options) =>
     (await import("./commands/mirror.ts")).mirror(source, dir, { ...options, settings }),
@@ -324,7 +324,7 @@ const mirroring = program
 
 mirroring
   .command("serve <dir>")
-  .description("hand a mirror's public folder on over HTTP")
+  .description("serve a mirror's public folder over HTTP")
   .option("--host <address>", "address to listen on", "127.0.0.1")
   .option("--port <n>", "port to listen on", wholeNumber, 8403)
   .action(async (dir, options) => (await import("./commands/mirror-serve.ts")).mirrorServe(dir, options));

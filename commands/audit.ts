@@ -146,10 +146,12 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
       },
     });
     const tookS = Math.round((performance.now() - began) / 10) / 100;
-    const { findings, forks, ...summary } = report;
+    const { findings, forks, size: tree_size, ...summary } = report;
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
-    process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
+    process.stdout.write(
+      json ? `${JSON.stringify({ ...summary, tree_size, took_s: tookS })}\n` : conclude(report, tookS),
+    );
     if (forks.length > 0) throw new AuditForked(forks, files);
     if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
   } finally {
@@ -182,7 +184,15 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
     if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
     const root = head.root.toString("hex");
     const cosigned_at = head.cosignedAt?.toISOString() ?? null;
-    const proof = { proven: true, origin: head.origin, size: head.size, root, cosigned_at, leaf, bytes: bytes.length };
+    const proof = {
+      proven: true,
+      origin: head.origin,
+      tree_size: head.size,
+      root,
+      cosigned_at,
+      leaf,
+      bytes: bytes.length,
+    };
     process.stdout.write(
       json
         ? `${JSON.stringify(proof)}\n`

@@ -7,7 +7,14 @@ import { INGEST_TABLES } from "../pipelines/2-ingest/load.ts";
 import { createMemory } from "../pipelines/2-ingest/memory.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
 import { movedOut } from "../pipelines/5-archive/follow.ts";
-import { type BudgetLine, type BudgetReport, budgetReport, isFresh, keptReport } from "../pipelines/budget/report.ts";
+import {
+  type BudgetLine,
+  type BudgetReport,
+  budgetReport,
+  isFresh,
+  keptReport,
+  turnedTo,
+} from "../pipelines/budget/report.ts";
 import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { capsOf, openIngest, originOf } from "../pipelines/roles/assemble.ts";
@@ -24,7 +31,7 @@ export interface BudgetOptions {
 /** Endpoints shown, and computed, without `--all`. */
 const MOST = 40;
 
-/** A running service owns the lake, and its report is of another day, or there is none yet. */
+/** A running service owns the lake, and what it keeps does not say what was asked for. */
 export class BudgetBusy extends Error {
   constructor(says: string) {
     super(says);
@@ -53,18 +60,22 @@ async function computed(parts: Parts, day: string, most: number): Promise<Budget
 
 async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: boolean): Promise<BudgetReport> {
   const report = await keptReport(parts.privateStore);
-  if (!report)
-    throw new BudgetBusy("a running service owns the lake, and it has kept no report yet: ask again in ten minutes");
-  if (asked && report.day !== day) {
-    throw new BudgetBusy(`a running service owns the lake, and its report is of ${report.day}: stop it to see ${day}`);
+  if (!report || (asked && day > report.day)) {
+    const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
+    throw new BudgetBusy(`a running service owns the lake, and ${none}: ask again in ten minutes`);
   }
-  return report;
+  if (!asked || report.day === day) return report;
+  const turned = await turnedTo(day, report, parts.privateStore);
+  if (turned) return turned;
+  throw new BudgetBusy(
+    `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${day}`,
+  );
 }
 
 /**
  * `touchstone budget`: who is paid today and who is not and why, what was spent, and what the next letter of each
- * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most; over a
- * cluster the one that the observers keep, of all their payments.
+ * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most, or what
+ * that report and the plan say of an earlier day; over a cluster the one that the observers keep, of all their payments.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   needsData(config);
@@ -170,8 +181,9 @@ export function budgetText(report: BudgetReport, most: number): string {
     `spent     ${signed} of ${caps.per_day} on the day (${calls} calls; ${settled} settled, ${lost} lost by our own fault, ${refunded} refunded)`,
     `ever      ${spent.ever} of ${caps.total}; at most ${caps.per_call} a call; on a day ${caps.per_host_day} a host, ${caps.per_domain_day} a domain, ${caps.per_payee_day} a payee`,
     `new       ${report.new_share} of a day's caps is kept for endpoints never paid`,
-    ...spent.by_domain.slice(0, 5).map((one) => `          ${one.signed} to ${one.domain}`),
-    ...spent.by_payee.slice(0, 3).map((one) => `          ${one.signed} to the payee ${one.payee}`),
+    ...(spent.by_domain ?? []).slice(0, 5).map((one) => `          ${one.signed} to ${one.domain}`),
+    ...(spent.by_payee ?? []).slice(0, 3).map((one) => `          ${one.signed} to the payee ${one.payee}`),
+    ...(spent.by_domain === null ? ["          who was paid on this day shows once the service is stopped"] : []),
     "",
     ...(rows.length > 0
       ? table([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])

@@ -66,7 +66,7 @@ const lookAt = (config: Config, cap: string): string => `${config.base_url.repla
 /** What follows, and where it can be seen. */
 const nextLines = (config: Config, cap: string): string[] => [
   "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
-  "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow when it had taken money.",
+  "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow if it had taken money.",
   `Look: ${lookAt(config, cap)}`,
 ];
 
@@ -149,7 +149,7 @@ async function disputeIn(file: string, service: string, now: Date): Promise<Sign
     if (!(error instanceof BadDispute)) throw error;
     const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
     throw new FileUnreadable(
-      `${file} is no signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
+      `${file} is not a signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
     );
   }
 }

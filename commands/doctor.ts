@@ -29,11 +29,11 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
   try {
     const looks = await Promise.all([
       looked("settings", "mend the settings", () => settingsFindings(config)),
-      looked("keys", "mend what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
+      looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
       looked("disk", "look at the disk of data_dir", () => diskFindings(config)),
-      looked("log", "bring the log up, or mend its settings", () => logFindings(config)),
+      looked("log", "bring the log up, or fix its settings", () => logFindings(config)),
       ...(["private", "public"] as const).map((name) =>
-        looked(`store.${name}`, "bring the store up, or mend its settings", () => storeFindings(config, role, name)),
+        looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
       ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),

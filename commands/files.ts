@@ -34,12 +34,15 @@ export async function readNamedJson(file: string): Promise<unknown> {
   }
 }
 
-/** What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind. @throws FileUnreadable */
+/**
+ * What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind.
+ * @throws FileUnreadable
+ */
 export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
   // Machines of a cluster share the log; a folder of their own may be empty.
   if (log !== null || existsSync(data_dir)) return;
   throw new FileUnreadable(
-    `there is no data folder ${data_dir}: name another by TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
+    `there is no data folder ${data_dir}: name another with TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
   );
 }
 

@@ -36,7 +36,7 @@ export const EXAMPLES: Record<string, readonly string[]> = {
   audit: ["touchstone audit copy", "touchstone audit https://record.example --also copy"],
   export: ["touchstone export copy index.parquet", "touchstone export copy grades.parquet --what grades"],
   correct: [
-    "touchstone correct https://seller.example/weather --all-before-now --fault parser --says 'we read the price wrongly'",
+    "touchstone correct https://seller.example/weather --all-before-now --fault misread_terms --says 'we read the price wrongly'",
   ],
   reinstate: ["touchstone reinstate cor_00000000000000000000000000 --says 'the price was right after all'"],
   dispute: ["touchstone dispute dispute.json"],

@@ -25,7 +25,9 @@ export function makeKeysCommand(config: Config, options: { json?: boolean }): vo
     made ? `Made four keys in ${dir}.\n` : `There are keys in ${dir} already; nothing was changed.\n`,
   );
   for (const [name, kid] of Object.entries(kids)) process.stdout.write(`  ${name.padEnd(8)} ${kid}\n`);
-  process.stdout.write("Keep a copy offline: cards signed by a lost key can still be verified, but no more be made.\n");
+  process.stdout.write(
+    "Keep a copy offline: cards signed by a lost key can still be verified, but no more can be made.\n",
+  );
 }
 
 const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>

@@ -54,7 +54,7 @@ export async function ledgerCommand(config: Config, options: LedgerOptions): Pro
   process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));
   const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
   const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
-  if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements are not on the chain as they are in the books`);
+  if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements on the chain differ from the books`);
 }
 
 /** The node that the settings name for a network, or the demo's beside the log; null without one. */
@@ -151,7 +151,7 @@ function textOf({ assets }: LedgerShown): string {
     }),
     ...(found === null ? ["the chain was not asked: give --rpc"] : []),
     ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
-    ...(found?.length === 0 ? ["every movement is on the chain as it is in the books"] : []),
+    ...(found?.length === 0 ? ["every movement on the chain is as in the books"] : []),
   ]);
   return `${lines.join("\n")}\n`;
 }

@@ -103,11 +103,12 @@ function mendedOf({ mended }: MirrorSummary): string {
   if (!mended) return "";
   const lines = mended.slice(0, NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})\n`);
   const more = mended.length > NAMED ? `mended: ${mended.length - NAMED} more, see --json\n` : "";
-  return mended.length === 0 ? "everything that is held holds\n" : lines.join("") + more;
+  return mended.length === 0 ? "everything in the copy is intact\n" : lines.join("") + more;
 }
 
-const jsonOf = (source: string, done: MirrorSummary, tookS?: number): string =>
-  `${JSON.stringify({ source, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
+function jsonOf(source: string, { size: tree_size, ...done }: MirrorSummary, tookS?: number): string {
+  return `${JSON.stringify({ source, ...done, tree_size, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
+}
 
 function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
   const { result, origin, size, from, root, fetched, adopted, missing } = done;

@@ -106,7 +106,9 @@ async function once(all: OwnedParts): Promise<void> {
 
 async function untilEnd(all: OwnedParts): Promise<void> {
   if (!all.options.json)
-    process.stdout.write(`Owning partitions ${all.ownership.held().join(", ")} now, what the group gives later on.\n`);
+    process.stdout.write(
+      `Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.\n`,
+    );
   const { pulse } = all.status;
   pulse.needs("volatile");
   const running = runJobs(all, pulse.watch(OWNER_JOBS));

@@ -112,7 +112,7 @@ export async function showPlan(config: Config, day: string, options: { json?: bo
         ? `It does not fit: ${wrong.slice(0, 10).join("; ")}`
         : facts.opened
           ? "The opened salt gives exactly these calls."
-          : "It is what was committed. Where its calls lie can be checked once the day is over and the salt is open.",
+          : "It is what was committed. When its calls were due can be checked once the day is over and the salt is open.",
       "next: touchstone budget",
     ];
     process.stdout.write(

@@ -10,9 +10,9 @@ const YOUNG_MS = 10_000;
 
 /**
  * Runs `work` in `n` processes that share one listening port, and replaces each that dies. They share one
- * socket that the first process opened: the kernel's own sharing (SO_REUSEPORT) is in Node from 22.12 on. One that ends before it was ever
- * listening ends them all with its code: what keeps it from starting keeps them all. SIGTERM goes to every process, and
- * each ends when its answers under way have.
+ * socket that the first process opened: the kernel's own sharing (SO_REUSEPORT) is in Node from 22.12 on. One that ends
+ * before it was ever listening ends them all with its code: what keeps it from starting keeps them all. SIGTERM goes to
+ * every process, and each ends when its answers under way have.
  * @param envOf variables of the k-th process, from 0; another that takes its place has the same
  */
 export async function inProcesses(

@@ -125,7 +125,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
       ...told,
     };
     if (options.once) return await once(all);
-    if (!options.json) process.stdout.write("Publishing when it is this one's turn, until stopped.\n");
+    if (!options.json) process.stdout.write("Publishing when it is this process's turn, until stopped.\n");
     const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
     await untilStopped();
     await running.stop();

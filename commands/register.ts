@@ -13,7 +13,7 @@ const SAYS: Readonly<Record<Refused["reason"], string>> = {
   no_lei: "no LEI: not 18 letters and digits and two check digits",
   check_digits: "check digits of the LEI are wrong",
   no_name: "no legal name",
-  again: "stands there again: the newest is kept",
+  again: "occurs again: the newest is kept",
   no_domain: "not a host name",
   no_company: "LEI that is not in the golden copy",
 };
@@ -33,7 +33,7 @@ function shown(told: Imported): string[] {
     ...linesOf(told.refused),
     ...(domains ? [`domains: ${count(domains.rows_read)} lines read, ${count(domains.kept)} kept`] : []),
     ...linesOf(domains?.refused ?? []),
-    `newest update ${told.newest_update ?? "unknown"}; ${(told.size_bytes / 1e6).toFixed(0)} MB in ${told.took_s} s: ${told.register}`,
+    `newest update ${told.newest_update ?? "unknown"}; ${(told.bytes / 1e6).toFixed(0)} MB in ${told.took_s} s: ${told.register}`,
     "a running service answers from it within seconds",
   ];
 }

@@ -57,7 +57,6 @@ export async function serveReplica(config: Config, { from, mirror }: ReplicaOpti
         shared: true,
       },
       systemClock,
-      false,
     );
     process.stdout.write(`Serving at ${serving.url} (process ${process.pid})\n`);
     sayStatus(serving.status, false);

@@ -26,7 +26,6 @@ import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { configuredSales } from "./selling.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
-import { hasSimulatedPast } from "./simulated-past.ts";
 
 export interface RoleOptions {
   once?: boolean;
@@ -178,7 +177,7 @@ const withServing = (
 
 async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
   const { answers, ring } = parts.keys;
-  const serve = (selling: Selling) => openServing({ ...parts, answers, ring, ...selling }, systemClock, false);
+  const serve = (selling: Selling) => openServing({ ...parts, answers, ring, ...selling }, systemClock);
   await withServing(parts, serve, async (serving) => {
     if (options.once) {
       await roles.pipeline.intake(config.catalogues);
@@ -227,7 +226,7 @@ export async function grade(config: Config, options: RoleOptions): Promise<void>
 export async function serveRole(config: Config): Promise<void> {
   await atStart(config, "serve");
   await withOpen(openServingParts(config), (parts) => {
-    const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock, hasSimulatedPast(config));
+    const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);
     return withServing(parts, serve, async (serving) => {
       process.stdout.write(`Serving at ${serving.url}\n`);
       sayStatus(serving.status, false);

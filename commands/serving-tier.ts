@@ -120,28 +120,22 @@ async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, 
 
 /**
  * The serving tier over the public store: it gets no private store and no lake, one key (answers), and of the log only
- * the appending end. @param simulated the record's time was made up, and every page says so
+ * the appending end.
  */
-export async function openServing(parts: ServingParts, clock: Clock, simulated: boolean): Promise<ServingTier> {
+export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
   // What the process does is counted in real time, whatever time the record is in.
   const pulse = { role: "serve" as const, clock: systemClock, metrics, listen: true };
   const status = await openStatus(config.status, pulse, "follow");
   try {
-    return await openTier(parts, { clock, simulated, status });
+    return await openTier(parts, clock, status);
   } catch (error) {
     await status.close();
     throw error;
   }
 }
 
-interface Around {
-  clock: Clock;
-  simulated: boolean;
-  status: Status;
-}
-
-async function openTier(parts: ServingParts, { clock, simulated, status }: Around): Promise<ServingTier> {
+async function openTier(parts: ServingParts, clock: Clock, status: Status): Promise<ServingTier> {
   const { config, publicStore, answers, ring, egress, logger, metrics, proven } = parts;
   const log = parts.log ?? NO_LOG;
   const origin = originOf(config.base_url);
@@ -182,17 +176,7 @@ async function openTier(parts: ServingParts, { clock, simulated, status }: Aroun
     ...(parts.log ? { folds: foldsOf(config, log, logger) } : {}),
     jwks,
     ...(parts.pages ? { pages: parts.pages } : {}),
-    clock: {
-      now: () => clock.now(),
-      monotonic: () => clock.monotonic(),
-      sleep: (ms, signal) => clock.sleep(ms, signal),
-      get simulated() {
-        return simulated || clock.simulated;
-      },
-      get jumps() {
-        return clock.jumps;
-      },
-    },
+    clock,
     logger,
     metrics,
     baseUrl: config.base_url,

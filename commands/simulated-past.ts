@@ -1,10 +1,6 @@
-import { existsSync } from "node:fs";
-import { join } from "node:path";
 import { type Clock, SimulatedClock, type SwitchedClock } from "../infra/clock.ts";
-import type { Config } from "../infra/config.ts";
 import type { Store } from "../infra/store/store.ts";
 import { addDays, dayOf, dayStart } from "../pipelines/record/time.ts";
-import { folders } from "../pipelines/roles/parts.ts";
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 
 export interface PastOptions {
@@ -58,13 +54,6 @@ export async function isPastOver(privateStore: Store): Promise<boolean> {
   const { until } = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
-
-/**
- * Was the record of this machine made by the demo? Who serves it alone has to say so too. Of a private store elsewhere it is
- * not known: the demo keeps its own on the machine.
- */
-export const hasSimulatedPast = ({ data_dir, stores }: Pick<Config, "data_dir" | "stores">): boolean =>
-  stores.private === null && existsSync(join(folders(data_dir).private, SPAN_KEY));
 
 /** Which catalogues are read `left` days before the end of today. */
 const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, left: number): string[] => [

@@ -120,7 +120,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const sales = openSales(parts, clock, await localMoney(networksIn(config)[0]!, wallets));
     closing.push(() => sales.close());
     const { answers, ring } = parts.keys;
-    const serving = await openServing({ ...parts, answers, ring, sales }, clock, true);
+    const serving = await openServing({ ...parts, answers, ring, sales }, clock);
     closing.push(() => serving.close());
     if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill as the days go by`);
     const money = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };

@@ -34,13 +34,13 @@ export function newWallets(config: Config, options: Printing & { blind: number }
     blind: made.map(({ address }) => address),
   };
   print(options, told, [
-    `Wallets lie in ${folder.dir}; whoever has a copy of that folder has the money.`,
+    `Wallets are in ${folder.dir}; whoever has a copy of that folder has the money.`,
     `known  ${told.known.address}${told.known.made ? "" : " (was there)"}  send the asset here: most calls are paid from it`,
     `gas    ${told.gas.address}${told.gas.made ? "" : " (was there)"}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
     ...(told.till ? [`till   ${told.till.address}  buyers pay it: it needs nothing`] : []),
     ...(told.float ? [`float  ${told.float.address}  send the asset here: sellers are paid from it for buyers`] : []),
     ...told.blind.map((address) => `blind  ${address}`),
-    "A blind wallet needs the asset alone, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
+    "A blind wallet needs only the asset, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
     "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
   ]);
 }
@@ -191,6 +191,6 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
       if (seen) return { ...told, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
       await systemClock.sleep(PAUSE_MS);
     }
-    return { ...told, tx: null, says: "sent, and not on the chain yet: look again with wallets list" };
+    return { ...told, tx: null, says: "sent, but not on the chain yet: look again with wallets list" };
   };
 }

@@ -17,8 +17,8 @@ export interface PackedText {
 }
 
 /**
- * A text on its way into one zstd frame, hashed on the way in; of a large one only packed bytes are held. Whoever packs the same
- * pieces with the same build of zstd has the same bytes.
+ * A text on its way into one zstd frame, hashed on the way in; of a large one only packed bytes are held. Whoever packs
+ * the same pieces with the same build of zstd has the same bytes.
  */
 export class ZstdPacking {
   readonly #hash = createHash("sha256");
@@ -31,7 +31,10 @@ export class ZstdPacking {
     this.#stream = streamed ? begun() : null;
   }
 
-  /** @param piece is the packing's own from now on. Some milliseconds of work a megabyte, between which others get their turn. */
+  /**
+   * @param piece is the packing's own from now on. Some milliseconds of work a megabyte, between which others get their
+   * turn.
+   */
   async add(piece: Uint8Array): Promise<void> {
     this.#hash.update(piece);
     this.#bytes += piece.length;

@@ -28,7 +28,7 @@ const FIRST_LOOK_S = "2";
 function refuseUnread({ follower }: Service, limitHeaders: Record<string, string>): void {
   if (follower.staleMs !== null) return;
   const headers = { "retry-after": FIRST_LOOK_S, ...limitHeaders };
-  throw new Problem("not_ready", "the record was not read yet", { headers });
+  throw new Problem("not_ready", "the record has not been read yet", { headers });
 }
 
 /** Refuses what is free while this process is behind, unless it asks itself, without a socket. @throws Problem unavailable */

@@ -36,7 +36,7 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
     const { method } = event.req;
     if (method !== "GET" && method !== "HEAD") {
       const headers = { allow: "GET, HEAD" };
-      return failed(event, new Problem("method_not_allowed", "a mirror is only read", { headers }));
+      return failed(event, new Problem("method_not_allowed", "a mirror can only be read", { headers }));
     }
     return answer(event).catch((error: unknown) => failed(event, error));
   };
@@ -60,6 +60,6 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
       return new FastResponse(FRONT(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
     }),
   );
-  app.all("/**", (event) => failed(event, new Problem("not_found", "a mirror has objects only")));
+  app.all("/**", (event) => failed(event, new Problem("not_found", "a mirror has only objects")));
   return app;
 }

@@ -35,7 +35,7 @@ const readyz: Operation = {
   limiter: () => null,
   run({ service, request }) {
     const stale = service.follower.staleMs;
-    if (stale === null) throw new Problem("not_ready", "the record was not read yet");
+    if (stale === null) throw new Problem("not_ready", "the record has not been read yet");
     if (stale > MAX_STALE_MS)
       throw new Problem("not_ready", `the record was last read ${Math.round(stale / 1000)} s ago`);
     return reply(request, `ok, ${service.follower.view.size} leaves\n`, { type: TEXT_TYPE, cache: "no-store" });

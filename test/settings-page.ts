@@ -5,8 +5,8 @@ import { z } from "zod";
 import { Settings } from "../infra/config.ts";
 
 /**
- * The reference of the settings (`docs/settings.md`), made from the schema in infra/config.ts: names, kinds, bounds and defaults
- * are read from the schema, and what each setting means from the comment above it. A test holds the page against
+ * The reference of the settings (`docs/settings.md`), made from the schema in infra/config.ts: names, kinds, bounds and
+ * defaults are read from the schema, and what each setting means from the comment above it. A test holds the page against
  * this; `npx tsx test/settings-page.ts` writes it anew.
  */
 const ROOT = resolve(import.meta.dirname, "..");

@@ -39,7 +39,7 @@ export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "
         : broken(
             "keys",
             says,
-            "where machines share a log no role draws keys: copy the ring from where keygen made it",
+            "where machines share a log, no role makes keys: copy the keyring from the machine where keygen made it",
           ),
     ];
   }

@@ -12,7 +12,7 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
   const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(nodesOf));
   return [
     ...unread.map(({ id }) =>
-      broken(`network ${id}`, "no node of it is named, so nothing is paid", "set chain.rpc_url, or networks"),
+      broken(`network ${id}`, "no node is named for it, so nothing is paid", "set chain.rpc_url, or networks"),
     ),
     ...found.flat(),
   ];
@@ -23,7 +23,7 @@ async function nodesOf(network: Network): Promise<Finding[]> {
   const found = await checkNetwork(network);
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
   if (answering >= network.agree) return found;
-  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} have to`;
+  const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} must`;
   return [...found, broken(`network ${network.id}`, says, "bring them up, or name others")];
 }
 
@@ -31,7 +31,7 @@ async function nodesOf(network: Network): Promise<Finding[]> {
 export async function walletFindings(config: Config): Promise<Finding[]> {
   const { wallets } = config;
   if (wallets.mint)
-    return [warn("wallets", "they mint: a local chain alone lets them", "wallets.mint is for a chain of your own")];
+    return [warn("wallets", "they mint, which only a local chain allows", "wallets.mint is for a chain of your own")];
   const folder = walletFolderOf(config);
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];

@@ -25,7 +25,7 @@ export function whyNoControl({
 }: Pick<Config, "control_urls" | "allow_loopback">): string | null {
   return control_urls.length > 0 || allow_loopback
     ? null
-    : "control_urls: name addresses on other machines that are known to be up: without one a fault of ours would be held against a seller, so nothing is paid";
+    : "control_urls: name addresses on other machines that are known to be up: without one, a fault of ours would count against a seller, so nothing is paid";
 }
 
 /**
@@ -53,7 +53,7 @@ export async function controlFindings(config: Config, egress: Egress, clock: Clo
     found.push(
       warn(
         "control",
-        "there is one alone: while it is down every fault counts as ours",
+        "there is only one: while it is down, every fault counts as ours",
         "name two or three, with different hosters",
       ),
     );
@@ -65,7 +65,7 @@ function controlFinding(name: string, url: string, result: EgressResult, { allow
     return broken(
       name,
       `${url} ${endOf(result)}`,
-      "replace it by an address that is up, or mend this machine's way out",
+      "replace it with an address that is up, or fix this machine's connection",
     );
   if (isHere(result.remoteAddress) && !allow_loopback)
     return broken(
@@ -83,7 +83,7 @@ function clockFinding(said: readonly { result: EgressResult; at: Date }[]): Find
     const date = result.outcome === "answered" ? Date.parse(result.headers.date ?? "") : Number.NaN;
     if (!Number.isNaN(date)) apart.push((at.getTime() - date) / 1000);
   }
-  if (apart.length === 0) return warn("clock", "no control address says the time", "compare it by hand: timedatectl");
+  if (apart.length === 0) return warn("clock", "no control address tells the time", "compare it by hand: timedatectl");
   apart.sort((a, b) => a - b);
   const middle = apart[Math.floor(apart.length / 2)]!;
   const says = `${Math.abs(middle).toFixed(0)} s ${middle < 0 ? "behind" : "ahead of"} what ${apart.length} control addresses say`;
@@ -101,7 +101,7 @@ export async function catalogueFindings(
     return [
       warn(
         "catalogues",
-        "none is named: only what is asked for and added by hand is in the record",
+        "none is named: the record holds only what is asked for or added by hand",
         "name some in catalogues",
       ),
     ];

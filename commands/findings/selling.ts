@@ -31,7 +31,7 @@ export async function escrowMissing(network: Network, rail: Pick<Rail, "head" | 
   if (!(await hasEscrow(createReader(network.rpcUrls)))) return "its contracts are not on this chain";
   const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
   const behind = head.time - final.time;
-  return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: a number of confirmations would do`;
+  return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: set a number of confirmations instead`;
 }
 
 /** What selling stands on: network, wallets and what they hold, facilitators, escrow. Nothing is sent anywhere. */

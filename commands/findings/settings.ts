@@ -27,7 +27,7 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
     found.push(
       warn(
         "base_url",
-        `${base_url} leads nobody but this machine here`,
+        `${base_url} leads only this machine here`,
         "set base_url to the address others reach: it is in every link, and names the log's origin for good",
       ),
     );
@@ -41,7 +41,7 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
         "allow_loopback",
         isLocal
           ? "addresses of this machine may be fetched: for the demo and for tests"
-          : `strangers may have us fetch addresses of this machine, and others reach it at ${base_url}`,
+          : `strangers can make us fetch addresses of this machine, and others reach it at ${base_url}`,
         "leave it off on a machine that strangers reach",
       ),
     );
@@ -63,7 +63,7 @@ function storeFindings({ stores, log }: Config): Finding[] {
     found.push(
       broken(
         "stores",
-        `what is private and what is published would lie in one bucket, ${open}`,
+        `what is private and what is published would be in one bucket, ${open}`,
         "two buckets: touchstone buckets makes them",
       ),
     );
@@ -71,8 +71,8 @@ function storeFindings({ stores, log }: Config): Finding[] {
     found.push(
       broken(
         "stores",
-        "one key opens both stores: whoever serves could read what is private",
-        "credentials of its own for each store",
+        "one key opens both stores: a server could read what is private",
+        "give each store credentials of its own",
       ),
     );
   if ((hidden === null) !== (open === null))

@@ -80,7 +80,7 @@ async function closedFinding(config: Config, address: string): Promise<Finding> 
     await store.head("doctor/nobody");
   } catch (error) {
     const name = (error as Error).name;
-    if (name === "StoreUnfit") return ok("store.private.closed", `${address} keeps out whoever has no credentials`);
+    if (name === "StoreUnfit") return ok("store.private.closed", `${address} keeps out everybody without credentials`);
     return warn("store.private.closed", `it cannot be told who is kept out: ${name}`, "ask again");
   } finally {
     await store.close();

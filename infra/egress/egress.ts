@@ -36,7 +36,10 @@ export interface EgressRequest {
   stock?: string;
 }
 
-/** handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3 hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no redirect. control: as handshake. */
+/**
+ * handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3
+ * hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no redirect. control: as handshake.
+ */
 export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice" | "control";
 
 export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" | "address" | "own_address";
@@ -128,7 +131,10 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
 
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
-/** Limits of one request: the paid leg takes the caller's deadline up to 120 s, the others only a shorter one; hops only fewer. */
+/**
+ * Limits of one request: the paid leg takes the caller's deadline up to 120 s, the others only a shorter one; hops only
+ * fewer.
+ */
 export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes: LimitChanges): Limits {
   const all = { ...LIMITS[profile], ...changes[profile] };
   const limits = hops === undefined ? all : { ...all, hops: Math.min(hops, all.hops) };

@@ -1,4 +1,7 @@
-/** What a key may sign: cards (cards, manifests, index lists, notices), answers (check, exposure, challenges, notices, agent card), log (checkpoints), witness (cosignatures). */
+/**
+ * What a key may sign: cards (cards, manifests, index lists, notices), answers (check, exposure, challenges, notices,
+ * agent card), log (checkpoints), witness (cosignatures).
+ */
 export const PURPOSES = ["cards", "answers", "log", "witness"] as const;
 
 export type Purpose = (typeof PURPOSES)[number];

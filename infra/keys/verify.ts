@@ -3,7 +3,10 @@ import { type Expectation, examine, isUsableKey, type Verdict } from "./examine.
 import type { Jwks } from "./jwk.ts";
 import { thumbprint } from "./signer.ts";
 
-/** Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents are bounded. */
+/**
+ * Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents
+ * are bounded.
+ */
 const keys = new Map<string, KeyObject | null>();
 const MAX_KEYS = 256;
 

@@ -9,8 +9,8 @@ const APPLIED_A_TURN = 64;
 
 /**
  * One topic of a log followed for whoever folds it, from its first kept record or from where the fold's file has read to:
- * every record is applied once, those of a partition in order. Records that the log no longer keeps are passed over; a read that fails is the caller's to make
- * again, and goes on where it stopped.
+ * every record is applied once, those of a partition in order. Records that the log no longer keeps are passed over; a
+ * read that fails is the caller's to make again, and goes on where it stopped.
  */
 export class LogTail {
   readonly #read = new Map<number, ReadTo>();

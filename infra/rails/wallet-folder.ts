@@ -52,8 +52,8 @@ const keyIn = (path: string): Wallet => {
 
 /**
  * Wallets in a folder of their own, mode 0700, files 0600. They are derived from one seed (`seed.key`), or lie there as
- * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A journal beside them says which were derived
- * and which blind wallet was given to whom on which day. It is on the disk before the wallet pays.
+ * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A journal beside
+ * them says which were derived and which blind wallet was given to whom on which day. It is on the disk before the wallet pays.
  */
 export class WalletFolder {
   readonly #journal: string;

@@ -19,6 +19,8 @@ export interface TreeHead {
   origin: string;
   size: number;
   root: Buffer;
+  /** Further lines, signed with the rest; a reader that does not know one passes over it. */
+  extensions?: readonly string[];
 }
 /** What a reader has proven of a checkpoint, and its own bytes. */
 export interface Checkpoint extends TreeHead {
@@ -48,7 +50,8 @@ export const witnessName = (origin: string): string => `${origin}/witness`;
 /** First 16 hex of sha256(origin): the log's part of a feed cursor. */
 export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);
 
-const bodyOf = ({ origin, size, root }: TreeHead): string => `${origin}\n${size}\n${root.toString("base64")}\n`;
+const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
+  [origin, size, root.toString("base64"), ...extensions].map((line) => `${line}\n`).join("");
 
 /** Message of a timestamped cosignature (c2sp.org/tlog-cosignature): two lines before the note's text. */
 const cosigned = (text: string, seconds: number | bigint): Buffer =>
@@ -87,7 +90,7 @@ export function signCheckpoint(
   return Buffer.from(`${text}\n${lines.join("")}`);
 }
 
-/** Origin, size and root of a note's text. Extension lines are allowed and ignored. @throws BadNote */
+/** Origin, size, root and further lines of a note's text. @throws BadNote */
 function parseBody(text: string): TreeHead {
   const [origin, sizeText, rootText, ...extensions] = text.slice(0, -1).split("\n");
   const root = Buffer.from(rootText ?? "", "base64");
@@ -98,7 +101,7 @@ function parseBody(text: string): TreeHead {
   }
   if (root.length !== HASH_BYTES || root.toString("base64") !== rootText) throw new BadNote("not a root hash");
   if (extensions.includes("")) throw new BadNote("an empty extension line");
-  return { origin, size, root };
+  return { origin, size, root, extensions };
 }
 
 /**

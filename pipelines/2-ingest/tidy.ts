@@ -144,9 +144,9 @@ const MAX_RACES = 8;
 
 /**
  * The rejected records of one partition, read again. What passes now is appended to the log once more, under its own
- * event id: at its old offset it would stand below positions that published cards and the evidence of closed days have read past,
- * and neither would ever say it. The rejected line stays, with the bytes and the offset they moved to. A kill between
- * the two appends them again at the next redrive, and readers drop the copy. The caller ingests what was appended.
+ * event id: at its old offset it would stand below positions that published cards and the evidence of closed days have
+ * read past, and neither would ever say it. The rejected line stays, with the bytes and the offset they moved to. A
+ * kill between the two appends them again at the next redrive, and readers drop the copy. The caller ingests what was appended.
  */
 export async function redrivePartition(partition: Partition, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };

@@ -146,7 +146,10 @@ function latencyOf(own: readonly Said[]): Sums["latency"] {
   return { free: p95(timed(false)), paid: p95(timed(true)) };
 }
 
-/** The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly and without a database. */
+/**
+ * The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly
+ * and without a database.
+ */
 export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   const since = windowStart(now);
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);

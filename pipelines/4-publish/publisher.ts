@@ -40,6 +40,8 @@ export interface PublisherOptions {
   chainTime?: () => Promise<ChainTime | null>;
   /** Names this process in the generations it wins (default: random). */
   writer?: string;
+  /** The record's time is made up, and every checkpoint says so. */
+  simulatedTime?: boolean;
 }
 
 /**
@@ -56,7 +58,7 @@ export class Publisher implements PublishedRecord {
 
   constructor(options: PublisherOptions) {
     this.#options = options;
-    const { privateStore, publicStore, clock, origin, logger, metrics, chainTime } = options;
+    const { privateStore, publicStore, clock, origin, logger, metrics, chainTime, simulatedTime } = options;
     const writer = options.writer ?? randomBytes(8).toString("hex");
     const keys = checkpointKeys(origin, options.signers);
     this.#committer = new Committer({
@@ -69,6 +71,7 @@ export class Publisher implements PublishedRecord {
       metrics,
       writer,
       chainTime,
+      simulatedTime,
     });
     this.#runs = new RunTaker({
       privateStore,

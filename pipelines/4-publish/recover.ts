@@ -4,13 +4,14 @@ import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
+import type { TreeHead } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { entriesPath, SEGMENT_LEAVES, tilePath } from "../../infra/tree/path.ts";
 import type { TreeState } from "../../infra/tree/tiles.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { packSegment } from "../published/leaves.ts";
 import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
-import { RecordReader, readCheckpoint } from "../published/reader.ts";
+import { RecordReader, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
 import { type ChainTime, publicationTime } from "./clocks.ts";
 import { BadPrivate, type Generation, highestGeneration, readGeneration, staged } from "./generation.ts";
 import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
@@ -29,6 +30,8 @@ export interface CommitterOptions {
   writer: string;
   /** Newest block of the chain we pay on; asked before each publication unless the clock lapses. */
   chainTime?: () => Promise<ChainTime | null>;
+  /** The record's time is made up, and the checkpoint says so. */
+  simulatedTime?: boolean;
 }
 
 /** The log as its writer goes on from it, and the generation that led there. */
@@ -51,10 +54,12 @@ export const treeHeadText = (tree: TreeState): Generation["new"] => ({
   root: tree.root().toString("hex"),
 });
 
-export const treeHeadOf = ({ origin }: Pick<CommitterOptions, "origin">, { size, root }: Generation["new"]) => ({
-  origin,
-  size,
-  root: Buffer.from(root, "hex"),
+export const treeHeadOf = (
+  { origin, simulatedTime }: Pick<CommitterOptions, "origin" | "simulatedTime">,
+  { size, root }: Generation["new"],
+): TreeHead => ({
+  ...{ origin, size, root: Buffer.from(root, "hex") },
+  ...(simulatedTime ? { extensions: [SIMULATED_TIME] } : {}),
 });
 
 /**

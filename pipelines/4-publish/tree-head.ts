@@ -11,6 +11,7 @@ import {
 import { sameHash } from "../../infra/tree/hash.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 import { CHECKPOINT } from "../published/objects.ts";
+import { isSimulated, SIMULATED_TIME } from "../published/reader.ts";
 import { swapPublic } from "./writes.ts";
 
 /** Two roots for one size, both signed by our key. Whoever sees it must stop and say so: it can never be mended. */
@@ -59,7 +60,8 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
 
 /**
  * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
- * publisher that slept never takes the checkpoint back.
+ * publisher that slept never takes the checkpoint back. A record that said once that its time was simulated says so in
+ * every later checkpoint, whoever signs it: its past stays made up.
  * @returns false when a larger one is there.
  * @throws Fork
  */
@@ -81,7 +83,8 @@ export async function publishCheckpoint(
     const older = theirs && theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at));
     if (older) return null;
     const retiring = { logs: replacedAs(keys, "log", at), witnesses: replacedAs(keys, "witness", at) };
-    return signCheckpoint(head, keys.log, keys.witness, at, retiring);
+    const signed = theirs && isSimulated(theirs) ? { ...head, extensions: [SIMULATED_TIME] } : head;
+    return signCheckpoint(signed, keys.log, keys.witness, at, retiring);
   });
   return !superseded;
 }

@@ -64,7 +64,11 @@ async function factsOf(
   }
 }
 
-/** The file that a leaf names, proven against it. @returns where its text lies: the caller removes it @throws ArchiveUnproven */
+/**
+ * The file that a leaf names, proven against it.
+ * @returns where its text lies: the caller removes it
+ * @throws ArchiveUnproven
+ */
 export async function readNamed(
   publicStore: Pick<Store, "get">,
   lake: Pick<Lake, "workDir">,
@@ -129,7 +133,10 @@ export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Pro
   for (const { path } of files) await rm(path, { force: true });
 }
 
-/** A file of the archive that is not what it has to be: read back from the store, or as its leaf names it. Nothing was deleted. */
+/**
+ * A file of the archive that is not what it has to be: read back from the store, or as its leaf names it. Nothing was
+ * deleted.
+ */
 export class ArchiveUnproven extends Error {
   constructor(
     readonly key: string,

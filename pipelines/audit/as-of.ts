@@ -82,7 +82,10 @@ function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): S
   return new Set(rows.filter(taken).map(({ obs_id }) => obs_id));
 }
 
-/** A dispute is open until a correction of the same record, or of all before it, follows and is not taken back (sql/samples/site). */
+/**
+ * A dispute is open until a correction of the same record, or of all before it, follows and is not taken back
+ * (sql/samples/site).
+ */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
   const corrections = inForce(records);
   const settled = (dispute: AmendmentLine) =>

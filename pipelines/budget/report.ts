@@ -14,8 +14,8 @@ import { headlineOf } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
-import type { PlanLine } from "../record/plan.ts";
-import { rfc3339 } from "../record/time.ts";
+import type { DayPlan, PlanLine } from "../record/plan.ts";
+import { addDays, rfc3339 } from "../record/time.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { nextLetter } from "./next-letter.ts";
 
@@ -103,6 +103,23 @@ async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Prom
   return { letter: next.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
 }
 
+const plannedAs = (line: PlanLine | undefined): Pick<BudgetLine, "covered" | "why" | "price"> => {
+  const price = micro(line);
+  return { covered: line?.covered ?? null, why: line?.why ?? null, price: price === null ? null : formatMoney(price) };
+};
+
+function coverageOf(plan: DayPlan | null, endpoints: readonly BudgetLine[]): BudgetReport["coverage"] {
+  const not_covered: Record<string, number> = {};
+  for (const { covered, why } of endpoints) {
+    if (!covered) not_covered[why ?? "not_planned"] = (not_covered[why ?? "not_planned"] ?? 0) + 1;
+  }
+  return {
+    ...{ planned: plan !== null, listed: endpoints.length, covered: endpoints.filter((one) => one.covered).length },
+    reserved: formatMoney((plan?.lines ?? []).reduce((sum, line) => sum + reservedFor(line), 0n)),
+    not_covered,
+  };
+}
+
 /** Covered first; then the cheapest next letter, those without one last; then by url. */
 function order(a: BudgetLine, b: BudgetLine): number {
   const cost = ({ next }: BudgetLine): number => (next ? Number(next.cost) : Number.MAX_VALUE);
@@ -131,7 +148,7 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
     const price = micro(line);
     endpoints.push({
       ...{ capability_id: one.cap, method: one.method, url: one.url, host: new URL(one.url).host },
-      ...{ covered: line?.covered ?? null, why: line?.why ?? null, price: price === null ? null : formatMoney(price) },
+      ...plannedAs(line),
       ...{
         paid_blocks: one.paidBlocks,
         demand: demand.get(one.cap) ?? 0,
@@ -139,10 +156,6 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
       },
       next: price === null || endpoints.length >= most ? null : await nextCost(parts, one, price),
     });
-  }
-  const not_covered: Record<string, number> = {};
-  for (const { covered: is, why } of endpoints) {
-    if (!is) not_covered[why ?? "not_planned"] = (not_covered[why ?? "not_planned"] ?? 0) + 1;
   }
   return {
     ...{ v: 2, at: rfc3339(now), day },
@@ -156,11 +169,7 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
     },
     new_share: formatMoney(caps.newShare),
     spent: { ...(await spendingOn(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
-    coverage: {
-      ...{ planned: plan !== null, listed: listed.length, covered: endpoints.filter((one) => one.covered).length },
-      reserved: formatMoney((plan?.lines ?? []).reduce((sum, line) => sum + reservedFor(line), 0n)),
-      not_covered,
-    },
+    coverage: coverageOf(plan, endpoints),
     endpoints: endpoints.sort(order),
   };
 }
@@ -181,6 +190,39 @@ export async function keptReport(store: Pick<Store, "get">): Promise<BudgetRepor
   if (!known) return null;
   const report = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport;
   return report.v === 2 ? report : null;
+}
+
+/**
+ * A kept report turned to an earlier day, for whoever cannot read the lake: coverage and prices by that day's plan,
+ * spend by its line of `by_day`. Who was paid on that day is not kept, so the lists by host, domain and payee are null;
+ * letters, demand and the price of the next letter are those of the kept report, as of its moment.
+ * @returns null unless the day is one of the thirty that the report sums up
+ */
+export async function turnedTo(
+  day: string,
+  kept: BudgetReport,
+  store: Pick<Store, "get">,
+): Promise<BudgetReport | null> {
+  if (day > kept.day || day <= addDays(kept.day, -SPENDING_DAYS)) return null;
+  const plan = await knownPlan(store, day);
+  const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
+  const endpoints = kept.endpoints.map((one): BudgetLine => {
+    const line = lines.get(one.capability_id);
+    const price = micro(line);
+    const next = price && one.next ? { ...one.next, cost: formatMoney(price * BigInt(one.next.calls)) } : null;
+    return { ...one, ...plannedAs(line), next };
+  });
+  const spent = kept.spent.by_day.find((one) => one.day === day);
+  return {
+    ...kept,
+    day,
+    spent: {
+      ...kept.spent,
+      ...{ day: spent ? spentOf(spent) : told(none()), by_host: null, by_domain: null, by_payee: null },
+    },
+    coverage: coverageOf(plan, endpoints),
+    endpoints: endpoints.sort(order),
+  };
 }
 
 /** How old a kept report may be while somebody keeps it: two of its rounds, and what one takes. */
@@ -227,13 +269,24 @@ const told = (sum: Sum): Spent => ({
   refunded: formatMoney(sum.refunded),
 });
 
+const spentOf = ({ calls, signed, settled, lost, refunded }: Spent): Spent => ({
+  calls,
+  signed,
+  settled,
+  lost,
+  refunded,
+});
+
+/** Days of `by_day`, as the query (sql/queries/spending.sql, month) sums them up. */
+const SPENDING_DAYS = 30;
+
 interface Spending {
   /** On the day itself. */
   day: Spent;
-  /** The day's hosts, registrable domains and payees, most money first: each has a cap of its own. */
-  by_host: ({ host: string } & Spent)[];
-  by_domain: ({ domain: string } & Spent)[];
-  by_payee: ({ payee: string } & Spent)[];
+  /** The day's hosts, registrable domains and payees, most money first: each has a cap of its own. Null: not kept. */
+  by_host: ({ host: string } & Spent)[] | null;
+  by_domain: ({ domain: string } & Spent)[] | null;
+  by_payee: ({ payee: string } & Spent)[] | null;
   /** Thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];
 }

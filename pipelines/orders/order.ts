@@ -398,7 +398,10 @@ export function callToRecord(order: Order): Leg | null {
   return leg;
 }
 
-/** Can nothing of this order move money any more, ours or the buyer's, and is its call on record? Only then is it left alone. */
+/**
+ * Can nothing of this order move money any more, ours or the buyer's, and is its call on record? Only then is it left
+ * alone.
+ */
 export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
     return false;

@@ -144,7 +144,10 @@ const SHA256 = /^[0-9a-f]{64}$/;
 /** In RFC 8785 text every line of a published call has it, so that no other line has to be parsed. */
 const MARK = Buffer.from('"kind":2');
 
-/** The objects under `call/` that a line of an evidence file names: of a published call its request, and its answer if one came. */
+/**
+ * The objects under `call/` that a line of an evidence file names: of a published call its request, and its answer if
+ * one came.
+ */
 export function callsOf(line: Buffer): NamedCall[] {
   if (!line.includes(MARK)) return [];
   const row = parseJson(line) as Record<string, unknown> | null | undefined;
@@ -156,7 +159,10 @@ export function callsOf(line: Buffer): NamedCall[] {
   });
 }
 
-/** Packed bytes of a call, by the hash and length of what they unpack to. @throws MissingObject, Unproven, Oversized, SourceDown */
+/**
+ * Packed bytes of a call, by the hash and length of what they unpack to.
+ * @throws MissingObject, Unproven, Oversized, SourceDown
+ */
 export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): Promise<Uint8Array> {
   const key = callKey(call.sha256);
   if (!(call.bytes >= 0 && call.bytes <= MAX.named)) {

@@ -20,6 +20,15 @@ export interface ReadLeaf {
   leaf: Leaf;
 }
 
+/**
+ * Extension line of a checkpoint whose record was made in simulated time, as the demo's is: log and witness sign it, so
+ * that whoever serves or mirrors the record elsewhere can say so too.
+ */
+export const SIMULATED_TIME = "simulated-time";
+
+export const isSimulated = ({ extensions }: Pick<Checkpoint, "extensions">): boolean =>
+  extensions?.includes(SIMULATED_TIME) === true;
+
 const MAX_CHECKPOINT_BYTES = 64 * 1024;
 
 /** The store's checkpoint, verified; null when nothing was ever published. @throws BadNote */

@@ -18,7 +18,7 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
   const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): SchemaFault[] => {
     if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: issue.message }];
     return issue.keys.slice(0, MAX_FAULTS).map((name) => {
-      return { path: [...issue.path, name.slice(0, MAX_NAME)], detail: "is no member that is taken here" };
+      return { path: [...issue.path, name.slice(0, MAX_NAME)], detail: "is not a member that is accepted here" };
     });
   });
   return faults.slice(0, MAX_FAULTS);

@@ -30,7 +30,7 @@ const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
   terms_ms_p95: double,
   paid_ms_median: double,
   paid_ms_p95: double,
-  knocks: double,
+  probes: double,
   answered: double,
   paid: double,
   delivered: double,

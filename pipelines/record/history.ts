@@ -18,7 +18,7 @@ export interface HistoryDay {
   paid_ms_median: number | null;
   paid_ms_p95: number | null;
   /** Free handshakes, and those that were answered at all. */
-  knocks: number;
+  probes: number;
   answered: number;
   /** Paid calls of ours, and those that delivered. */
   paid: number;

@@ -32,7 +32,7 @@ export interface Imported {
   /** null: no file of domains was given. */
   domains: { rows_read: number; kept: number; refused: Refused[] } | null;
   newest_update: string | null;
-  size_bytes: number;
+  bytes: number;
   took_s: number;
 }
 
@@ -121,7 +121,7 @@ async function domains(lake: Lake, path: string, file: string): Promise<NonNulla
 }
 
 /** The whole file, table after table; the row that makes it a register comes last. */
-async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "size_bytes" | "took_s">> {
+async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "bytes" | "took_s">> {
   const progress = options.progress ?? (() => {});
   await lake.run(sql("register/macros"));
   const file = await readable(options.source, "rows", lake.workDir, progress);
@@ -193,7 +193,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
     await rename(aside, options.to);
     await synced(dirname(options.to));
     const { size } = await stat(options.to);
-    return { ...told, size_bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
+    return { ...told, bytes: size, took_s: Math.round((options.clock.monotonic() - started) / 100) / 10 };
   } finally {
     keeper.close();
   }
@@ -204,7 +204,10 @@ class RegisterUnreadable extends Error {
   override readonly name = "RegisterUnreadable";
 }
 
-/** What is read of the golden copy; the names are those of LEI-CDF 3.1 as CSV. Names of a company beside its own are any number. */
+/**
+ * What is read of the golden copy; the names are those of LEI-CDF 3.1 as CSV. Names of a company beside its own are any
+ * number.
+ */
 const GOLDEN_COPY = [
   "LEI",
   "Entity.LegalName",

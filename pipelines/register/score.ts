@@ -1,7 +1,10 @@
 /** Words that are less alike than this count as different. */
 export const ALIKE = 0.7;
 
-/** Edits between two words (optimal string alignment: a letter put in, left out, exchanged, or two beside each other swapped). */
+/**
+ * Edits between two words (optimal string alignment: a letter put in, left out, exchanged, or two beside each other
+ * swapped).
+ */
 export function edits(a: string, b: string): number {
   const [from, to] = [[...a], [...b]];
   let before: number[] = [];

@@ -2,7 +2,10 @@ import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { ALIKE, alike, scoreOf } from "./score.ts";
 
-/** What is asked; at least one of lei, number, host and name. All of them together are one question: their matches are united. */
+/**
+ * What is asked; at least one of lei, number, host and name. All of them together are one question: their matches are
+ * united.
+ */
 export interface Question {
   lei?: string | undefined;
   /** Number in a business register, as written. */

@@ -156,6 +156,8 @@ export async function assemble(
     logger,
     metrics,
     chainTime: chainTimeOf(rail, logger),
+    // Checkpoints say it for good from the first one on: a later start in real time leaves it standing.
+    simulatedTime: clock.simulated,
   });
   // One of several observers publishes nothing.
   if (!shared) {

@@ -48,7 +48,10 @@ export interface OwnEvidence {
   objects: PartitionObjects<Part>;
   log: { id: string; partitions: number };
   logger: Logger;
-  /** @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they were read */
+  /**
+   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
+   * were read
+   */
   refuseRevoked: () => void;
 }
 
@@ -56,8 +59,8 @@ const setOf = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
 /**
- * The owner's half: files of the closed days of its buckets, made once, and written down for the publisher to name. Made anew, all
- * of them, when a further day closes or a record comes late. @returns files that were made
+ * The owner's half: files of the closed days of its buckets, made once, and written down for the publisher to name.
+ * Made anew, all of them, when a further day closes or a record comes late. @returns files that were made
  */
 export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[], now: Date): Promise<number> {
   const { lake, followed, objects, log } = parts;

@@ -18,7 +18,10 @@ export interface OwnArchive {
   followed: PublishedRecord;
   objects: PartitionObjects<ArchivePart>;
   log: { id: string; partitions: number };
-  /** @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they were read */
+  /**
+   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
+   * were read
+   */
   refuseRevoked: () => void;
   /** A test lets it fail at each. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;

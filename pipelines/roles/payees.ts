@@ -73,7 +73,8 @@ export class Payees {
   /**
    * Write what these partitions hold. @param own thieves of the lake, which holds no other partition
    * @param at moment of the grading that found them, RFC 3339
-   * @throws Outrun when another owner of one of them is further than we are, or graded at a later moment: it is not ours any more
+   * @throws Outrun when another owner of one of them is further than we are, or graded at a later moment: it is not
+   * ours any more
    */
   async write(own: readonly Thief[], positions: Positions, held: readonly number[], at: string): Promise<void> {
     const byPartition = new Map<number, Thief[]>(held.map((partition) => [partition, []]));

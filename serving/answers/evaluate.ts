@@ -23,7 +23,7 @@ const NO_SCHEMA =
 function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   const bytes = base64 === undefined ? Buffer.from(body ?? "", "utf8") : Buffer.from(base64, "base64");
   if (bytes.length <= MAX_ANSWER_BYTES) return bytes;
-  const detail = `is of more than ${MAX_ANSWER_BYTES} bytes`;
+  const detail = `has more than ${MAX_ANSWER_BYTES} bytes`;
   const pointer = base64 === undefined ? "/body" : "/base64";
   throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
 }
@@ -48,7 +48,7 @@ export class Evaluations {
     const held_against = this.#expected(asked);
     const bytes = bytesOf(asked);
     if (this.#running >= MAX_AT_ONCE) {
-      throw new Problem("unavailable", "many answers are being evaluated", { headers: { "retry-after": "2" } });
+      throw new Problem("unavailable", "too many answers are being evaluated", { headers: { "retry-after": "2" } });
     }
     this.#running += 1;
     try {
@@ -62,7 +62,7 @@ export class Evaluations {
       const { delivered, delivery, schema_ok, checks, response_sha256: sha256 } = evaluation;
       const shown = checks.map(({ name, ok, says }) => ({ name, ok, ...(says === undefined ? {} : { says }) }));
       const answer = { schema: "svc.evaluation.v1" as const, pass, delivered, delivery, schema_ok, checks: shown };
-      const whole = { ...answer, held_against, sha256, size: bytes.length };
+      const whole = { ...answer, held_against, sha256, bytes: bytes.length };
       return { ...whole, says: wordsOf(whole) };
     } finally {
       this.#running -= 1;

@@ -70,7 +70,10 @@ export class Exposures {
   }
 }
 
-/** A payment that settled and brought nothing counts once a day has passed, in which it may be paid back (verification-method.md section 5). */
+/**
+ * A payment that settled and brought nothing counts once a day has passed, in which it may be paid back
+ * (verification-method.md section 5).
+ */
 const PENDING_MS = DAY_MS;
 
 /** The first that holds, in the order of the vocabulary. */

@@ -104,13 +104,13 @@ function stateWords(
     case "malformed":
       return {
         says: "It answered 402 with terms that nobody could pay.",
-        mend: "Mend the defects below, the first one first.",
+        mend: "Fix the defects below, the first one first.",
       };
     case "free":
       return { says: "It answered without asking for payment.", mend: mendOf("no_402") };
     case "wall":
       return {
-        says: `It answered ${status} as a wall against robots does.`,
+        says: `It answered ${status}, as a wall against robots does.`,
         mend: "Let requests without a browser through to the 402: those who pay here are programs.",
       };
     case "silent":
@@ -121,7 +121,7 @@ function stateWords(
     case "unfetchable":
       return {
         says: `It could not be asked: ${says ?? "no reason is known"}.`,
-        mend: "Let its name lead to public addresses alone.",
+        mend: "Let its name lead to public addresses only.",
       };
     case "status":
       return {
@@ -145,7 +145,10 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
   max_timeout_s,
 });
 
-/** POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a minute. */
+/**
+ * POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a
+ * minute.
+ */
 export class ListingChecks {
   readonly #kept = new Map<string, { answer: ListingAnswer; madeAt: number }>();
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
@@ -192,13 +195,14 @@ export class ListingChecks {
     if (this.#own.has(domain)) throw badUrl("is an address of this service");
     const verdict = this.deps.judge(url);
     if (!verdict.ok) throw badUrl(`is never fetched: ${verdict.says.replace(/\.$/, "")}`);
-    if (!this.deps.tools) throw new Problem("unavailable", "this server looks at nothing; ask the service itself");
+    if (!this.deps.tools)
+      throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
     if (this.#busy.has(domain)) throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
     if (this.#busy.size >= this.#limits.atOnce) {
       throw new Problem(
         "unavailable",
-        `${this.#limits.atOnce} looks are under way, and no more are made at once`,
+        `${this.#limits.atOnce} looks are under way, which is the most at one time`,
         retry,
       );
     }

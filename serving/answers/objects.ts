@@ -59,7 +59,7 @@ export class PublicObjects {
       // A name that no store could hold, say 300 digits, is a name of nothing.
       if (error instanceof BadKey) throw new Problem("not_found", "there is no such object");
       if (!(error instanceof StoreDown || error instanceof SourceDown)) throw error;
-      throw new Problem("unavailable", "what the object is read from does not answer", {
+      throw new Problem("unavailable", "the store of this object does not answer", {
         headers: { "retry-after": "5" },
       });
     }
@@ -114,7 +114,7 @@ export class PublicObjects {
     if (end - start > WHOLE) return this.streams.stream(client, this.#steps(key, start, end));
     this.streams.admit(client);
     const bytes = await this.store.getRange(key, start, end);
-    if (bytes?.length !== end - start) throw new Problem("not_found", "the object is not there any more");
+    if (bytes?.length !== end - start) throw new Problem("not_found", "the object is no longer there");
     this.streams.charge(client, bytes.length);
     return bytes;
   }

@@ -110,9 +110,13 @@ async function believed(
 
 function onceADay(now: Date): Problem {
   const seconds = Math.ceil((dayStart(dayOf(now)).getTime() + DAY_MS - now.getTime()) / 1000);
-  return new Problem("too_many_requests", "it was looked at today for its seller; ask again after midnight UTC", {
-    headers: { "retry-after": String(seconds) },
-  });
+  return new Problem(
+    "too_many_requests",
+    "it was already looked at today at its seller's request; ask again after midnight UTC",
+    {
+      headers: { "retry-after": String(seconds) },
+    },
+  );
 }
 
 function normalOf(url: string): string {

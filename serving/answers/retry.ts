@@ -23,7 +23,7 @@ export function retryOf(
   const { retried = null, retried_at: at = null } = row ?? {};
   const says = retried === null ? undefined : SAYS[retried];
   if (!says || at === null || at < now.getTime() - HOLDS_MS) {
-    return { verdict: "unknown", says: "no paid call showed it lately", at: null };
+    return { verdict: "unknown", says: "no recent paid call showed it", at: null };
   }
   return { verdict: retried === "answered" ? "safe" : "unsafe", says, at };
 }

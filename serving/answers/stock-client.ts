@@ -45,7 +45,7 @@ const wordsOf = (did: Did): StockVerdict => {
         says: `As it comes it refuses, and signs once its spending limits are lifted. It says: ${did.says}`,
       };
     case "refused":
-      return { verdict: "refuses", offer: null, says: `It reads the terms and signs nothing. It says: ${did.says}` };
+      return { verdict: "refuses", offer: null, says: `It reads the terms but signs nothing. It says: ${did.says}` };
     case "read_nothing":
       return { verdict: "refuses", offer: null, says: `It finds no terms in this answer. It says: ${did.says}` };
   }
@@ -72,6 +72,6 @@ export async function tryStockClient({ headers, body }: Raw402, terms: Terms): P
     return wordsOf(await thread.ask<Did>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
   } catch (error) {
     if (!(error instanceof OutOfBounds)) throw error;
-    return { verdict: "refuses", offer: null, says: `It did not end within ${LIMITS.cpuMs} ms of a processor.` };
+    return { verdict: "refuses", offer: null, says: `It did not end within ${LIMITS.cpuMs} ms of processor time.` };
   }
 }

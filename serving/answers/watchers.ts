@@ -135,7 +135,7 @@ export class Watchers {
       const right = sameText(hashOfSecret(token.secret), watcher?.tokenSha256 ?? "");
       if (watcher && right) return watcher;
     }
-    throw new Problem("bad_token", "no watcher is opened by this token", { headers: { "www-authenticate": "Bearer" } });
+    throw new Problem("bad_token", "this token opens no watcher", { headers: { "www-authenticate": "Bearer" } });
   }
 
   /** The same, with everything that was told of it. @throws as `open` does */
@@ -235,7 +235,7 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
     watcher_id: watcher.id,
     url: watcher.url,
     state: watcher.state,
-    why: watcher.why,
+    says: watcher.why,
     created_at: watcher.createdAt,
     ended_at: watcher.endedAt,
     watched: watcher.watched.map(({ asked, matched, capability_ids }) => ({ asked, matched, capability_ids })),

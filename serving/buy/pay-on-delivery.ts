@@ -147,7 +147,7 @@ export class PayOnDelivery {
     const taken = this.#domains.take(domain);
     if (!taken.ok) {
       const headers = { "retry-after": String(taken.resetS) };
-      throw new Problem("too_many_requests", "this seller was asked for many prices within a minute", { headers });
+      throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
     const quote = await this.#alone(domain, () => quoteOf(this.sales.seller, sold.cap, request, this.deps.clock));
     if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);

@@ -15,7 +15,10 @@ type Candidate = PlanAnswer["candidates"][number];
 export const RULE =
   "The better letter first (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
 
-/** Listed endpoints that hold the words and are looked at, the best first: a word that all of them hold must not read them all. */
+/**
+ * Listed endpoints that hold the words and are looked at, the best first: a word that all of them hold must not read
+ * them all.
+ */
 const MAX_LOOKED = 500;
 /** Of them between two turns of the event loop: each one's card is unpacked. */
 const AT_ONCE = 50;

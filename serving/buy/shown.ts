@@ -48,7 +48,7 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
   checks: leg.result?.checks ?? [],
   content_type: leg.result?.content_type ?? null,
   sha256: leg.result?.sha256 ?? null,
-  size: leg.result?.size ?? 0,
+  bytes: leg.result?.size ?? 0,
 });
 
 /**

@@ -58,7 +58,7 @@ export class Overload {
     const headers = { "retry-after": String(least + Math.floor(this.lot() * (most - least + 1))) };
     // A socket that is kept open would hold the place of somebody who pays.
     if (this.#isFull) Object.assign(headers, { connection: "close" });
-    throw new Problem("unavailable", "there is more to do here than can be done: what is free has to wait", {
+    throw new Problem("unavailable", "this server is overloaded: free requests have to wait", {
       headers,
     });
   }

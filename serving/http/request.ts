@@ -14,7 +14,7 @@ export async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes:
   } catch (error) {
     if (error instanceof Problem) throw error;
     // Whoever sent it went away or was too slow: no fault of ours, though there may be nobody to tell.
-    throw new Problem("bad_request", "the body broke off before its end");
+    throw new Problem("bad_request", "the body ended too early");
   }
   return Buffer.concat(chunks);
 }
@@ -37,7 +37,7 @@ export function jsonOf(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {
-    throw new Problem("bad_request", "the body is no JSON", { errors: [{ pointer: "", detail: "must be JSON" }] });
+    throw new Problem("bad_request", "the body is not JSON", { errors: [{ pointer: "", detail: "must be JSON" }] });
   }
 }
 

@@ -85,7 +85,7 @@ function limit(tool: Tool, { service, client }: McpContext): void {
 async function call(tool: Tool, input: unknown, context: McpContext): Promise<CallToolResult> {
   try {
     const { service, client } = context;
-    if (service.follower.staleMs === null) throw new Problem("not_ready", "the record was not read yet");
+    if (service.follower.staleMs === null) throw new Problem("not_ready", "the record has not been read yet");
     limit(tool, context);
     const answer = await tool.run(service, input, client);
     return { structuredContent: { ...answer }, content: [{ type: "text", text: JSON.stringify(answer) }] };

@@ -51,7 +51,7 @@ const form: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run({ service, request, limitHeaders }) {
-    const text = exposurePage({ text: "", simulated: service.clock.simulated });
+    const text = exposurePage({ text: "", simulated: service.follower.simulated });
     const headers = { ...FORM_HEADERS, ...limitHeaders };
     return reply(request, text, { type: HTML_TYPE, cache: "public, max-age=10", etag: etagOfText(text), headers });
   },
@@ -80,7 +80,7 @@ const report: Operation = {
     refuseOtherSites(request);
     const text = (await formBody(request.body, MAX_BODY)).get("dependencies") ?? "";
     const page = (more: Partial<ExposureShown>, status: number, headers: Record<string, string> = {}) =>
-      formAnswer(exposurePage({ text, simulated: service.clock.simulated, ...more }), status, {
+      formAnswer(exposurePage({ text, simulated: service.follower.simulated, ...more }), status, {
         ...limitHeaders,
         ...headers,
       });

@@ -9,7 +9,10 @@ import type { Call, Operation } from "./operation.ts";
 /** A url of the longest form, each character escaped, and the rest beside it. */
 const MAX_BODY = 8_192;
 
-/** POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is kept. */
+/**
+ * POST /v1/listings/validate: one look at an endpoint now, every defect with what to change. No letter, and nothing is
+ * kept.
+ */
 export const validateListing: Operation = {
   id: "validateListing",
   ofRecord: true,

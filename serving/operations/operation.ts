@@ -71,7 +71,10 @@ export interface Operation {
   price?: Price | null;
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
-  /** Says what the record holds: not answered before the record was read, since nothing of it would be said as if it were so. */
+  /**
+   * Says what the record holds: not answered before the record was read, since nothing of it would be said as if it
+   * were so.
+   */
   ofRecord?: true;
   /** It is a tool of /mcp too, which takes `query` or `body` and gives `answer`. */
   tool?: {

@@ -49,7 +49,7 @@ const home: Operation = {
   limiter: (service) => service.readLimiter,
   run(call) {
     const { page, q, letter, class: kind, sort } = validated(HomeQuery, queryOf(call.query));
-    const { follower, clock } = call.service;
+    const { follower } = call.service;
     const asked: Asked = {
       page: Number(page ?? 1),
       q: q?.trim() ?? "",
@@ -57,7 +57,7 @@ const home: Operation = {
       kind: kind || null,
       sort: (sort || "best") as Sort,
     };
-    return shown(call, homePage(follower.view, asked, clock.simulated), FORM_HEADERS);
+    return shown(call, homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
   },
 };
 
@@ -70,8 +70,8 @@ const leaderboard: Operation = {
   page: true,
   limiter: (service) => service.readLimiter,
   run(call) {
-    const { follower, clock } = call.service;
-    return shown(call, leaderboardPage(follower.view, clock.simulated), PAGE_HEADERS);
+    const { follower } = call.service;
+    return shown(call, leaderboardPage(follower.view, follower.simulated), PAGE_HEADERS);
   },
 };
 
@@ -92,7 +92,7 @@ const status: Operation = {
     const { view, snapshot, staleMs } = follower;
     const text = statusPage({
       now: clock.now(),
-      simulated: clock.simulated,
+      simulated: follower.simulated,
       staleMs,
       cosignedAt: snapshot?.head.cosignedAt ?? null,
       view,
@@ -128,7 +128,7 @@ const endpoint: Operation = {
     const made = (days: readonly HistoryDay[] | null) =>
       shown(
         call,
-        endpointPage({ view, cap: id, facts, days, now, simulated: clock.simulated, base: baseUrl }),
+        endpointPage({ view, cap: id, facts, days, now, simulated: follower.simulated, base: baseUrl }),
         PAGE_HEADERS,
       );
     const days = history.of(view, id);
@@ -185,9 +185,9 @@ const check: Operation = {
   page: true,
   limiter: (service) => service.checkLimiter,
   async run(call) {
-    const { checks, clock } = call.service;
+    const { checks, follower } = call.service;
     const url = validated(CheckPageQuery, queryOf(call.query)).url?.trim() ?? "";
-    const { simulated } = clock;
+    const { simulated } = follower;
     const answered = (more: Partial<CheckShown>, status: number) =>
       formAnswer(checkPage({ url, simulated, ...more }), status, call.limitHeaders);
     if (url === "") return answered({}, 200);

@@ -52,7 +52,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
   const { sales, counter } = sellingOf(service);
   const { work: deps } = service;
-  if (!deps) throw new Problem("unavailable", "this server does no work of its own; ask the service itself");
+  if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
   const sale: Sale = {
     ...{ url: service.baseUrl + work.path, description: work.summary, mime: JSON_TYPE, totalMicro: PRICE_MICRO },
   };

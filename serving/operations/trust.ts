@@ -97,7 +97,7 @@ function spanOf(cursor: string | undefined, head: { origin: string; size: number
   if (cursor === undefined) return { from: 0, to: head.size };
   const [id, position] = cursor.split(":") as [string, string];
   if (id !== logId(head.origin)) {
-    const detail = `this log is ${logId(head.origin)}, the cursor is of ${id}`;
+    const detail = `this log is ${logId(head.origin)}, the cursor belongs to ${id}`;
     throw new Problem("bad_cursor", detail, { errors: [{ pointer: "/cursor", detail }] });
   }
   const from = Number(position);
@@ -126,7 +126,7 @@ const nextLink = (baseUrl: string, origin: string, { to }: FeedSpan): string =>
 function snapshotOf({ service }: Call): Snapshot {
   const { snapshot } = service.follower;
   if (snapshot) return snapshot;
-  throw new Problem("not_ready", "nothing was published yet, or it is still being read", {
+  throw new Problem("not_ready", "nothing has been published yet, or it is still being read", {
     headers: { "retry-after": "2" },
   });
 }

@@ -139,7 +139,7 @@ export const buyerOrders: Operation = {
     const all = orders.table.ofPayer(address);
     const at = cursor === undefined ? 0 : all.findIndex(({ id }) => id === cursor) + 1;
     if (cursor !== undefined && at === 0) {
-      throw new Problem("bad_cursor", "no order of this wallet is the cursor, or it was forgotten long ago");
+      throw new Problem("bad_cursor", "the cursor is not an order of this wallet, or it was forgotten long ago");
     }
     const page = all.slice(at, at + limit);
     const answer: BuyerOrders = {

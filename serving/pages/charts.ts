@@ -164,7 +164,7 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       sum((day) => day.paid),
       "paid call",
     )}, ${sum((day) => day.delivered)} delivered; ${count(
-      sum((day) => day.knocks),
+      sum((day) => day.probes),
       "free handshake",
     )}, ${sum((day) => day.answered)} answered.`,
     inside: `${rung(half, "paid")}${rung(FLOOR, "free")}${timeAxis(x)}${bars(
@@ -173,7 +173,7 @@ function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
       (day) => day.delivered,
     )}${bars(
       FLOOR,
-      (day) => day.knocks,
+      (day) => day.probes,
       (day) => day.answered,
     )}`,
     key: [
@@ -195,7 +195,7 @@ export function daysTable(days: readonly HistoryDay[]): unknown {
     const cells = [
       ...[money(day.price_low), money(day.price_high), money(day.price_last)],
       ...[day.terms_ms_median, day.terms_ms_p95, day.paid_ms_median, day.paid_ms_p95].map(duration),
-      ...[day.knocks, day.answered, day.paid, day.delivered],
+      ...[day.probes, day.answered, day.paid, day.delivered],
     ];
     return `<tr><th scope="row">${dateOf(day.day)}</th>${cells.map((cell) => `<td class="n">${cell}</td>`).join("")}</tr>`;
   });

@@ -81,7 +81,7 @@ function listingPart({ listing, capability_id: cap }: ListingAnswer): unknown {
           : html`The 402 contradicts it: ${listing.differs.map((code) => html`<code>${code}</code> `)}`
       }</p>`
     : html`<p>None of <code>/.well-known/x402</code>, <code>/openapi.json</code> and <code>/.well-known/agent-card.json</code> of this
-origin names this url, so the 402 was held against nothing. <a href="/docs/listings">What is read there</a>.</p>`;
+origin names this url, so there was nothing to compare the 402 with. <a href="/docs/listings">What is read there</a>.</p>`;
   const record = cap
     ? html`<p>The record has this endpoint: <a href="/endpoint/${cap}">its page</a>.</p>`
     : html`<p>The record does not have this endpoint yet. A <a href="/docs/check-before-you-pay">check</a> of its url puts it in line for a handshake.</p>`;
@@ -93,11 +93,11 @@ export function checkListingPage(shown: Shown): string {
   const { answer } = shown;
   const body = html`<h1>Check my listing</h1>
 <p class="lead">We call your endpoint once, without paying, as we call those in the record, and say what to change so that buyers can
-pay it. You get no letter by it, and nothing of it is kept in the record.</p>
+pay it. It gives you no letter, and nothing of it is kept in the record.</p>
 ${form(shown)}
 ${answer ? html`${sawPart(answer)}${defectsPart(answer)}${offersPart(answer)}${stockPart(answer)}${listingPart(answer)}` : ""}
 <p class="soft small">The same for programs: <code>POST /v1/listings/validate</code> with <code>{"url": "https://..", "method": "GET"}</code>
-(<a href="/docs/listings">how</a>). A few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>
-<p class="soft small">Listed already? With the wallet that your endpoint is paid at you can ask for <a href="/docs/listings">a re-test</a>: <code>POST /v1/listings/retest</code>, one free look a day, no letter.</p>`;
+(<a href="/docs/listings">how</a>). You get a few looks an hour, and a few a minute at one domain; the same question within a minute gets the same answer.</p>
+<p class="soft small">Listed already? With the wallet that your endpoint is paid at, you can ask for <a href="/docs/listings">a re-test</a>: <code>POST /v1/listings/retest</code>, one free look a day, no letter.</p>`;
   return page({ title: answer ? "Check my listing: what a look saw" : "Check my listing", body });
 }

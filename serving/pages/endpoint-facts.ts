@@ -33,9 +33,9 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
   const retry = retryOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${price(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
-<dt>Paid calls</dt><dd>${row?.paid_calls ?? 0}</dd>
+<dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
-<dt>Free handshakes</dt><dd>${row?.probes ?? 0}, ${row?.answered ?? 0} answered, ${row?.asked_for_payment ?? 0} of them with a 402</dd>
+<dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
 ${whenPart(row, dark, answeredDay)}
 ${where("Protocol", row?.protocols)}${where("Networks offered", row?.networks)}${where("Networks listed", row?.networks_listed)}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
@@ -87,8 +87,8 @@ ${buyers.length > 0 ? html`<dt>Others who pay it</dt><dd>${list(buyers.map(buyer
 ${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}
-</dl><p class="soft small">Facts beside the grade: no figure of it reads them. Who settles is the sender of the transaction, by the chain's
-word. Authorised: signed by the payee itself. A seller can pay itself from any number of addresses, so many payers prove
+</dl><p class="soft small">Facts beside the grade: they change no figure of it. Who settles is the sender of the transaction on the
+chain. Authorised: signed by the payee itself. A seller can pay itself from any number of addresses, so many payers prove
 nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted</a>).</p></section>`;
 }
 
@@ -102,10 +102,10 @@ export function buyPart({ buy }: CheckFacts): unknown {
 }
 
 const LEVELS = {
-  truth: "truth: answers are held against known answers",
-  schema: "schema: answers are held against the advertised schema",
+  truth: "truth: answers are compared with known answers",
+  schema: "schema: answers are checked against the advertised schema",
   parse: "parse: no schema is advertised, so answers must parse as what they claim to be",
-  none: "none: no answer was bought yet, and no schema is known",
+  none: "none: no answer has been bought yet, and no schema is known",
 };
 
 /** The deepest thing that answers are held against. A schema counts where an answer that was bought was held against one. */
@@ -160,7 +160,7 @@ export function problemsPart(view: View, cap: string, { defects, corrections = [
   }${
     disputes.length > 0
       ? html`<section aria-labelledby="disputes" class="rule"><h2 id="disputes">What the seller disputes</h2>
-<p class="small soft">${count(disputes.length, "dispute")}; one changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
+<p class="small soft">${count(disputes.length, "dispute")}; a dispute changes no figure until it becomes a <a href="/docs/corrections">correction</a>.</p>${list(
           disputes.map(
             (one) =>
               html`${text(one.says)} <span class="soft small">${text(one.record_id) ? html`record <code>${text(one.record_id)}</code>` : "every record"}${

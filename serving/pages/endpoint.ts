@@ -44,7 +44,7 @@ const componentsPart = ({ components }: CheckFacts): unknown =>
   components
     ? html`<section aria-labelledby="components"><h2 id="components">Components</h2>
 <figure class="chart">${componentPicture(components)}<figcaption>The bar runs from the lower to the upper bound, the dot is what was
-seen; the line is stretched towards 1. Bounds hold with 95 % confidence at any time you look.</figcaption>
+seen; the scale is stretched towards 1. Bounds hold with 95 % confidence at any time you look.</figcaption>
 <details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
     : "";
 
@@ -83,22 +83,22 @@ const FAILED_DAYS = 30;
 function failedPart(made: EndpointPage): unknown {
   const { view, cap } = made;
   const days = recentDays(made);
-  const failed = days.filter(({ knocks, answered, paid, delivered }) => answered < knocks || delivered < paid);
+  const failed = days.filter(({ probes, answered, paid, delivered }) => answered < probes || delivered < paid);
   const files = new Map(view.evidence.of(bucketOf(cap)).map(({ day, key }) => [day, key]));
   const rows = failed
     .toReversed()
     .slice(0, FAILED_DAYS)
-    .map(({ day, knocks, answered, paid, delivered }) => {
+    .map(({ day, probes, answered, paid, delivered }) => {
       const date = new Date(day * DAY_MS).toISOString().slice(0, 10);
       const file = files.get(date);
-      return html`<tr><th scope="row">${date}</th><td class="n">${knocks - answered} of ${knocks}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
+      return html`<tr><th scope="row">${date}</th><td class="n">${probes - answered} of ${probes}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
     });
   const table = html`<p>On ${count(failed.length, "day")} of the newest ${count(days.length, "day")} that we know of${failed.length > FAILED_DAYS ? html`; the newest ${FAILED_DAYS}` : ""}:</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Failed checks by day"><table><caption>Our own faults are left out.</caption><thead><tr><th scope="col">Day</th>
 <th scope="col" class="n">Handshakes not answered</th><th scope="col" class="n">Paid calls that delivered nothing</th><th scope="col">Evidence</th></tr></thead><tbody>${rows}</tbody></table></div>`;
   if (rows.length === 0) return "";
   return html`<section aria-labelledby="failed" class="rule"><h2 id="failed">Failed checks</h2>${table}
-<p class="soft small">An answer that came and was wrong lowers correctness above; each one stands in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
+<p class="soft small">A wrong answer lowers correctness above; each one is in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
 }
 
 /** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
@@ -107,7 +107,7 @@ export function endpointPage(made: EndpointPage): string {
   const entry = view.entry(cap);
   const name = facts.url === undefined ? cap : shorten(addressWords(facts.url.replace(/\?.*$/s, "")), 90);
   const says = entry?.description
-    ? html`<blockquote class="said"><p>${shorten(entry.description, 200)}</p><p class="soft small">The seller says this of itself.</p></blockquote>`
+    ? html`<blockquote class="said"><p>${shorten(entry.description, 200)}</p><p class="soft small">The seller says this about itself.</p></blockquote>`
     : "";
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}

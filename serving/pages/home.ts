@@ -17,6 +17,7 @@ import {
   count,
   grade,
   moment,
+  NONE,
   price,
   shorten,
   tierWords,
@@ -63,7 +64,7 @@ function marketRow(view: View, entry: ListedEntry): string {
   const asked = row?.price
     ? `${price(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
     : price(null);
-  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? 0}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
+  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
 /** When it was seen last; of who does not answer, that it does not: a probe that came back empty saw nobody. */
@@ -82,8 +83,8 @@ export function isDark(entry: Entry | undefined): boolean {
 /** A record whose time was made up must say so wherever it is shown. */
 export const simulatedNote = (simulated: boolean): unknown =>
   simulated
-    ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration ran days in
-minutes: sellers, payments and answers are real exchanges, the dates on them are not the wall clock's.</p>`
+    ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration lived through days in
+minutes. Sellers, payments and answers were real; the dates on them were not.</p>`
     : "";
 
 /** The box of the home page and of the answer's: a url that somebody is about to pay. @param wrong what is wrong with it */
@@ -188,7 +189,7 @@ export interface CheckShown {
 
 const MATCHED = {
   exact: "this method and url",
-  path: "the same path, whatever stands in the query or in a template",
+  path: "the same path, whatever is in the query or in a template",
   none: "nothing",
 } as const;
 
@@ -197,7 +198,7 @@ function answerPart({ facts }: CheckShown & { facts: CheckFacts }): unknown {
   return html`<section aria-labelledby="answer" class="verdict"><div><h2 id="answer" class="small soft">Grade</h2>${grade(band, true)}</div>
 <div><p class="line">${verdictOf(why)}</p><p class="soft">${why}</p>${next ? html`<p>${next}</p>` : ""}<dl>
 ${cap && url ? html`<dt>Endpoint</dt><dd><a href="/endpoint/${cap}">${addressWords(url)}</a></dd>` : ""}
-<dt>Known of it</dt><dd>${MATCHED[matched]}</dd>
+<dt>In the record</dt><dd>${MATCHED[matched]}</dd>
 ${observed?.advertised ? html`<dt>Its newest 402 asks</dt><dd>${price(observed.advertised.amount)} ${assetWords(observed.advertised.asset)}</dd>` : ""}
 ${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${moment(Date.parse(observed.lastSeen))}</dd>` : ""}</dl>
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
@@ -244,7 +245,7 @@ ${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.
 export function leaderboardPage(view: View, simulated: boolean): string {
   const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>
-<p class="lead">The best ${LEADERS} of each class of endpoints. A class is told by what answers can be held against: known answers, a schema,
+<p class="lead">The best ${LEADERS} of each class of endpoints. A class says what answers can be checked against: known answers, a schema,
 or nothing but delivery. Only letters are ranked, and a letter is <a href="/docs/how-a-letter-is-made">made of paid calls</a>.</p>
 ${simulatedNote(simulated)}
 ${found.length > 0 ? found.map(([kind, of], i) => classPart(view, kind, of, i)) : html`<p>Nothing is listed yet.</p>`}`;

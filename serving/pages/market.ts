@@ -113,7 +113,10 @@ export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(vie
 /** How many listed endpoints there are of each class, most first. */
 export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).classes;
 
-/** Best of each class that hold a letter, at most `most` of one, and how many of it do; classes as {@link classesOf} has them. */
+/**
+ * Best of each class that hold a letter, at most `most` of one, and how many of it do; classes as {@link classesOf} has
+ * them.
+ */
 export function leadersOf(view: View, most: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
   const market = marketOf(view);
   const found = new Map<string, { leaders: ListedEntry[]; lettered: number }>();

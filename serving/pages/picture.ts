@@ -57,7 +57,10 @@ const mark = (value: number): unknown => {
   return html`<text class="axis" x="${value === 0 ? 0 : value === 1 ? WIDTH : x(value)}" y="${COMPONENT_NAMES.length * STEP + 10}" text-anchor="${anchor}">${value}</text>`;
 };
 
-/** The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the samples showed. */
+/**
+ * The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the
+ * samples showed.
+ */
 export function componentPicture(components: Components): unknown {
   return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * STEP + 14}">
 <title id="picture-title">The six measured components with their bounds</title><desc id="picture-desc">${summary(components)}.</desc>
@@ -86,7 +89,7 @@ export function miniPicture(components: Components, cap: string): string {
 export const componentTable = (
   components: Components,
 ): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
-<table><caption>Point is what the samples showed; the letter stands on the lower bound. Latency has a bound from 72 timed spells of six hours on.</caption>
+<table><caption>Point is what the samples showed; the letter depends on the lower bound. Latency gets a bound after 72 timed six-hour spells.</caption>
 <thead><tr><th scope="col">Component</th><th scope="col" class="n">Point</th><th scope="col" class="n">Lower</th><th scope="col" class="n">Upper</th>
 <th scope="col" class="n">Effective samples</th><th scope="col">Method</th></tr></thead><tbody>${COMPONENT_NAMES.map(
   ([name, words]) => {

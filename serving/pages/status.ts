@@ -66,7 +66,7 @@ export function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Pa
     },
     {
       name: "Live figures",
-      says: "prices and counts put together",
+      says: "when prices and counts were last put together",
       ...since(view.volatile.madeAt),
       withinMs: 5 * MINUTE_MS,
     },
@@ -145,9 +145,9 @@ export function statusPage(status: Status): string {
   const late = view.size - view.volatile.treeSize;
   const verdict =
     staleMs === null
-      ? "The record was not read yet: nothing is answered until it is."
+      ? "The record has not been read yet: nothing is answered until it is."
       : behind.length === 0
-        ? "Everything that this server can see is in time."
+        ? "Everything that this server can see is up to date."
         : `${count(behind.length, "part")} ${behind.length === 1 ? "is" : "are"} behind, or ${behind.length === 1 ? "has" : "have"} done nothing yet: ${behind.map(({ name }) => name.toLowerCase()).join(", ")}.`;
   const body = html`<h1>Status of the service</h1><p class="lead" role="status">${verdict}</p>${simulatedNote(simulated)}
 <section aria-labelledby="parts" class="rule"><h2 id="parts">How fresh each part is</h2>
@@ -164,7 +164,7 @@ export function statusPage(status: Status): string {
 <dt>Share of <a href="/docs/schedule">blind calls</a></dt><dd>${blindWords(status)}</dd>
 <dt><a href="/docs/classes">Classes</a> withdrawn</dt><dd>${classWords(status)}</dd>
 <dt>Log</dt><dd><code>${view.origin}</code></dd></dl></section>
-<p class="soft small">A probe that fails is a fact about an endpoint and stands on its page. Whether the log kept its promises is not ours to
+<p class="soft small">A probe that fails is a fact about an endpoint, and is on its page. Whether the log kept its promises is not for us to
 say: <a href="/docs/audit">audit it</a>. For machines: <code>/readyz</code> is 200 while the record is followed.</p>`;
   return page({ title: behind.length === 0 ? "Status: in time" : "Status: something is behind", body });
 }

@@ -85,15 +85,15 @@ export const duration = (ms: number | null | undefined): string => {
 /** Each flag of verification-method.md section 7 in one sentence for people. */
 const FLAG_WORDS: Record<Flag, string> = {
   pay_to_unknown:
-    "No 402 of this endpoint and no listing of its seller's own ever named the address that was asked about.",
+    "No 402 of this endpoint and no listing of the seller's own ever named the address that was asked about.",
   pay_to_differs:
-    "Its newest 402, or its seller's own listing, names another address than the one that was asked about.",
+    "Its newest 402, or its seller's own listing, names a different address from the one that was asked about.",
   took_the_money:
-    "A paid call of ours settled on the chain and nothing came back, also not when the proof was shown again.",
-  money_pending: "A paid call settled and nothing came yet; it counts as taken money once a day has passed.",
+    "A paid call of ours settled on the chain and nothing came back, not even when the proof was shown again.",
+  money_pending: "A paid call settled and nothing has come back yet; after a day it counts as taken money.",
   refunded: "A paid call that delivered nothing was paid back.",
-  refuses_payment: "Payments were offered and none of ours ever settled here in the window, so no letter can be given.",
-  early_fail: "So few paid calls succeeded that the failing letter is given before 30 of them were made.",
+  refuses_payment: "We offered payments, and none of them settled here in the window, so no letter can be given.",
+  early_fail: "So few paid calls succeeded that an F is given before 30 of them were made.",
   capped_by_tier:
     "Answers were delivered but could not be checked against a known truth, which keeps the letter at B or below.",
   deeper_tier_worse: "Of the answers that could be checked against a truth, too few were right for a better letter.",
@@ -102,14 +102,14 @@ const FLAG_WORDS: Record<Flag, string> = {
   stale_paid: "The newest paid call is more than 30 days old.",
   stale: "The newest paid call is too old for a letter, or nothing was seen for 30 days.",
   dark: "It has not answered for 72 hours.",
-  listing_mismatch: "Its newest 402 asks for something else than the seller's own listing says.",
-  pay_to_changed: "The address that is to be paid changed within the window.",
-  price_untested: "It asks more than twice what we ever paid here, so the price of today is untested.",
+  listing_mismatch: "Its newest 402 asks for something other than the seller's own listing says.",
+  pay_to_changed: "The address to pay changed within the window.",
+  price_untested: "It asks more than twice what we ever paid here, so today's price is untested.",
   dynamic_price: "It named more than three different prices on one day.",
   no_schema_advertised: "It advertises no schema for its answers, so that part adds nothing and an A is out of reach.",
   no_example: "It publishes no example and no known-answer input fits: its inputs were made up from its schema.",
-  latency_unbounded: "There are too few timed calls yet to bound how slow it can be.",
-  streaky: "Bad spells come in runs, so each sample counts for less than one.",
+  latency_unbounded: "There are too few timed calls yet to say how slow it can be.",
+  streaky: "Failures come in runs, so each sample counts for less than one.",
   buyers_report_worse: "Buyers published calls that went worse than ours; we look again with fresh wallets.",
   blocks_prober: "It turned our probes away (403, 429 or a bot wall) more often than is excused.",
   disputed: "The seller disputes a record; the figures stay until a correction names a fault of ours.",

@@ -54,7 +54,7 @@ const ReadSource = z.strictObject({
   cut: z.boolean(),
 });
 
-const UnreadSource = z.strictObject({ read: z.literal(false), url: z.string(), why: z.string() });
+const UnreadSource = z.strictObject({ read: z.literal(false), url: z.string(), says: z.string() });
 
 /** Answer of POST /v1/research/brief. */
 export const BriefAnswer = z.strictObject({

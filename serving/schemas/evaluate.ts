@@ -47,6 +47,6 @@ export const EvaluateAnswer = z.strictObject({
     mime: z.string().nullable(),
   }),
   sha256: z.string().nullable(),
-  size: z.int().min(0),
+  bytes: z.int().min(0).describe("Length of the answer."),
 });
 export type EvaluateAnswer = z.infer<typeof EvaluateAnswer>;

@@ -41,7 +41,7 @@ const Dependency = z.strictObject(
     /** The payTo of the 402 in the caller's hand. */
     pay_to: CheckQuery.shape.pay_to,
   },
-  { error: "must be a url, or an object with url, calls_per_month and pay_to alone" },
+  { error: "must be a url, or an object with only url, calls_per_month and pay_to" },
 );
 export type Dependency = z.infer<typeof Dependency>;
 
@@ -68,7 +68,7 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
       )
       .max(MAX_DEPENDENCIES, `must be at most ${MAX_DEPENDENCIES}`),
   },
-  { error: "must be an object with dependencies alone" },
+  { error: "must be an object with only dependencies" },
 );
 
 /**

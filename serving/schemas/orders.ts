@@ -21,9 +21,9 @@ const OrderLeg = z.strictObject({
   latency_ms: z.number().nullable(),
   checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean(), says: z.string().optional() })),
   content_type: z.string().nullable(),
-  /** sha256 (hex) and size of the answer. */
+  /** sha256 (hex) of the answer, and its length in bytes. */
   sha256: z.string().nullable(),
-  size: z.int(),
+  bytes: z.int(),
 });
 
 /** One order as whoever has its id may read it. */

@@ -66,7 +66,8 @@ export const WatcherAnswer = z.strictObject({
   watcher_id: z.string(),
   url: z.string(),
   state: z.enum(["active", "stopped", "disabled"]),
-  why: z.string().nullable(),
+  /** Why it ended, in words. */
+  says: z.string().nullable(),
   created_at: z.string(),
   ended_at: z.string().nullable(),
   watched: z.array(Watched),

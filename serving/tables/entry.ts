@@ -68,7 +68,10 @@ export interface LetterAt {
   band: Band;
 }
 
-/** Letters that an entry remembers, the newest: a card is signed at most about once a day (verification-method.md section 6). */
+/**
+ * Letters that an entry remembers, the newest: a card is signed at most about once a day (verification-method.md
+ * section 6).
+ */
 export const MAX_LETTERS = 120;
 
 /** An endpoint that a listing described. */

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { PublishedTree, Snapshot } from "../../pipelines/published/reader.ts";
+import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { type Entry, isListed } from "./entry.ts";
 import { foldLeaf } from "./fold.ts";
@@ -48,6 +48,11 @@ export class Follower {
   /** The proven tree that the view was folded to, or null before the first publication. */
   get snapshot(): Snapshot | null {
     return this.#snapshot;
+  }
+
+  /** Was time in this record made up? Its checkpoint says so; until there is one, the clock does. */
+  get simulated(): boolean {
+    return this.deps.clock.simulated || (this.#snapshot !== null && isSimulated(this.#snapshot.head));
   }
 
   /** Steady ms since a look last succeeded, or null when none did yet. */

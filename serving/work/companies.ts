@@ -88,8 +88,10 @@ function refuseDomainAlone(
 }
 
 /**
- * The companies that a question means, by LEI, register number, domain or name (docs/companies-lookup.md). No match is an answer.
- * @throws Problem bad_request where it names a domain alone and the register holds none; unavailable where there is no register to look in
+ * The companies that a question means, by LEI, register number, domain or name (docs/companies-lookup.md). No match is
+ * an answer.
+ * @throws Problem bad_request where it names a domain alone and the register holds none; unavailable where there is no
+ * register to look in
  */
 async function run(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
   const { limit = DEFAULT_MATCHES } = question;

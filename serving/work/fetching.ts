@@ -47,7 +47,10 @@ export async function answeredBy(egress: Egress, { url, pointer, hops, signal }:
   throw new Problem("bad_request", `${pointer.slice(1)} is never fetched: ${result.says}`, at(pointer, result.says));
 }
 
-/** The same, where only a document will do. @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing */
+/**
+ * The same, where only a document will do.
+ * @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing
+ */
 export async function documentAt(egress: Egress, asked: Fetching): Promise<Answered> {
   const answer = await answeredBy(egress, asked);
   const { status, body } = answer;
@@ -73,7 +76,7 @@ export async function readBy(extractor: Extractor, asked: Asked, pointer: string
   } catch (error) {
     if (error instanceof NobodyReads) throw notNow(error.message);
     if (!(error instanceof NotExtracted)) throw error;
-    const says = error.bound === null ? error.message : `past the bound of ${error.bound}: ${error.message}`;
+    const says = error.bound === null ? error.message : `beyond the limit of ${error.bound}: ${error.message}`;
     throw new Problem("not_extracted", says, at(pointer, says));
   }
 }

@@ -22,9 +22,10 @@ export interface WorkDeps {
 }
 
 /**
- * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it, who also holds the body
- * against its schema: a payment is not claimed for one that is not valid. Either it gives a whole answer or it rejects, and what it rejects with is a
- * Problem unless the fault is ours: nothing in between, so that nothing is charged for what was not done.
+ * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it, who also holds
+ * the body against its schema: a payment is not claimed for one that is not valid. Either it gives a whole answer or it
+ * rejects, and what it rejects with is a Problem unless the fault is ours: nothing in between, so that nothing is
+ * charged for what was not done.
  */
 export interface Work<Input = unknown, Answer extends object = object> {
   id: string;

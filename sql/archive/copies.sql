@@ -1,5 +1,6 @@
 -- name: days
--- Filed days whose ids are needed to load a segment: a copy of a row that left may lie a day beside it. `known` = they are here.
+-- Filed days whose ids are needed to load a segment: a copy of a row that left may lie a day beside it. `known` = they
+-- are here.
 -- grain: one (type, UTC day)
 -- reads: the segment file $path; filed, left_day; $part
 -- writes: nothing

@@ -1,9 +1,10 @@
 -- The lines of a file of probes, from the segments: RFC 8785, without newlines. Members are rows of one type and UTC day at an
--- offset from `first` and below `next` of their partition, of each event the first copy, in no file of $others. Where a text of the
--- record has an escape or a number is not one that every engine prints alike, the line is 0x1e and {event_id, cap, t (Unix ms), body}
--- instead: probe-files.ts prints it.
+-- offset from `first` and below `next` of their partition, of each event the first copy, in no file of $others. Where a
+-- text of the record has an escape or a number is not one that every engine prints alike, the line is 0x1e and
+-- {event_id, cap, t (Unix ms), body} instead: probe-files.ts prints it.
 -- grain: one line, ascending by capability and record
--- reads: the segments $files (a glob), the files $others (a JSON array of paths of lines); $type, $day, $bounds (JSON array of {part, first, next})
+-- reads: the segments $files (a glob), the files $others (a JSON array of paths of lines); $type, $day, $bounds (JSON
+-- array of {part, first, next})
 -- writes: nothing
 WITH bounds AS (SELECT unnest(from_json($bounds, '[{"part": "USMALLINT", "first": "BIGINT", "next": "BIGINT"}]'), recursive := true)),
  -- A copy may have been observed beside midnight.

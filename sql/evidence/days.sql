@@ -1,5 +1,5 @@
--- Days before $until with records that no close of a day has read, oldest first: days after $newest (the newest closed one), and
--- closed days that records came late for.
+-- Days before $until with records that no close of a day has read, oldest first: days after $newest (the newest closed
+-- one), and closed days that records came late for.
 -- grain: one UTC day
 -- reads: event; $until, $newest (days), $read and $ends (JSON arrays of {topic, part, next}: how far closes have read, and how
 --   far the lake is loaded)

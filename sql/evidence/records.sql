@@ -2,7 +2,8 @@
 -- what an earlier close of that day had read ($known), and for each paid call that one of them speaks of, its other records.
 -- grain: one record of the log; those that speak of one thing (`about`) stand together, things ascending by id
 -- reads: event, the segments of that day ($files, a glob) for what the records say, paid_intent, paid_result, settlement,
---   paid_followup, paid_published; $day, $ends (JSON array of {topic, part, next}), $known (JSON array of {bucket, topic, next})
+--   paid_followup, paid_published; $day, $ends (JSON array of {topic, part, next}), $known (JSON array of {bucket,
+-- topic, next})
 -- writes: nothing
 WITH ends AS (FROM positions_of($ends)),
  known AS (SELECT unnest(from_json($known, '[{"bucket": "INTEGER", "topic": "VARCHAR", "next": "BIGINT"}]'), recursive := true)),

@@ -2,8 +2,8 @@
 -- grain: one endpoint
 -- reads: every_sample, grade_due, grade_withdrawn; now, window_start, chunk; $eps (JSON array)
 -- writes: nothing; before each line stands the row's id and a quotation mark, since digests.ts puts them in order of it
--- Members in the order of RFC 8785: by their names. Where \u00 stands (grade/macros, or an id that would hide where it ends) the
--- digest is made outside.
+-- Members in the order of RFC 8785: by their names. Where \u00 stands (grade/macros, or an id that would hide where it
+-- ends) the digest is made outside.
 WITH rows AS (
   SELECT c.ep, s.* FROM every_sample s JOIN (
       SELECT cap, ep FROM grade_due SEMI JOIN (SELECT unnest(from_json($eps, '["UINTEGER"]')) AS ep) USING (ep)

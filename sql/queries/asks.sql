@@ -1,8 +1,8 @@
 -- name: open
 -- The queue of asks: urls that somebody asked about and that were not probed since, fairly by registrable domain.
 -- An ask has its turn when it came, or from its `not_before` on. It is open when no handshake of its capability, and no look
--- for it, is younger than the day before its turn: what was found wanting is not looked at again for 24 hours. A re-test that the
--- seller asked for is open until it is looked at after its turn. Each domain's
+-- for it, is younger than the day before its turn: what was found wanting is not looked at again for 24 hours. A
+-- re-test that the seller asked for is open until it is looked at after its turn. Each domain's
 -- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour. After 30 days
 -- an ask has had its time. $now is unix ms.
 -- grain: one asked capability
@@ -51,7 +51,8 @@ ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 
 -- name: demand
 -- How much an endpoint was asked for in the seven UTC days before $day: clients that checked it, and for one that nobody
--- knew the days on which somebody asked; a seller's own re-tests count nothing, or they would draw paid calls. What was asked for under one verb counts for the verbs that the look found.
+-- knew the days on which somebody asked; a seller's own re-tests count nothing, or they would draw paid calls. What was
+-- asked for under one verb counts for the verbs that the look found.
 -- grain: one capability
 -- reads: demand, asked, looked
 -- writes: nothing

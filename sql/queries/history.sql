@@ -17,7 +17,7 @@ SELECT bucket, cap AS capability_id, (t::DATE - DATE '1970-01-01')::INTEGER AS d
   quantile_disc(latency_ms, 0.95) FILTER (kind = 0 AND NOT wall) AS terms_ms_p95,
   quantile_disc(latency_ms, 0.5) FILTER (kind = 1 AND delivered) AS paid_ms_median,
   quantile_disc(latency_ms, 0.95) FILTER (kind = 1 AND delivered) AS paid_ms_p95,
-  count(*) FILTER (kind = 0)::DOUBLE AS knocks, count(latency_ms) FILTER (kind = 0)::DOUBLE AS answered,
+  count(*) FILTER (kind = 0)::DOUBLE AS probes, count(latency_ms) FILTER (kind = 0)::DOUBLE AS answered,
   count(*) FILTER (kind = 1)::DOUBLE AS paid, count(*) FILTER (kind = 1 AND delivered)::DOUBLE AS delivered
 FROM used GROUP BY bucket, cap, day ORDER BY bucket, cap, day;
 

@@ -1,6 +1,6 @@
 -- What is known of the endpoints with news, for their listing leaves; of all where $every is true.
--- Listed as in queries/listings: a (source, source id) is where its newest record put it, and the seller's own newest one speaks.
--- A third party's listing alone brings nothing into the market (is_in_market).
+-- Listed as in queries/listings: a (source, source id) is where its newest record put it, and the seller's own newest
+-- one speaks. A third party's listing alone brings nothing into the market (is_in_market).
 -- grain: one capability with a known address; `listed` is false where no source names it now, or the market does not hold it
 -- reads: $every, dirty, endpoint, listing, seen, class_mapped
 -- writes: nothing

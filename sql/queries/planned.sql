@@ -1,6 +1,6 @@
 -- name: done_on
--- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it (four blocks a day).
--- A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
+-- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it (four
+-- blocks a day). A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
 -- grain: one event id
 -- reads: event, paid_intent
 -- writes: nothing

@@ -1,7 +1,8 @@
 -- name: verdicts
--- What our own blind calls say of failures that buyers published and nobody has said anything of yet (method, section 3): reproduced
--- as soon as one of ours failed in the same way; not_reproduced once at least four, in at least two blocks, went by and none did.
--- Only the blind calls after the failure are looked at, and no more than it takes: what fails weeks later reproduces nothing.
+-- What our own blind calls say of failures that buyers published and nobody has said anything of yet (method, section
+-- 3): reproduced as soon as one of ours failed in the same way; not_reproduced once at least four, in at least two
+-- blocks, went by and none did. Only the blind calls after the failure are looked at, and no more than it takes: what
+-- fails weeks later reproduces nothing.
 -- grain: one published call with a verdict
 -- reads: samples, withdrawn, paid_intent, event
 -- writes: nothing

@@ -1,5 +1,6 @@
 -- name: read
--- Rows of the golden copy (LEI-CDF 3.1, level 1, as CSV), in the engine's own reader; what is no row of it is put aside with its line.
+-- Rows of the golden copy (LEI-CDF 3.1, level 1, as CSV), in the engine's own reader; what is no row of it is put aside
+-- with its line.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary row_read, temporary reject_errors and reject_scans
@@ -51,8 +52,9 @@ FROM (SELECT line, min(error_type) AS error_type FROM reject_errors GROUP BY lin
 ORDER BY 1;
 
 -- name: keep
--- The companies, in the order of their LEIs, which is what finds one by its LEI: blocks say what they hold at least and at most.
--- Not packed, and with an index: a row that is asked for by its number takes 0.1 ms, and 20 ms where its block is unpacked for it.
+-- The companies, in the order of their LEIs, which is what finds one by its LEI: blocks say what they hold at least and
+-- at most. Not packed, and with an index: a row that is asked for by its number takes 0.1 ms, and 20 ms where its block
+-- is unpacked for it.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused
 -- writes: company

@@ -44,7 +44,8 @@ SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR 
 SELECT id, names FROM vocabulary WHERE word = $word;
 
 -- name: all_words
--- Names that hold up to three words, which are the rarest of a question; the shortest names come first, as what is nearest to it.
+-- Names that hold up to three words, which are the rarest of a question; the shortest names come first, as what is
+-- nearest to it.
 -- grain: one name
 -- reads: posting; $a, $b, $c (the same again where there are fewer), $country (null: any), $most
 -- writes: nothing
@@ -71,7 +72,8 @@ SELECT id, word, names FROM vocabulary WHERE id IN ({list});
 -- name: similar
 -- Names by how many letters of the question they hold, in words written alike.
 -- grain: one name
--- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country (null: any), $most
+-- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country
+-- (null: any), $most
 -- writes: nothing
 WITH near AS (
   SELECT unnest(from_json($near, '[{"place":"INTEGER","id":"INTEGER","weight":"DOUBLE"}]'), recursive := TRUE)),

@@ -1,5 +1,6 @@
 -- name: names
--- Every name of a company as it is compared, once, in the order of its text. Not packed, and with an index, as the companies are.
+-- Every name of a company as it is compared, once, in the order of its text. Not packed, and with an index, as the
+-- companies are.
 -- grain: one name of one company; id = its place in that order; countries = of jurisdiction, legal address and headquarters
 -- reads: company
 -- writes: name

@@ -22,8 +22,8 @@ INSERT INTO quoted SELECT cap, asked_micro FROM quoted_new ANTI JOIN quoted USIN
 MERGE INTO payee USING payee_new AS n ON payee.cap = n.cap AND payee.pay_to = n.pay_to
 WHEN MATCHED AND n.t > payee.t THEN UPDATE SET t = n.t
 WHEN NOT MATCHED THEN INSERT BY NAME;
--- A seller may name another address in each 402: those seen last stay. What goes is older than all that stay, which only grow newer,
--- so the order of arrival does not matter.
+-- A seller may name another address in each 402: those seen last stay. What goes is older than all that stay, which
+-- only grow newer, so the order of arrival does not matter.
 DELETE FROM payee USING (
   SELECT cap, pay_to FROM payee
   SEMI JOIN (SELECT cap FROM payee SEMI JOIN payee_new USING (cap) GROUP BY cap HAVING count(*) > 64) USING (cap)

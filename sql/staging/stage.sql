@@ -41,7 +41,8 @@ DELETE FROM stage WHERE log_offset IN (
 -- A commitment says nothing of its endpoint: it touches none.
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';
 
--- New handshakes, and probes of MCP tools. Those that a file of the archive holds (`filed`) count in the totals and are no rows.
+-- New handshakes, and probes of MCP tools. Those that a file of the archive holds (`filed`) count in the totals and are
+-- no rows.
 CREATE OR REPLACE TEMP TABLE probe AS
 SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
   says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.planned, says.url, says.method,
@@ -54,9 +55,9 @@ FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "live": "BOOLEAN", "honest
   FROM stage WHERE is_probe(type)) p
 LEFT JOIN filed f ON f.type = p.type AND f.part = p.part AND f.day = p.observed_at::DATE;
 
--- Of a probe's body the lake keeps what a sample takes; the other types are few, and whoever folds, settles or plans reads their
--- bodies again. In one statement: after two into one table in one transaction the engine (1.5.6) showed the rows of neither until
--- a checkpoint, when the first of them had no row.
+-- Of a probe's body the lake keeps what a sample takes; the other types are few, and whoever folds, settles or plans
+-- reads their bodies again. In one statement: after two into one table in one transaction the engine (1.5.6) showed the
+-- rows of neither until a checkpoint, when the first of them had no row.
 INSERT INTO event BY NAME
 SELECT * EXCLUDE (filed, state, planned, url, method, terms, differs, signed_offers) FROM probe WHERE NOT filed
 UNION ALL BY NAME FROM stage WHERE NOT is_probe(type);

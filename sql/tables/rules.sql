@@ -38,8 +38,8 @@ CREATE OR REPLACE MACRO is_withdrawn_by(record_id, issued_at, obs_id, t) AS
 -- Of several listings of one capability the newest of the seller's own speaks, else the newest of a catalogue.
 CREATE OR REPLACE MACRO speaking_listing(own, t, log_offset, id, claims) AS
   max({own: own, t: t, o: log_offset, id: id, claims: claims});
--- What is wrong with a listing, {own, t, o, id, defects}: a third party's row is heard only as long as nothing of the seller was,
--- neither a listing of its own nor a 402.
+-- What is wrong with a listing, {own, t, o, id, defects}: a third party's row is heard only as long as nothing of the
+-- seller was, neither a listing of its own nor a 402.
 CREATE OR REPLACE MACRO listing_defects_of(listing, terms_t) AS CASE WHEN listing.own OR terms_t IS NULL THEN listing.defects END;
 -- The market holds what its seller lists itself and what answered with a 402: a catalogue alone cannot fill it.
 CREATE OR REPLACE MACRO is_in_market(own, terms_t) AS own OR terms_t IS NOT NULL;

@@ -1,8 +1,9 @@
 -- Samples and what hangs on them: the tables that grading, memory and the volatile table read.
--- grain: every_sample = one exchange (kind 0 probe, 1 paid call of ours, 2 kept for buyers' published calls); samples = the same
---   without probes; withdrawn = one sample that does not count; withdrawal = the same with the earliest correction in force; site,
---   endpoint, seen = one capability; quoted = one price of one capability; payee = one address of one capability; dirty, stale = one capability with news since the last
---   grade, or since its volatile row was taken
+-- grain: every_sample = one exchange (kind 0 probe, 1 paid call of ours, 2 kept for buyers' published calls); samples =
+-- the same   without probes; withdrawn = one sample that does not count; withdrawal = the same with the earliest
+-- correction in force; site,   endpoint, seen = one capability; quoted = one price of one capability; payee = one
+-- address of one capability; dirty, stale = one capability with news since the last   grade, or since its volatile row
+-- was taken
 -- reads: event
 -- writes: samples, every_sample (a view), withdrawn, withdrawal, site, dirty, stale, endpoint, seen, quoted, payee,
 --   correction_in_force (a view)
@@ -29,7 +30,8 @@ CREATE TABLE IF NOT EXISTS stale (cap VARCHAR);
 
 -- Where a capability lives. A cap is the hash of it, so a row never changes.
 CREATE TABLE IF NOT EXISTS endpoint (cap VARCHAR, url VARCHAR, method VARCHAR, tool VARCHAR, host VARCHAR, domain VARCHAR, ours BOOLEAN);
--- Counts since the first handshake ever, the newest paid call that was tried (paid or not), and the newest 402: totals, so that rows may leave for the archive.
+-- Counts since the first handshake ever, the newest paid call that was tried (paid or not), and the newest 402: totals,
+-- so that rows may leave for the archive.
 CREATE TABLE IF NOT EXISTS seen (
   cap VARCHAR, probes BIGINT, answered BIGINT, asked BIGINT, first_seen TIMESTAMP, last_seen TIMESTAMP, paid_calls BIGINT,
   terms_t TIMESTAMP, terms_id VARCHAR, price_micro BIGINT, pay_to VARCHAR,

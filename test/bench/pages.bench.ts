@@ -46,7 +46,7 @@ try {
   const days = Array.from({ length: DAYS }, (_, i) => ({
     ...{ capability_id: capOf(spec), day: TODAY - DAYS + 1 + i, price_low: 10_000n, price_high: 20_000n },
     ...{ price_last: 15_000n, terms_ms_median: 80 + i, terms_ms_p95: 300 + i, paid_ms_median: 900, paid_ms_p95: 2_000 },
-    ...{ knocks: 4, answered: 4, paid: 2, delivered: 2 },
+    ...{ probes: 4, answered: 4, paid: 2, delivered: 2 },
   }));
   const key = await writeHistory(record.store, record.clock, bucket, encodeHistory(days));
   await record.live(

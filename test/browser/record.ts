@@ -46,7 +46,7 @@ function historyOf(spec: EndpointSpec): HistoryDay[] {
       terms_ms_p95: down ? null : 200 + ((i * 91) % 700),
       paid_ms_median: down || i % 5 === 0 ? null : 900 + ((i * 53) % 800),
       paid_ms_p95: down || i % 5 === 0 ? null : 2_500 + ((i * 171) % 9_000),
-      knocks: 4,
+      probes: 4,
       answered: down ? 0 : 4,
       paid: down || i % 5 === 0 ? 0 : 3,
       delivered: down || i % 5 === 0 ? 0 : i % 7 === 0 ? 1 : 3,

@@ -48,7 +48,7 @@ async function up(): Promise<void> {
   const rpcUrl = parts.config.chain.rpc_url!;
   const wallets = createLocalWallets({ rpcUrl, seed: parts.secret, asset: knownUsdc("eip155:84532")!.address });
   roles = await assemble(parts, systemClock, { wallets, controlUrls: [] });
-  serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, systemClock, false);
+  serving = await openServing({ ...parts, answers: parts.keys.answers, ring: parts.keys.ring }, systemClock);
   // Until the first look every answer of the record is a 503.
   await serving.refresh();
 }

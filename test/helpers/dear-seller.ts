@@ -12,9 +12,9 @@ import { giveLocalGas } from "../../infra/rails/wallets.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 
 /**
- * A seller of the market's chain whose price, honesty and purse stand in its path, `/{amount}/{honest|thief|broken}/{name}`: the
- * market's own sellers are too cheap for an escrow. Each path pays another address. A thief settles and answers 500,
- * what is broken answers 500 and leaves the money.
+ * A seller of the market's chain whose price, honesty and purse stand in its path,
+ * `/{amount}/{honest|thief|broken}/{name}`: the market's own sellers are too cheap for an escrow. Each path pays
+ * another address. A thief settles and answers 500, what is broken answers 500 and leaves the money.
  */
 export async function dearSeller({ rpcUrl, chainId, asset }: WorldInfo) {
   const network = `eip155:${chainId}` as const;

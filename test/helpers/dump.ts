@@ -12,8 +12,8 @@ const textOf = (bytes: Uint8Array): Uint8Array =>
   FRAME.equals(bytes.subarray(0, FRAME.length)) ? decompress(Buffer.from(bytes)) : bytes;
 
 /**
- * What a broken record is explained with, as files under a folder: runs, refusals, generations, what owners wrote of each partition,
- * commits of the chains, and the leaves of the tree, a line each. Frames are unpacked.
+ * What a broken record is explained with, as files under a folder: runs, refusals, generations, what owners wrote of
+ * each partition, commits of the chains, and the leaves of the tree, a line each. Frames are unpacked.
  */
 export async function dumpRecord(dir: string, privateStore: Store, leaves: readonly Leaf[]): Promise<void> {
   await mkdir(dir, { recursive: true });

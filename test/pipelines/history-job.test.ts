@@ -45,6 +45,6 @@ test("writes the files of changed buckets only, and names them beside those that
   await world.ingest.pass();
   expect(await pipeline.history(NOW)).toBe(1);
   expect((await fileOf("x")).key).toBe(x.key);
-  expect(await fileOf("y")).toMatchObject({ days: [{ knocks: 2 }] });
+  expect(await fileOf("y")).toMatchObject({ days: [{ probes: 2 }] });
   expect((await fileOf("y")).key).not.toBe(y.key);
 });

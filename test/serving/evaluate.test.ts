@@ -32,7 +32,7 @@ const JSON_ANSWER = { content_type: "application/json", mime: "application/json"
 describe("would this answer pass", () => {
   test("a good one, held against class and schema", async () => {
     const answer = await evaluated({ ...JSON_ANSWER, class: "arithmetic", schema: OUTPUT, body: '{"sum":5}' });
-    expect(answer).toMatchObject({ pass: true, delivered: true, delivery: 1, schema_ok: true, size: 9 });
+    expect(answer).toMatchObject({ pass: true, delivered: true, delivery: 1, schema_ok: true, bytes: 9 });
     expect(answer.held_against).toEqual({
       ...{ class: "arithmetic", class_from: "request", schema: true, mime: "application/json" },
     });
@@ -56,7 +56,7 @@ describe("would this answer pass", () => {
 
   test("bytes that are no text", async () => {
     const answer = await evaluated({ content_type: "image/png", base64: "iVBORw0KGgo=" });
-    expect(answer).toMatchObject({ pass: true, size: 8, schema_ok: null });
+    expect(answer).toMatchObject({ pass: true, bytes: 8, schema_ok: null });
   });
 
   test("the class comes from the record; that it keeps no schema is said", async () => {

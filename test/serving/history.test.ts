@@ -19,7 +19,7 @@ const OTHER: EndpointSpec = Array.from({ length: 20 }, (_, i) => ({ url: `https:
 const day = (spec: EndpointSpec, ago: number, more: Partial<HistoryDay> = {}): HistoryDay => ({
   ...{ capability_id: capOf(spec), day: TODAY - ago, price_low: 10_000n, price_high: 12_500n, price_last: 10_000n },
   ...{ terms_ms_median: 81, terms_ms_p95: 402, paid_ms_median: 950, paid_ms_p95: 2_100 },
-  ...{ knocks: 4, answered: 3, paid: 2, delivered: 1, ...more },
+  ...{ probes: 4, answered: 3, paid: 2, delivered: 1, ...more },
 });
 
 let record: PublicRecord;

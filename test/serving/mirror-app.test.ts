@@ -86,7 +86,7 @@ test.each([
   expect(answer.body).not.toContain(record.trust.log.name);
 });
 
-test("a mirror is only read", async () => {
+test("a mirror can only be read", async () => {
   expect((await raw("/checkpoint", "DELETE")).status).toBe(405);
   expect((await raw("/", "GET")).body).toContain(`${record.committer.fold.size} leaves`);
 });

@@ -26,7 +26,7 @@ const TODAY = Math.floor(Date.parse(NOW) / DAY_MS);
 const dayOf = (ago: number, change: Partial<HistoryDay>): HistoryDay => ({
   ...{ capability_id: capOf(RATED), day: TODAY - ago, price_low: null, price_high: null, price_last: null },
   ...{ terms_ms_median: null, terms_ms_p95: null, paid_ms_median: null, paid_ms_p95: null },
-  ...{ knocks: 4, answered: 4, paid: 2, delivered: 2 },
+  ...{ probes: 4, answered: 4, paid: 2, delivered: 2 },
   ...change,
 });
 
@@ -137,7 +137,7 @@ describe("the status page", () => {
     expect(stateOf(html, "Live figures")).toBe("in time");
     expect(stateOf(html, "Grades")).toBe("in time");
     expect(stateOf(html, "Checkpoint")).toBe("in time");
-    expect(plain(html)).toContain("Everything that this server can see is in time.");
+    expect(plain(html)).toContain("Everything that this server can see is up to date.");
     expect(plain(html)).toContain(
       "Endpoints listed 15, 11 of them with a letter Endpoints probed 13, 13 of them within a day",
     );
@@ -197,7 +197,7 @@ describe("the status page", () => {
     const follower = new Follower({ tree, store, origin: ORIGIN, clock, logger, metrics });
     const response = await createApp({ ...deps, follower }).request("/status");
     expect(response.status).toBe(200);
-    expect(plain(await response.text())).toContain("The record was not read yet");
+    expect(plain(await response.text())).toContain("The record has not been read yet");
   });
 
   test("rounds an age down", () => {

@@ -135,7 +135,7 @@ describe("the market", () => {
     expect(rows[0]).toContain("outcome, 0.871 30 of 30 0.0201 USDC 77 2026-11-21 11:55 UTC");
     expect(rows[1]).toMatch(/^ F .*F &lt;script&gt;alert\(1\)&lt;\/script&gt;\. .* 12 of 30/);
     expect(rows[2]).toMatch(
-      /^ unrated .*UNRATED: 0 of 30 paid calls so far; unknown, not bad\. nothing measured 0 of 30 – 0 – $/,
+      /^ unrated .*UNRATED: 0 of 30 paid calls so far; unknown, not bad\. nothing measured 0 of 30 – – – $/,
     );
     const figures = /<details id="figures">[\s\S]*?<\/details>/.exec(html)![0];
     expect(cell(figures)).toContain("Latency (p95) Price stability seller.example/api/sum");

@@ -256,7 +256,7 @@ describe("the token", () => {
     expect([response.status, response.headers.get("cache-control")]).toEqual([200, "no-store"]);
     const answer = WatcherAnswer.parse(await response.json());
     expect(answer).toMatchObject({
-      ...{ watcher_id: token.watcher_id, url: other.url, state: "active", why: null, ended_at: null, failing: null },
+      ...{ watcher_id: token.watcher_id, url: other.url, state: "active", says: null, ended_at: null, failing: null },
       pending: 1,
       endpoints: [{ capability_id: capOf(MUL), last_seq: 1, standing: { band: "B", composite: 0.8 }, pending: 1 }],
     });

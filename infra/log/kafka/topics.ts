@@ -46,7 +46,10 @@ export const identityTopic = (prefix: string): string => `${prefix}.log`;
 
 const config = (more: Record<string, string>) => Object.entries(more).map(([name, value]) => ({ name, value }));
 
-/** A client that finds none of its brokers at that moment answers nothing instead of trying again (its error is a TypeError). */
+/**
+ * A client that finds none of its brokers at that moment answers nothing instead of trying again (its error is a
+ * TypeError).
+ */
 const LIST_TRIES = 8;
 const LIST_PAUSE_MS = 500;
 
@@ -106,7 +109,10 @@ async function led(admin: Admin, names: string[]): Promise<void> {
   }
 }
 
-/** Those of the names that no broker told. What was just made is looked for again: any broker may be asked, and not each knows. */
+/**
+ * Those of the names that no broker told. What was just made is looked for again: any broker may be asked, and not each
+ * knows.
+ */
 async function missingOf(admin: Admin, names: readonly string[], made: boolean): Promise<string[]> {
   for (let n = 1; ; n++) {
     const known = await listed(admin);
@@ -118,8 +124,8 @@ async function missingOf(admin: Admin, names: readonly string[], made: boolean):
 
 /**
  * Partitions of the log, when its topics are there as they have to be.
- * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose acknowledged records, drops what
- * must be kept, or has other partitions
+ * @param made they were made a moment ago @throws LogRefused naming every topic that is missing, compacted, may lose
+ * acknowledged records, drops what must be kept, or has other partitions
  */
 export async function checkTopics(
   admin: Admin,

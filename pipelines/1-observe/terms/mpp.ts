@@ -71,7 +71,10 @@ export function paymentChallenges(header: string): Map<string, string>[] {
 /** What Solana's method calls its clusters -> the name of the network. */
 const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
 
-/** The chain a request names, as a number or as text; the drafts disagree on what a missing one means, so it is never guessed. */
+/**
+ * The chain a request names, as a number or as text; the drafts disagree on what a missing one means, so it is never
+ * guessed.
+ */
 function networkOf(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
   const named = get(details, "chainId") ?? get(details, "evm", "chainId");

@@ -79,8 +79,8 @@ async function sourcesAt(
   }
   const listed = tried.map((one): BriefSource => {
     if (one.ok) return one.source.about;
-    const why = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
-    return { read: false, url: one.url, why };
+    const says = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
+    return { read: false, url: one.url, says };
   });
   return { read, listed };
 }
@@ -90,7 +90,7 @@ async function ownSources({ corpus }: WorkDeps): Promise<readonly Source[]> {
   try {
     return await corpus.sources();
   } catch {
-    throw new Problem("unavailable", "what questions without urls are asked of cannot be read now", {
+    throw new Problem("unavailable", "the documentation cannot be read now", {
       headers: { "retry-after": "10" },
     });
   }
@@ -128,14 +128,14 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
     if (termsOf(question).length === 0) {
-      const detail = "holds no word that could be looked for";
+      const detail = "has no word that can be looked for";
       throw new Problem("bad_request", `question ${detail}`, { errors: [{ pointer: "/question", detail }] });
     }
     const own = urls ? null : await ownSources(deps);
     const { read, listed } = own ? { read: own, listed: [] } : await sourcesAt(urls!, deps, signal);
     const { quotes, notQuoted } = await summaryOf(question, read, deps, signal);
     if (quotes.length === 0) {
-      throw new Problem("nothing_relevant", "no sentence of what was read says anything of what is asked");
+      throw new Problem("nothing_relevant", "no sentence in the sources says anything about the question");
     }
     const sentences = quotes.map(({ source, text, offset }) => {
       const { url, sha256 } = read[source]!.about;

@@ -64,7 +64,7 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
 /** Chooses sentences and writes none. */
 export const extractive: Summariser = {
   name: "extractive",
-  says: "Sentences chosen by BM25, and of those that are alike the best one. Nothing is written that no source says.",
+  says: "Sentences chosen by BM25; of similar ones only the best. Nothing is written that no source says.",
   summarise(question, evidence, most) {
     const texts = evidence.map(({ text, wraps }) => ({ text, wraps }));
     return thread.ask<Ranked[]>({ question, texts, most }, LIMITS);

@@ -191,7 +191,7 @@ class Job {
     const { rssBytes, cpuMs } = this.limits;
     if (used.rssBytes > rssBytes)
       this.end(pastBound("memory", `reading it takes more than ${mib(rssBytes)} of memory`));
-    if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of a processor`));
+    if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of processor time`));
   }
 
   #take(chunk: Buffer): void {
@@ -221,7 +221,12 @@ class Job {
       return { ok: false, why: "bound", bound: "memory", says: `reading it takes more than ${heapMib} MiB of memory` };
     }
     if (this.#child.signalCode === "SIGXCPU") {
-      return { ok: false, why: "bound", bound: "time", says: `reading it takes more than ${cpuMs} ms of a processor` };
+      return {
+        ok: false,
+        why: "bound",
+        bound: "time",
+        says: `reading it takes more than ${cpuMs} ms of processor time`,
+      };
     }
     return { ok: false, why: "unreadable", says: "the reader died of it" };
   }

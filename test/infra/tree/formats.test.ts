@@ -134,6 +134,14 @@ describe("checkpoints", () => {
     expect(openCheckpoint(CHECKPOINT, { log: LOG }).cosignedAt).toBeNull();
   });
 
+  it("carry further lines, which log and witness sign with the rest", () => {
+    const more = signCheckpoint({ ...HEAD, extensions: ["one", "another one"] }, LOG, WITNESS, AT);
+    expect(openCheckpoint(more, trust)).toMatchObject({ ...HEAD, extensions: ["one", "another one"] });
+    expect(openCheckpoint(CHECKPOINT, trust).extensions).toEqual([]);
+    const changed = Buffer.from(more.toString().replace("another one", "another two"));
+    expect(() => openCheckpoint(changed, trust)).toThrow("does not hold");
+  });
+
   it("ignore lines of keys that we do not know, also one of the same name", () => {
     const other = signCheckpoint(HEAD, signer(ORIGIN, 9), signer("other.example/w", 8), AT).toString();
     const more = Buffer.from(CHECKPOINT.toString() + other.split("\n\n")[1]);

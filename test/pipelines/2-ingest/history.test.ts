@@ -68,12 +68,12 @@ describe("days of the history", () => {
       {
         ...{ capability_id: capOf("h"), day: dayNumber("2026-11-10") },
         ...{ price_low: 10_000n, price_high: 30_000n, price_last: 20_000n, terms_ms_median: 200, terms_ms_p95: 300 },
-        ...{ paid_ms_median: 800, paid_ms_p95: 800, knocks: 5, answered: 4, paid: 2, delivered: 1 },
+        ...{ paid_ms_median: 800, paid_ms_p95: 800, probes: 5, answered: 4, paid: 2, delivered: 1 },
       },
       {
         ...{ capability_id: capOf("h"), day: dayNumber("2026-11-12") },
         ...{ price_low: 1n, price_high: 1n, price_last: 1n, terms_ms_median: 120.5, terms_ms_p95: 120.5 },
-        ...{ paid_ms_median: null, paid_ms_p95: null, knocks: 1, answered: 1, paid: 0, delivered: 0 },
+        ...{ paid_ms_median: null, paid_ms_p95: null, probes: 1, answered: 1, paid: 0, delivered: 0 },
       },
     ]);
   });
@@ -89,7 +89,7 @@ describe("days of the history", () => {
     ]);
     await world.append(correction("o", at("03:00:00"), { record_id: wrong.eventId }));
     await world.ingest.pass();
-    expect((await daysOf("o")).at(-1)).toMatchObject({ price_high: 20_000n, knocks: 1 });
+    expect((await daysOf("o")).at(-1)).toMatchObject({ price_high: 20_000n, probes: 1 });
   });
 
   test("only buckets with news since the positions of the last files; all of them for another lake", async () => {
@@ -123,7 +123,7 @@ describe("a history file", () => {
   const row = fc.record({
     ...{ capability_id: fc.constantFrom("a", "b", "c"), day: fc.nat(30_000), price_low: money, price_high: money },
     ...{ price_last: money, terms_ms_median: ms, terms_ms_p95: ms, paid_ms_median: ms, paid_ms_p95: ms },
-    ...{ knocks: count, answered: count, paid: count, delivered: count },
+    ...{ probes: count, answered: count, paid: count, delivered: count },
   });
 
   test("gives back what went in, of each endpoint, and nothing of one that it does not know", () => {

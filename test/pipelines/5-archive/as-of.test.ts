@@ -112,7 +112,10 @@ function asOf(evidence: EndpointEvidence, cap: string, positions: Record<string,
   return { rows: rows.map(textOf).sort(), withdrawn: [...withdrawn].sort(), site: { pay_to, disputed } };
 }
 
-/** Each endpoint's records in an order of its own, dealt in turns; after which of the turns the lake is asked, or days frozen. */
+/**
+ * Each endpoint's records in an order of its own, dealt in turns; after which of the turns the lake is asked, or days
+ * frozen.
+ */
 const plan = fc.record({
   orders: fc.array(fc.shuffledSubarray([...recordsOf("x").keys()], { minLength: 6 }), { minLength: 8, maxLength: 8 }),
   looks: fc.uniqueArray(fc.integer({ min: 0, max: 16 }), { minLength: 3, maxLength: 3 }),

@@ -187,11 +187,11 @@ describe("a receiver that does not take it", () => {
     expect(at.length).toBeGreaterThan(8);
     const read = (await (await readWatcher(serving, made)).json()) as {
       state: string;
-      why: string;
+      says: string;
       deliveries: object[];
     };
     expect(read.state).toBe("disabled");
-    expect(read.why).toContain("answered 500");
+    expect(read.says).toContain("answered 500");
     expect(read.deliveries[0]).toMatchObject({ delivered: false, status: 500, seq: 1 });
   });
 
@@ -218,8 +218,8 @@ describe("a receiver that does not take it", () => {
     bed.clock.pass(HOUR);
     await deliver(notifier);
     expect(receiver.notices).toHaveLength(1);
-    const read = (await (await readWatcher(serving, made)).json()) as { state: string; why: string };
-    expect([read.state, read.why]).toEqual(["stopped", "the receiver answered 410 Gone"]);
+    const read = (await (await readWatcher(serving, made)).json()) as { state: string; says: string };
+    expect([read.state, read.says]).toEqual(["stopped", "the receiver answered 410 Gone"]);
   });
 
   test("redirects, and is not followed", async () => {

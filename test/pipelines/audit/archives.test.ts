@@ -57,7 +57,10 @@ test("a sound archive is proven: its files, every subject and day, and its rows 
   expect((await world.filed()).map(({ manifest }) => [manifest.subject, manifest.rows])).toContainEqual(["grades", 2]);
 });
 
-/** What a publisher could publish that wants to hide or change rows: leaves as given, with files, manifests and signatures that fit. */
+/**
+ * What a publisher could publish that wants to hide or change rows: leaves as given, with files, manifests and
+ * signatures that fit.
+ */
 interface Lie {
   subject?: ArchiveLeaf["manifest"]["subject"];
   day?: string;

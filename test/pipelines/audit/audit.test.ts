@@ -38,7 +38,10 @@ const committed = (name: string, answer: string, at: string) =>
     PARTITIONS,
   );
 
-/** Four days of three endpoints with schedules, an index a day, a commitment, a correction, and evidence of all but the last day. */
+/**
+ * Four days of three endpoints with schedules, an index a day, a commitment, a correction, and evidence of all but the
+ * last day.
+ */
 beforeAll(async () => {
   world = await ArchiveWorld.open();
   const names = ["a", "b", "c"];

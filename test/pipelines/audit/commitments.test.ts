@@ -115,7 +115,7 @@ describe("touchstone audit --open", () => {
 
   test("as a process: one line for machines, code 0", async () => {
     const json = await run("--open", answer(), "--salt", SALT.toString("hex"), "--json");
-    const { proven, size, leaf } = JSON.parse(json.stdout) as Record<string, unknown>;
+    const { proven, tree_size: size, leaf } = JSON.parse(json.stdout) as Record<string, unknown>;
     expect([json.code, proven, size, leaf]).toMatchObject([0, true, 6, { index: 5, moment: MOMENT }]);
   });
 

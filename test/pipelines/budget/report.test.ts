@@ -3,7 +3,7 @@ import { budgetText } from "../../../commands/budget.ts";
 import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { type BudgetReport, budgetReport, keepReport, keptReport } from "../../../pipelines/budget/report.ts";
+import { type BudgetReport, budgetReport, keepReport, keptReport, turnedTo } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
 import {
@@ -26,6 +26,8 @@ const CAPS: Caps = {
   ...{ perCall: 50_000n, perHostDay: 2_000_000n, perDomainDay: 3_000_000n, perPayeeDay: 4_000_000n },
   ...{ perDay: 200_000n, total: 1_000_000n, newShare: 200_000n },
 };
+
+const noMoney = { signed: "0.000000", settled: "0.000000", lost: "0.000000", refunded: "0.000000" };
 
 let world: World;
 let report: BudgetReport;
@@ -136,6 +138,37 @@ test("a report is kept for whoever asks beside a running service, the newest one
   await keepReport(world.store, { ...report, day: "2026-11-11" });
   await keepReport(world.store, report);
   expect(await keptReport(world.store)).toEqual(report);
+});
+
+test("an earlier day comes from the kept report and that day's plan, as it would be computed over the lake", async () => {
+  const memory = createMemory(world.lake);
+  const day = "2026-11-11";
+  const caps = { ...CAPS, perCall: 20_000n };
+  const plan = planDay({ day, salt: Buffer.alloc(32, 1), listed: await memory.listed(), caps, now: dayStart(day) });
+  await world.store.create(`plans/${day}.json`, Buffer.from(JSON.stringify(plan)));
+  const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
+  const computed = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, day, 10);
+  const turned = (await turnedTo(day, report, world.store))!;
+  expect(turned.coverage).toEqual(computed.coverage);
+  expect(turned.coverage).not.toEqual(report.coverage);
+  expect(turned.spent.day).toEqual(computed.spent.day);
+  expect(turned.spent.day.calls).toBe(1);
+  // The kept report priced no next letter of what its own day's plan did not hold.
+  const next = ({ host, next }: BudgetReport["endpoints"][number]) => (host === "late.example" ? null : next);
+  expect(turned.endpoints.map((one) => [one.host, one.covered, one.why, one.price, next(one)])).toEqual(
+    computed.endpoints.map((one) => [one.host, one.covered, one.why, one.price, next(one)]),
+  );
+  expect(next(turned.endpoints[0]!)).not.toBeNull();
+  expect(turned).toMatchObject({ day, at: report.at, spent: { by_host: null, by_domain: null, by_payee: null } });
+  expect(budgetText(turned, 10)).toContain("who was paid on this day shows once the service is stopped");
+});
+
+test("a day without a payment or a plan has none, and one that the report does not sum up is not answered", async () => {
+  const quiet = (await turnedTo("2026-10-14", report, world.store))!;
+  expect(quiet.spent.day).toEqual({ calls: 0, ...noMoney });
+  expect(quiet.coverage).toMatchObject({ planned: false, covered: 0, not_covered: { not_planned: 5 } });
+  expect(await turnedTo("2026-10-13", report, world.store)).toBeNull();
+  expect(await turnedTo("2026-11-13", report, world.store)).toBeNull();
 });
 
 test("a day without a plan says so", async () => {

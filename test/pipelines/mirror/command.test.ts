@@ -43,9 +43,12 @@ it("ends with a code of its own while something is missing, and says what; with 
       EXIT.missing,
       expect.stringContaining(`1 objects are missing, ${key} first: none`),
     ]);
-    expect(said).toMatchObject({ size, missing: [{ key, expected: "an object", got: "none", tries }] });
+    expect(said).toMatchObject({ tree_size: size, missing: [{ key, expected: "an object", got: "none", tries }] });
   }
-  expect(mirror(sourceDir(record))).toMatchObject({ status: EXIT.ok, said: { result: "idle", size, missing: [] } });
+  expect(mirror(sourceDir(record))).toMatchObject({
+    status: EXIT.ok,
+    said: { result: "idle", tree_size: size, missing: [] },
+  });
 });
 
 /** Words as a person types them. */
@@ -66,7 +69,7 @@ it("prints next steps and keys in the form in which they run, and reads a folder
     expect(typed(line).stdout).toMatch(/^(?:ok|proven|NOT proven|BROKEN).*/m);
   }
   const verified = typed(`touchstone mirror ${sourceDir(record)} ${copy} ${keys} --max-age 0 --verify`);
-  expect([verified.status, verified.stdout]).toEqual([0, expect.stringContaining("everything that is held holds")]);
+  expect([verified.status, verified.stdout]).toEqual([0, expect.stringContaining("everything in the copy is intact")]);
 });
 
 it("tells a fault as JSON where JSON is asked for, one cause by one code, and leaves nothing behind", () => {

@@ -19,7 +19,10 @@ import { TRUST } from "../4-publish/world.ts";
 import { Deployment, logger } from "./deployment.ts";
 import { capOf, corrected, dayOf, PARTITIONS, SELLERS } from "./records.ts";
 
-/** Partitions change hands while records come: what the tree says of an endpoint stands once, in order, and nothing is left out. */
+/**
+ * Partitions change hands while records come: what the tree says of an endpoint stands once, in order, and nothing is
+ * left out.
+ */
 const START = "2026-10-05T00:00:00.000Z";
 const ALL = [0, 1, 2, 3];
 const SOME = SELLERS.slice(0, 2);

@@ -96,7 +96,7 @@ describe("bad input and bad documents: a problem, and no answer", () => {
     ["a connection that is reset", at("/reset"), "not_fetched", ["/url"], /no whole answer/],
     ["one that is too large to fetch", at("/huge"), "not_fetched", ["/url"], /5242880 bytes/],
     ["a picture", at("/picture"), "not_extracted", ["/url"], /not pdf or html/],
-    ["a bomb", at("/bomb"), "not_extracted", ["/url"], /bound of markup/],
+    ["a bomb", at("/bomb"), "not_extracted", ["/url"], /limit of markup/],
     ["a sent one that is no document", { bytes: "AAECAwQ=" }, "not_extracted", ["/bytes"], /not pdf or html/],
   ])("%s", async (_, body, code, pointers, says) => {
     const sent = JSON.parse(JSON.stringify(body).replaceAll("ORIGIN", world.origin)) as unknown;

@@ -233,7 +233,7 @@ describe("bombs and wrecks end as an error that names the bound", () => {
       { cpuMs: 2_000 },
       "bound",
       "time",
-      /2000 ms of a processor/,
+      /2000 ms of processor time/,
     ],
     ["a million cells", () => "<table><tr>".concat("<td>1".repeat(1_000_000)), {}, "bound", "markup", /1000002 tags/],
     ["a flood of entities", () => `<p>${"&amp;".repeat(300_000)}`, {}, "bound", "markup", /300001 tags and entities/],

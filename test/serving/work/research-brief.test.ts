@@ -65,9 +65,9 @@ describe("a brief of addresses", () => {
       { read: true, url: urls[0], title: "Terms", kind: "html", part: "main", sha256: hash(TERMS), cut: false },
       { read: true, url: urls[1], kind: "pdf", sha256: hash(FAQ), bytes: FAQ.length },
       { read: true, url: urls[2], kind: "text", title: null },
-      { read: false, url: urls[3], why: "it answered with status 404" },
-      { read: false, url: urls[4], why: "it is not pdf or html or text" },
-      { read: false, url: urls[5], why: expect.stringContaining("bound of markup") },
+      { read: false, url: urls[3], says: "it answered with status 404" },
+      { read: false, url: urls[4], says: "it is not pdf or html or text" },
+      { read: false, url: urls[5], says: expect.stringContaining("limit of markup") },
     ]);
   });
 
@@ -169,7 +169,7 @@ describe("what makes no brief is a problem", () => {
     ["no question", {}, "bad_request", ["/question"], /must be given/],
     ["one that is too short", { question: " a " }, "bad_request", ["/question"], /3 to 500/],
     ["one that is too long", { question: "a".repeat(501) }, "bad_request", ["/question"], /3 to 500/],
-    ["one of no words", { question: "what is the of?" }, "bad_request", ["/question"], /no word that could/],
+    ["one of no words", { question: "what is the of?" }, "bad_request", ["/question"], /no word that can/],
     ["a field that is not named", { question: QUESTION, model: "x" }, "bad_request", ["/model"], /model/],
     ["no list", { question: QUESTION, urls: "http://a.example" }, "bad_request", ["/urls"], /list/],
     ["an empty list", { question: QUESTION, urls: [] }, "bad_request", ["/urls"], /leave it out/],

@@ -1,0 +1,85 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { budget } from "../../commands/budget.ts";
+import { exitCodeOf, exitNameOf } from "../../commands/exit.ts";
+import { systemClock } from "../../infra/clock.ts";
+import { loadConfig } from "../../infra/config.ts";
+import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { type BudgetReport, keepReport } from "../../pipelines/budget/report.ts";
+import { addDays, dayOf } from "../../pipelines/record/time.ts";
+import { folders } from "../../pipelines/roles/parts.ts";
+
+/** What an operator is told beside a running service, which owns the lake. */
+let dir: string;
+let owned: Lake;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "budget-"));
+  owned = await openLake(folders(dir).lake, { memoryLimit: "256MB", threads: 1, init: [] });
+});
+afterEach(async () => {
+  await owned.close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const settings = () => loadConfig(undefined, { TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_LOG_LEVEL: "silent" });
+const TODAY = dayOf(systemClock.now());
+const nothing = { calls: 0, signed: "0.000000", settled: "0.000000", lost: "0.000000", refunded: "0.000000" };
+const caps = { per_call: "1.0", per_host_day: "1.0", per_domain_day: "1.0", per_payee_day: "1.0", per_day: "1.0" };
+
+const REPORT: BudgetReport = {
+  ...{ v: 2, at: `${TODAY}T00:00:00.000Z`, day: TODAY, caps: { ...caps, total: "1.0" }, new_share: "0.2" },
+  spent: { day: nothing, by_host: [], by_domain: [], by_payee: [], by_day: [], ever: "0.000000" },
+  coverage: { planned: false, listed: 0, covered: 0, reserved: "0.000000", not_covered: {} },
+  endpoints: [],
+};
+
+async function kept(): Promise<void> {
+  const store = await openDirectoryStore(folders(dir).private);
+  await keepReport(store, REPORT);
+  await store.close();
+}
+
+async function told(day?: string): Promise<BudgetReport> {
+  const printed = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+  try {
+    await budget(settings(), { json: true, ...(day ? { day } : {}) });
+    return JSON.parse(String(printed.mock.calls[0]![0])) as BudgetReport;
+  } finally {
+    printed.mockRestore();
+  }
+}
+
+/** The sentence, and the name of the exit code. */
+const refused = (day?: string): Promise<[string, string]> =>
+  told(day).then(
+    () => ["answered", "ok"],
+    (error: Error) => [error.message, exitNameOf(exitCodeOf(error))],
+  );
+
+test("the kept report answers for its day, and for each of the thirty days that it sums up", async () => {
+  await kept();
+  expect(await told()).toEqual(REPORT);
+  expect(await told(TODAY)).toEqual(REPORT);
+  const day = addDays(TODAY, -3);
+  expect(await told(day)).toMatchObject({ day, at: REPORT.at, spent: { day: nothing, by_host: null } });
+});
+
+test("what it does not hold is one sentence with the code of what is busy", async () => {
+  expect(await refused()).toEqual([
+    "a running service owns the lake, and it has kept no report yet: ask again in ten minutes",
+    "busy",
+  ]);
+  await kept();
+  const old = addDays(TODAY, -30);
+  expect(await refused(old)).toEqual([
+    `a running service owns the lake, and its report holds the thirty days up to ${TODAY}: stop it to see ${old}`,
+    "busy",
+  ]);
+  expect(await refused(addDays(TODAY, 1))).toEqual([
+    `a running service owns the lake, and its newest report is of ${TODAY}: ask again in ten minutes`,
+    "busy",
+  ]);
+});
