@@ -32,8 +32,8 @@ function nextLook(cap: PublishedCap, today: string): string | null {
 }
 
 /**
- * Endpoints to look at on a UTC day although no record came in: the weekly card, the end of a hold, and changes that had
- * to wait because a card was published that day. `due_at` moments of the runs themselves are the grader's. Follows one
+ * Endpoints to look at on a UTC day although no record came in: the weekly card and the end of a hold. `due_at` moments
+ * of the runs themselves, and changes that wait because a card was published that day, are the grader's. Follows one
  * fold, so that a day costs by what is due and by what was published since it was last asked, not by what there is.
  */
 export class DueDays {
@@ -47,23 +47,19 @@ export class DueDays {
     fold.onChange((cap) => this.#changed.add(cap));
   }
 
-  due(today: string, deferred: ReadonlySet<string>): string[] {
+  due(today: string): string[] {
     for (const name of this.#changed) {
       const cap = this.#fold.caps.get(name)!;
       // From its own day on: the clock may be asked for a day before one that was asked for already.
       this.#days.set(name, nextLook(cap, cap.day));
     }
     this.#changed.clear();
-    const due = new Set<string>();
+    const due: string[] = [];
     for (const name of this.#days.due(today)) {
       const cap = this.#fold.caps.get(name)!;
-      if (isDue(cap, today)) due.add(name);
+      if (isDue(cap, today)) due.push(name);
       else this.#days.set(name, nextLook(cap, today));
     }
-    for (const name of deferred) {
-      const cap = this.#fold.caps.get(name);
-      if (cap && cap.cards.length > 0 && cap.day < today) due.add(name);
-    }
-    return [...due];
+    return due;
   }
 }

@@ -6,7 +6,6 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { ListingFacts } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
-import type { RunLine } from "../record/card.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
 import type { ChainTime } from "./clocks.ts";
@@ -158,19 +157,6 @@ export class Publisher implements PublishedRecord {
   /** Take every run that the private store holds after the last one taken, in order. */
   takeNewRuns(onRefused?: OnRefused): Promise<RunResult[]> {
     return this.#runs.takeNew(onRefused);
-  }
-
-  /** Endpoints whose card may change by time alone on this UTC day: the next run should look at them. */
-  due(today: string): string[] {
-    return this.#runs.due(this.fold, today);
-  }
-
-  /**
-   * Would a run's line change nothing that is published? The grader leaves it out then, and digests none of its rows.
-   * Not to be asked of an endpoint that has a correction which is not published yet.
-   */
-  saysNothing(now: string, line: Pick<RunLine, "cap" | "cards">): boolean {
-    return this.#runs.saysNothing(this.fold, now, line);
   }
 
   /** Write the market index of what is published now; its leaf rides along with the next publication. */

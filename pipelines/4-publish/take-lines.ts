@@ -20,8 +20,6 @@ export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinst
 export interface TakenLines {
   groups: Group[];
   cards: number;
-  /** Changed, and published today already: to be looked at again tomorrow. */
-  deferred: string[];
   /** Lines that are not newer than what is published for their endpoint. */
   stale: number;
   /**
@@ -57,7 +55,7 @@ export async function takeLines(
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
 ): Promise<TakenLines> {
-  const taken = { groups: [] as Promise<Group>[], cards: 0, deferred: [] as string[], stale: 0, early: [] as string[] };
+  const taken = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);
   const take = (given: RunLine): void => {
@@ -73,7 +71,6 @@ export async function takeLines(
       return;
     }
     const { cards, verdict } = evaluate(known, header.now, line, own);
-    if (verdict.publish === "later") taken.deferred.push(line.cap);
     const now = verdict.publish === "now" ? cards : [];
     const drafts = now.map((card) => draftOf(card, header, line, positions, context));
     taken.cards += drafts.length;

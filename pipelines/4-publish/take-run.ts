@@ -1,14 +1,12 @@
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Planner, Taken } from "./committer.ts";
-import { DueDays } from "./due.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
 import { unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
-import { type CorrectionDraft, saysNothingNew, type TakenLines, takeLines } from "./take-lines.ts";
+import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
 
 export interface RunResult {
   n: number;
@@ -21,8 +19,6 @@ export interface RunResult {
   /** Cards that were signed and published. */
   cards: number;
   leaves: number;
-  /** Changed, but published today already; `due` names them tomorrow. */
-  deferred: string[];
   /** Lines not newer than what is published for their endpoint. */
   stale: number;
 }
@@ -51,8 +47,6 @@ export class RunTaker {
   #taken: Taken | null = null;
   /** Next number to look at: past runs that were refused or unreadable, too. */
   #next = 0;
-  readonly #deferred = new Set<string>();
-  #due: DueDays | null = null;
 
   constructor(private readonly options: RunTakerOptions) {}
 
@@ -99,13 +93,10 @@ export class RunTaker {
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       return last ? { groups, taken: takenOf(header) } : { groups };
     });
-    const { cards: published, deferred, stale } = planned!;
+    const { cards: published, stale } = planned!;
     result.cards += published;
     result.leaves += committed.leaves;
-    result.deferred.push(...deferred);
     result.stale += stale;
-    for (const line of lines) this.#deferred.delete(line.cap);
-    for (const cap of deferred) this.#deferred.add(cap);
   }
 
   /** Told before the generation that takes the run: a publisher that dies in between looks at it once more, or has told. */
@@ -145,16 +136,6 @@ export class RunTaker {
     }
   }
 
-  due(fold: PublishedFold, today: string): string[] {
-    this.#due ??= new DueDays(fold);
-    return this.#due.due(today, this.#deferred);
-  }
-
-  /** Would nothing of this line be published? One that waits for its day goes into the run, which settles it. */
-  saysNothing(fold: PublishedFold, now: string, line: Pick<RunLine, "cap" | "cards">): boolean {
-    return !this.#deferred.has(line.cap) && saysNothingNew(fold.caps.get(line.cap), now, line);
-  }
-
   /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
   #behind(header: RunHeader, { generation }: Before): string | null {
     const known = [this.#taken, generation?.log ? takenBy(generation) : null].filter((taken) => taken !== null);
@@ -178,7 +159,6 @@ const untaken = (n: number, reason: string | null): RunResult => ({
   reason,
   cards: 0,
   leaves: 0,
-  deferred: [],
   stale: 0,
 });
 

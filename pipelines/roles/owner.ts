@@ -10,10 +10,12 @@ import { INGESTED, type Positions } from "../2-ingest/load.ts";
 import { PARAMS_SHA256 } from "../3-grade/params.ts";
 import type { Thief } from "../3-grade/related.ts";
 import { RelatedParties } from "../3-grade/related.ts";
+import { DueDays } from "../4-publish/due.ts";
 import type { PublishedRecord } from "../4-publish/followed.ts";
 import { listingDrafts, openCommitments, unknownDrafts } from "../4-publish/known.ts";
 import { Moments } from "../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
+import { saysNothingNew } from "../4-publish/take-lines.ts";
 import { keepRelated } from "../5-archive/evidence.ts";
 import { correctionsBelow } from "../corrections/endpoint-record.ts";
 import { partitionOf } from "../record/ids.ts";
@@ -80,6 +82,8 @@ export class Owner {
   /** Endpoint -> UTC day and moment of the newest line of it in a run, until it was looked at again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
+  /** Days on which cards of the published record change by time alone. */
+  readonly #days: DueDays;
   readonly #refusals: Refusals;
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
@@ -87,7 +91,8 @@ export class Owner {
   readonly #live: LiveTables;
 
   constructor(private readonly parts: OwnerParts) {
-    const { privateStore, log } = parts;
+    const { privateStore, log, followed } = parts;
+    this.#days = new DueDays(followed.fold);
     this.payees = new Payees(privateStore, log.id, log.partitions);
     this.#refusals = new Refusals(privateStore);
     this.#evidence = evidenceParts(privateStore, log);
@@ -145,7 +150,7 @@ export class Owner {
     const before = this.#table;
     const exchange = (own: readonly Thief[], positions: Positions) => this.#exchange(own, positions, held, now);
     const graded = await gradeLake(lake, now, due, {
-      saysNothing: (at, line) => followed.saysNothing(at, line),
+      saysNothing: (at, line) => saysNothingNew(followed.fold.caps.get(line.cap), at, line),
       onLine: ({ cap, due_at }) => {
         this.#dueAt ??= new Moments();
         this.#dueAt.set(cap, due_at);
@@ -271,11 +276,11 @@ export class Owner {
 
   /** Endpoints that are due by time, or null for all of them. */
   #due(now: Date, held: ReadonlySet<number>): string[] | null {
-    const { followed, log } = this.parts;
+    const { log } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);
     if (this.#dueAt === null) return null;
-    const due = [...followed.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited];
+    const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 

@@ -43,3 +43,19 @@ test("a grade reads endpoints with news or due by time, signs what changed, and 
   expect(await world.grade()).toMatchObject({ caps: 3, cards: 3, leftOut: 0 });
   await world.prove();
 });
+
+test("a change that must wait for the next day is looked at then, although nothing came in", async () => {
+  const cards: number[] = [];
+  // From midnight on, every six hours one more sample: a first card, the day's one change, and one that waits.
+  world.pass(12 * 60 * MINUTE);
+  for (const hour of [0, 6, 12]) {
+    if (hour === 0) await world.append(listing("a", ago(3 * MINUTE)));
+    await world.append(handshake("a", ago(2 * MINUTE)));
+    cards.push((await world.grade()).cards);
+    world.pass(6 * 60 * MINUTE);
+  }
+  expect(cards).toEqual([1, 1, 0]);
+  expect(await world.grade()).toMatchObject({ caps: 0, cards: 0 });
+  world.pass(6 * 60 * MINUTE);
+  expect(await world.grade()).toMatchObject({ caps: 1, cards: 1, leftOut: 0 });
+});

@@ -32,12 +32,11 @@ describe("moments", () => {
 });
 
 /** What the days were found by before: every endpoint, looked at. */
-function scanned(fold: PublishedFold, today: string, deferred: ReadonlySet<string>): string[] {
+function scanned(fold: PublishedFold, today: string): string[] {
   return [...fold.caps.values()].flatMap((cap) => {
     if (cap.cards.length === 0) return [];
     const until = heldUntil(cap, today);
-    const waited = deferred.has(cap.cap) && cap.day < today;
-    return waited || addDays(cap.day, 7) <= today || (until !== null && until <= today) ? [cap.cap] : [];
+    return addDays(cap.day, 7) <= today || (until !== null && until <= today) ? [cap.cap] : [];
   });
 }
 
@@ -86,23 +85,21 @@ describe("days on which an endpoint is due", () => {
       n: fc.nat({ max: 3 }),
       band,
       raw: band,
-      kind: fc.constantFrom("grade", "grade", "correct", "defer"),
+      kind: fc.constantFrom("grade", "grade", "correct"),
     });
     const days = fc.array(fc.array(event, { maxLength: 3 }), { minLength: 1, maxLength: 24 });
     fc.assert(
       fc.property(days, (course) => {
         const log = new Log();
         const due = new DueDays(log.fold);
-        const deferred = new Set<string>();
         course.forEach((events, k) => {
           const today = addDays(DAY, k);
-          expect(due.due(today, deferred).sort()).toEqual(scanned(log.fold, today, deferred).sort());
+          expect(due.due(today).sort()).toEqual(scanned(log.fold, today).sort());
           for (const { n, band, raw, kind } of events) {
             if (kind === "grade") log.grade(n, today, band, raw);
-            else if (kind === "correct") log.correct(n, today);
-            else deferred.add(capOf(n));
+            else log.correct(n, today);
           }
-          expect(due.due(today, deferred).sort()).toEqual(scanned(log.fold, today, deferred).sort());
+          expect(due.due(today).sort()).toEqual(scanned(log.fold, today).sort());
         });
       }),
       { numRuns: 300 },
