@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { type Address, formatEther, formatUnits } from "viem";
+import { type Address, formatEther, formatGwei, formatUnits } from "viem";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
@@ -136,7 +136,7 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
   const privateKey = gas.privateKey as `0x${string}`;
   await giveLocalGas(rpcUrl, gas.address);
   const reader = createReader(rpcUrl);
-  const sender = createSender(reader, chainIdOf(network), privateKey);
+  const sender = createSender(reader, chainIdOf(network), privateKey, network.gasCeiling);
   return {
     ...{ network, reader, sender },
     ...{ till: await wallets.named("till", 0n), float: () => wallets.named("float") },
@@ -171,7 +171,7 @@ export async function configuredSales(
   const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
   if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered, payment on delivery is");
   const privateKey = gas.privateKey as `0x${string}`;
-  const sender = createSender(reader, chainIdOf(network), privateKey);
+  const sender = createSender(reader, chainIdOf(network), privateKey, network.gasCeiling);
   const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
@@ -218,12 +218,14 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
       const units = Number(formatUnits(await rail.balance(wallets[role].address), decimals));
       metrics.gauge(`touchstone_sales_${role}_units`, units, labels);
     }
-    const { coin, needs } = await gasOf(reader, wallets.gas.address);
+    const { coin, needs, price } = await gasOf(reader, wallets.gas.address);
     metrics.gauge("touchstone_sales_gas_coin", Number(formatEther(coin)), { network: network.id });
     const isLow = coin < needs;
     if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
-    metrics.gauge("touchstone_sales_closed", isLow ? 1 : 0);
-    closed = isLow ? "Nothing can be charged now: nothing is sold until that is mended." : null;
+    const isDear = price > network.gasCeiling;
+    if (isDear) logger.warn({ gwei: formatGwei(price) }, "nothing is sold: gas costs more than gas_ceiling_gwei");
+    metrics.gauge("touchstone_sales_closed", isLow || isDear ? 1 : 0);
+    closed = isLow || isDear ? "Nothing can be charged now: nothing is sold until that is mended." : null;
   }
   const tried = () =>
     look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));

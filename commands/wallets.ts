@@ -167,7 +167,8 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
   const place = { network: network.id, asset: token.address };
   const domain = { name: token.name, version: token.version };
   const money = { reader, ...place, asset: token.address as Address, confirmations: network.confirmations, domain };
-  const sender = createSender(reader, Number(network.id.slice("eip155:".length)), gas.privateKey as `0x${string}`);
+  const chainId = Number(network.id.slice("eip155:".length));
+  const sender = createSender(reader, chainId, gas.privateKey as `0x${string}`, network.gasCeiling);
   const authorizations = createAuthorizations(money, sender);
   return async (wallet: Wallet): Promise<Swept | null> => {
     const amountAtomic = await rail.balance(wallet.address, place);

@@ -51,6 +51,9 @@ const confirmations = z.union(
   'expected a number of blocks, "safe" or "finalized"',
 );
 
+/** Default. A transaction of ours uses 500,000 of gas at most: 0.005 of the coin, and on most chains a hundredth of that. */
+export const GAS_CEILING_GWEI = 10;
+
 /** Every setting of the service, with its default. Names are also the keys of the file; dots become `_` in variables. */
 export const Settings = z.strictObject({
   /** Folder of everything this machine keeps: log, lake, stores, keys, the demo's market. */
@@ -158,6 +161,8 @@ export const Settings = z.strictObject({
         agree: z.int().min(1).max(8).default(1),
         /** Blocks, or the chain's own word; null: `finalized`, on test networks 1. */
         confirmations: confirmations.nullable().default(null),
+        /** Gwei of the chain's own coin that a unit of gas may cost; above it nothing is sent. */
+        gas_ceiling_gwei: z.number().positive().max(1_000_000).default(GAS_CEILING_GWEI),
         /** Tokens with EIP-3009 whose unit is a dollar; empty: the network's USDC. */
         assets: z
           .array(

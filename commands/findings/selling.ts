@@ -1,4 +1,4 @@
-import { type Address, formatEther, formatUnits, parseUnits } from "viem";
+import { type Address, formatEther, formatGwei, formatUnits, parseUnits } from "viem";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, looked, off, ok, warn } from "../../infra/finding.ts";
 import { hasEscrow } from "../../infra/rails/escrow.ts";
@@ -13,11 +13,11 @@ import { walletFolderOf } from "../../pipelines/roles/parts.ts";
 const TRANSACTIONS = 10n;
 const GAS_EACH = 500_000n;
 
-/** What the wallet for gas holds of the chain's coin, and what selling takes, both in wei. @throws ChainDown */
-export async function gasOf(reader: Reader, address: string): Promise<{ coin: bigint; needs: bigint }> {
+/** What the wallet for gas holds, what selling takes, and what a unit of gas costs now, all in wei. @throws ChainDown */
+export async function gasOf(reader: Reader, address: string) {
   const coin = await reading("gas", () => reader.getBalance({ address: address as Address }));
-  const price = await reading("the price of gas", () => reader.getGasPrice());
-  return { coin, needs: price * GAS_EACH * TRANSACTIONS };
+  const { maxFeePerGas: price } = await reading("the price of gas", () => reader.estimateFeesPerGas());
+  return { coin, needs: price * GAS_EACH * TRANSACTIONS, price };
 }
 
 /** Seconds from a block to its being final, at most, for a hold: its buyer waits for it before a seller is paid. */
@@ -64,7 +64,7 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
   const { symbol, decimals } = network.assets[0]!;
   const [inTill, inFloat] = await Promise.all([till, float].map(({ address }) => rail.balance(address)));
-  const { coin, needs } = await gasOf(createReader(network.rpcUrls), gas.address);
+  const { coin, needs, price } = await gasOf(createReader(network.rpcUrls), gas.address);
   const low = parseUnits(config.wallets.low_water, decimals);
   const units = `${formatUnits(inFloat!, decimals)} ${symbol}`;
   return [
@@ -79,6 +79,15 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
           `${gas.address} holds ${formatEther(coin)} of the chain's coin, and ${formatEther(needs)} is needed: nothing is sold`,
           "send it a little of the chain's own coin",
         ),
+    ...(price > network.gasCeiling
+      ? [
+          broken(
+            "sell gas price",
+            `gas costs ${formatGwei(price)} gwei, more than ${formatGwei(network.gasCeiling)}: nothing is sold`,
+            "ask another node; where it is right, raise gas_ceiling_gwei of the network",
+          ),
+        ]
+      : []),
   ];
 }
 

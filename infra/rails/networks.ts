@@ -1,5 +1,5 @@
 import { isAddress } from "viem";
-import { type Config, ConfigError } from "../config.ts";
+import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
 import { knownUsdc, signingDomain } from "./charge.ts";
 import { createEvmRail, payableOn } from "./evm.ts";
 import { decimalsOf, type Payer, type Place, type Rail } from "./rails.ts";
@@ -26,6 +26,8 @@ export interface Network {
   /** So many nodes have to say the same of a settlement. */
   agree: number;
   confirmations: Confirmations;
+  /** Wei that a unit of gas may cost: a node that names more, rightly or not, has us send nothing. */
+  gasCeiling: bigint;
   /** Never empty. */
   assets: readonly Token[];
 }
@@ -46,6 +48,8 @@ function usdcOf(id: string, setting: string): Token {
   return { symbol: "USDC", address: address.toLowerCase(), decimals: 6, name, version };
 }
 
+const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
+
 function fromList(one: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = one;
   if (agree > rpc_urls.length)
@@ -59,6 +63,7 @@ function fromList(one: Config["networks"][number], setting: string): Network {
   });
   return {
     ...{ id, rpcUrls: rpc_urls, agree, confirmations: one.confirmations ?? depthOf(id) },
+    gasCeiling: weiOf(one.gas_ceiling_gwei),
     assets: assets.length > 0 ? assets : [usdcOf(id, setting)],
   };
 }
@@ -75,6 +80,7 @@ function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain
   const token = { symbol: "USDC", address: asset?.toLowerCase() ?? "", decimals: 6 };
   return {
     ...{ id, rpcUrls: rpc_url === null ? [] : [rpc_url], agree: 1, confirmations: confirmations ?? depthOf(id) },
+    gasCeiling: weiOf(GAS_CEILING_GWEI),
     assets: [domain ? { ...token, ...domain } : usdcOf(id, "chain")],
   };
 }

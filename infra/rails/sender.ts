@@ -1,4 +1,12 @@
-import { type Address, BaseError, encodeFunctionData, formatTransactionReceipt, type Hex, keccak256 } from "viem";
+import {
+  type Address,
+  BaseError,
+  encodeFunctionData,
+  formatGwei,
+  formatTransactionReceipt,
+  type Hex,
+  keccak256,
+} from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
 import { redact } from "../secrets.ts";
@@ -58,8 +66,9 @@ function upTo(base: bigint, wei: bigint): bigint {
 /**
  * Sends transactions from one key in one line, so that nonces never skip and never clash: the next one is signed when
  * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
+ * @param ceiling wei that a unit of gas may cost, tip and all; null: whatever the node names
  */
-export function createSender(reader: Reader, chainId: number, privateKey: Hex): Sender {
+export function createSender(reader: Reader, chainId: number, privateKey: Hex, ceiling: bigint | null = null): Sender {
   const account = privateKeyToAccount(privateKey);
   let nonce: number | null = null;
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
@@ -69,11 +78,17 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex): 
    * What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block and the tip are
    * paid. In steps: of two transactions under one nonce a node keeps the one that offers more, so a second process with
    * this key that had asked a moment later would take the place of ours, instead of being refused and going on behind it.
+   *
+   * A tip is paid in full, whoever made it up: past the ceiling nothing is sent, and what is sent offers no more.
    */
   async function feesNow() {
     if (fees && performance.now() - fees.at < FEES_MS) return fees;
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
-    const [most, tip] = [upTo(4n, maxFeePerGas * RISE), upTo(2n, maxPriorityFeePerGas)];
+    if (ceiling !== null && maxFeePerGas > ceiling)
+      throw new Error(`gas costs ${formatGwei(maxFeePerGas)} gwei, and gas_ceiling_gwei is ${formatGwei(ceiling)}`);
+    const [most, tip] = [upTo(4n, maxFeePerGas * RISE), upTo(2n, maxPriorityFeePerGas)].map((wei) =>
+      ceiling !== null && wei > ceiling ? ceiling : wei,
+    ) as [bigint, bigint];
     fees = { maxFeePerGas: most, maxPriorityFeePerGas: tip, at: performance.now() };
     return fees;
   }

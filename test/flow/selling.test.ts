@@ -153,6 +153,9 @@ test("doctor: what the wallets hold, whether the facilitator knows the network, 
     ...{ "sell float": "ok", "sell gas": "ok", "facilitator 1": "broken", "facilitator 2": "ok" },
   });
   expect(found.find(({ name }) => name === "escrow")?.says).toBe("is offered");
+  const node = { id: NETWORK, rpc_urls: [chain.rpcUrl], agree: 1, confirmations: 1, assets: [] };
+  const dear = await sellingFindings({ ...config, networks: [{ ...node, gas_ceiling_gwei: 1e-9 }] });
+  expect(standings(dear)).toMatchObject({ "sell gas": "ok", "sell gas price": "broken" });
 }, 30_000);
 
 /** The protocol's own client, unmodified, with money that it did not mint. */

@@ -24,6 +24,7 @@ describe("settings", () => {
     );
     expect(base).toEqual({
       ...{ id: "eip155:8453", rpcUrls: [NOBODY], agree: 1, confirmations: "finalized" },
+      gasCeiling: 10_000_000_000n,
       assets: [{ symbol: "USDC", address: BASE, decimals: 6, name: "USD Coin", version: "2" }],
     });
     expect(sepolia).toMatchObject({ confirmations: 1, assets: [{ name: "USDC", version: "2" }] });
@@ -67,7 +68,8 @@ const entry = (network: string, asset: string, amountAtomic: bigint): PayableEnt
 
 test("a token of 18 decimals: whole micro-units are paid, and what the record could not say is not", () => {
   const token = { symbol: "USDC", address: OTHER, decimals: 18, name: "USD Coin", version: "1" };
-  const one: Network = { id: "eip155:56", rpcUrls: [NOBODY], agree: 1, confirmations: 1, assets: [token] };
+  const node = { id: "eip155:56", rpcUrls: [NOBODY], agree: 1, confirmations: 1 };
+  const one: Network = { ...node, gasCeiling: 1n, assets: [token] };
   for (const rail of [payerOn([one]), railOn([one])]) {
     expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_000n))).toBe(true);
     expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_001n))).toBe(false);

@@ -146,6 +146,21 @@ test("fees are what the chain takes: the base fee of the moment, and no tip of a
     expect([await sender.spent(tx), await createSender(reader, chain.chainId, key).spent(tx)]).toEqual([spent, spent]);
     expect(await createSender(reader, chain.chainId, generatePrivateKey()).spent(tx)).toBe(null);
     expect(await sender.spent(`0x${"0".repeat(64)}`)).toBe(null);
+
+    // Past a ceiling nothing is sent, and no reading of it is a refusal by the chain.
+    await node("anvil_setNextBlockBaseFeePerGas", "0xba43b7400");
+    await node("evm_mine");
+    const { maxFeePerGas: named } = await reader.estimateFeesPerGas();
+    const count = await reader.getTransactionCount({ address: sender.address });
+    const capped = (ceiling: bigint) => createSender(reader, chain.chainId, key, ceiling);
+    expect(await transact(reader, capped(named / 2n), approve)).toMatchObject({
+      ...{ outcome: "unknown", says: expect.stringContaining("gas_ceiling_gwei is ") },
+    });
+    expect(await reader.getTransactionCount({ address: sender.address, blockTag: "pending" })).toBe(count);
+    const under = (await transact(reader, capped(named * 2n), approve)) as { tx: Hex };
+    const { maxFeePerGas, maxPriorityFeePerGas } = await reader.getTransaction({ hash: under.tx });
+    expect(maxFeePerGas).toBeLessThanOrEqual(named * 2n);
+    expect(maxPriorityFeePerGas).toBeLessThanOrEqual(named * 2n);
   } finally {
     await chain.stop();
   }
