@@ -9,7 +9,7 @@ export const SLOW = [
   "test/flow/bad-input.test.ts",
   "test/flow/{kill,letters}.test.ts",
   "test/flow/lots.test.ts",
-  "test/flow/{networks,recorded-market,selling}.test.ts",
+  "test/flow/{mainnet,selling}.test.ts",
   "test/infra/rails/sender.test.ts",
   "test/infra/log/kill.test.ts",
   "test/infra/secrets.test.ts",
