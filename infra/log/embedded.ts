@@ -16,7 +16,7 @@ import {
   type ReadOptions,
   readLimits,
 } from "./log.ts";
-import { type LogFile, openLogFile } from "./log-file.ts";
+import { type LogFile, type LogFileOptions, openLogFile } from "./log-file.ts";
 import { type Bounds, LogRows } from "./log-rows.ts";
 
 /** Rows that one transaction of a truncation deletes: the loop and other writers get a turn in between. */
@@ -33,11 +33,14 @@ export interface EmbeddedLogOptions {
   maxBytes?: number;
   /** How long a write waits, blocking, while another process writes (default 5,000 ms); then LogBusy. */
   busyMs?: number;
+  /** See {@link LogFileOptions}. */
+  syncFile?: LogFileOptions["syncFile"];
 }
 
 /**
  * The log on one machine: one SQLite file in `dir`, made with its folders when absent. Several processes may have it
- * open. Appends commit on the event loop, in groups, each synced.
+ * open. Appends commit on the event loop, in groups, each synced beside it. Nothing is read before it is durable: whoever
+ * went on from a record that the power took back would be ahead of the log.
  * Errors of its calls: BadRecord, OffsetGone, LogFull, LogBusy, LogClosed.
  * @throws LogRefused when the library is too old, the file is no log of ours, or has another partition count.
  */
@@ -55,6 +58,8 @@ class EmbeddedLog implements Log {
   readonly #rows: LogRows;
   readonly #group: GroupCommit;
   readonly #wakeups: Wakeups;
+  /** Version of the file up to which it was synced. */
+  #synced = "";
   #closed = false;
 
   constructor(file: LogFile, { topics, partitions }: EmbeddedLogOptions, clock: Clock) {
@@ -66,8 +71,9 @@ class EmbeddedLog implements Log {
     const wakeups = new Wakeups(() => rows.foreignVersion());
     this.#rows = rows;
     this.#wakeups = wakeups;
-    this.#group = new GroupCommit((batches) => {
+    this.#group = new GroupCommit(async (batches) => {
       const appended = rows.append(batches, clock.now().getTime());
+      await this.#durable();
       for (const batch of appended) wakeups.wake(batch);
       return appended;
     });
@@ -88,6 +94,7 @@ class EmbeddedLog implements Log {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
       const found = this.#rows.range(topic, partition, from, limits);
+      if (found.length > 0) await this.#durable();
       const left = deadline - performance.now();
       if (found.length > 0 || left <= 0) return found;
       await this.#wakeups.wait({ topic, partition }, left, options?.signal);
@@ -96,7 +103,9 @@ class EmbeddedLog implements Log {
 
   async bounds(topic: string, partition: number): Promise<Bounds> {
     this.#check(topic, partition);
-    return this.#rows.bounds(topic, partition);
+    const found = this.#rows.bounds(topic, partition);
+    await this.#durable();
+    return found;
   }
 
   /**
@@ -110,6 +119,7 @@ class EmbeddedLog implements Log {
     const { end } = this.#rows.bounds(topic, partition);
     if (below > end) throw new BadRecord(`${topic}/${partition} ends at ${end}, it has nothing up to ${below}`);
     this.#rows.raiseStart(topic, partition, below);
+    await this.#durable();
     while (!this.#closed && this.#rows.dropUnseen(topic, partition, TRUNCATE_ROWS) === TRUNCATE_ROWS) {
       await new Promise((resolve) => setImmediate(resolve));
     }
@@ -119,7 +129,15 @@ class EmbeddedLog implements Log {
     this.#closed = true;
     await this.#group.drained();
     this.#wakeups.end(new LogClosed());
-    this.#file.db.close();
+    await this.#file.close();
+  }
+
+  /** Everything that stands in the file now is on the disk when it resolves. */
+  async #durable(): Promise<void> {
+    const version = this.#rows.version();
+    if (version === this.#synced) return;
+    await this.#file.sync();
+    this.#synced = version;
   }
 
   #check(topic: string, partition: number): void {
@@ -222,7 +240,7 @@ interface Waiting {
 
 /**
  * Appends that arrive in the same turn of the event loop share one transaction, since the sync at its end is what costs.
- * While a commit blocks the loop the next ones gather, so the groups grow with the load.
+ * While one is committed and synced the next ones gather, so the groups grow with the load.
  */
 export class GroupCommit {
   #queue: Waiting[] = [];
@@ -230,10 +248,10 @@ export class GroupCommit {
   #bytes = 0;
   #scheduled = false;
   #idle: (() => void)[] = [];
-  readonly #commit: (batches: (readonly NewRecord[])[]) => Appended[][];
+  readonly #commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>;
 
-  /** @param commit stores all batches durably or throws and stores none. */
-  constructor(commit: (batches: (readonly NewRecord[])[]) => Appended[][]) {
+  /** @param commit stores all batches durably; when it rejects, any prefix of them or nothing may have been stored. */
+  constructor(commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>) {
     this.#commit = commit;
   }
 
@@ -249,9 +267,9 @@ export class GroupCommit {
     });
   }
 
-  /** Resolves when nothing waits. */
+  /** Resolves when nothing waits and nothing is being committed. */
   drained(): Promise<void> {
-    if (this.#queue.length === 0) return Promise.resolve();
+    if (!this.#scheduled) return Promise.resolve();
     return new Promise((resolve) => {
       this.#idle.push(resolve);
     });
@@ -260,18 +278,18 @@ export class GroupCommit {
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    setImmediate(() => {
+    setImmediate(async () => {
+      await this.#flush();
       this.#scheduled = false;
-      this.#flush();
       if (this.#queue.length > 0) this.#schedule();
       else for (const resolve of this.#idle.splice(0)) resolve();
     });
   }
 
-  #flush(): void {
+  async #flush(): Promise<void> {
     const group = this.#takeGroup();
     try {
-      const appended = this.#commit(group.map((waiting) => waiting.records));
+      const appended = await this.#commit(group.map((waiting) => waiting.records));
       for (const [i, waiting] of group.entries()) waiting.resolve(appended[i]!);
     } catch (error) {
       for (const waiting of group) waiting.reject(error);

@@ -13,7 +13,7 @@ export interface Bounds {
 /** Rows of one look: quicker than one by one, and what is read past the bytes that were asked for stays small. */
 const STEP = 64;
 
-/** The statements over an open log file. Everything here is synchronous and, where it writes, durable on return. */
+/** The statements over an open log file. What they write is committed on return, and durable by the file's next sync. */
 export class LogRows {
   readonly #file: LogFile;
   readonly #insert: Statement<Row>;
@@ -23,6 +23,7 @@ export class LogRows {
   readonly #raise: Statement<[first: number, partition: number]>;
   readonly #drop: Statement<[from: number, below: number, limit: number]>;
   readonly #version: Statement<[], number>;
+  readonly #changes: Statement<[], number>;
 
   constructor(file: LogFile) {
     const { db } = file;
@@ -36,6 +37,7 @@ export class LogRows {
       "DELETE FROM record WHERE position IN (SELECT position FROM record WHERE position >= ? AND position < ? ORDER BY position LIMIT ?)",
     );
     this.#version = db.prepare<[], number>("PRAGMA data_version").pluck();
+    this.#changes = db.prepare<[], number>("SELECT total_changes()").pluck();
   }
 
   bounds(topic: string, partition: number): Bounds {
@@ -47,7 +49,12 @@ export class LogRows {
     return this.#version.get()!;
   }
 
-  /** One transaction for all batches: give offsets, insert, remember the next offset, commit with a sync. */
+  /** Differs after every commit, of ours or of another connection. */
+  version(): string {
+    return `${this.#changes.get()} ${this.foreignVersion()}`;
+  }
+
+  /** One transaction for all batches: give offsets, insert, remember the next offset, commit. */
   append(batches: (readonly NewRecord[])[], appendedMs: number): Appended[][] {
     return this.#naming(() => {
       const write = this.#file.db.transaction(() => {

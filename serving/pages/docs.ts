@@ -6,7 +6,7 @@ import { leadOf, renderMarkdown, titleOf } from "./markdown.ts";
 
 export interface Doc {
   type: "html" | "text";
-  text: string;
+  readonly text: string;
   /** First heading, and the first sentence below it as plain text; a script has its name and none. */
   title: string;
   lead: string;
@@ -23,15 +23,25 @@ export function readDocs(dir: string): ReadonlyMap<string, Doc> {
     if (!/^[a-z0-9-]+\.(?:md|mjs)$/.test(file)) continue;
     const text = readFileSync(join(dir, file), "utf8");
     if (file.endsWith(".mjs")) docs.set(file, { type: "text", text, title: file, lead: "" });
-    else
-      docs.set(file.slice(0, -3), {
-        type: "html",
-        title: titleOf(text),
-        lead: leadOf(text),
-        text: page({ title: titleOf(text), body: raw(renderMarkdown(text)), kind: "doc" }),
-      });
+    else docs.set(file.slice(0, -3), documentOf(text));
   }
   return docs;
+}
+
+/** A page is made when it is first asked for: all of them at every start took longer than the rest of the app. */
+function documentOf(markdown: string): Doc {
+  const [opening = ""] = markdown.split("\n## ", 1);
+  const title = titleOf(opening);
+  let text: string | null = null;
+  return {
+    type: "html",
+    title,
+    lead: leadOf(opening),
+    get text() {
+      text ??= page({ title, body: raw(renderMarkdown(markdown)), kind: "doc" });
+      return text;
+    },
+  };
 }
 
 /** Pages by whom they are for, in the order in which they are read; what is named nowhere stands at the end. */

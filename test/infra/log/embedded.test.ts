@@ -185,6 +185,58 @@ describe("embedded log", () => {
     await log.close();
   });
 
+  it("neither acknowledges nor hands out a record before the sync that follows its commit", async () => {
+    let letGo = () => {};
+    const held = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
+    let committed = -1;
+    let begun = () => {};
+    const syncing = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const syncFile = () => {
+      const db = new Database(join(dir, "log.sqlite"), { readonly: true });
+      committed = db.prepare<[], number>("SELECT count(*) FROM record").pluck().get()!;
+      db.close();
+      begun();
+      return held;
+    };
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, syncFile });
+    const told: string[] = [];
+    const calls = [
+      log.read("asks", 0, 0, { waitMs: 10_000 }).then(() => told.push("waited")),
+      log.append(many(1)).then(() => told.push("appended")),
+    ];
+    await syncing;
+    calls.push(
+      log.read("asks", 0, 0).then(() => told.push("read")),
+      log.bounds("asks", 0).then(() => told.push("bounds")),
+    );
+    for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect([committed, told]).toEqual([1, []]);
+    letGo();
+    await Promise.all(calls);
+    expect(told.sort()).toEqual(["appended", "bounds", "read", "waited"]);
+    await log.close();
+  });
+
+  it("acknowledges and hands out nothing more after a sync that failed, until it is opened anew", async () => {
+    let syncs = 0;
+    const syncFile = async () => {
+      if (++syncs === 2) throw new Error("EIO");
+    };
+    const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, syncFile });
+    await log.append(many(1));
+    for (let n = 0; n < 2; n++) await expect(log.append(many(1))).rejects.toThrow("EIO");
+    await expect(log.read("asks", 0, 0)).rejects.toThrow("EIO");
+    await expect(log.bounds("asks", 0)).rejects.toThrow("EIO");
+    await log.close();
+    const again = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 });
+    expect(await again.append(many(1))).toMatchObject([{ offset: 3 }]);
+    await again.close();
+  });
+
   it("behaves like plain arrays under any mix of appends, truncations and restarts", async () => {
     const step = fc.oneof(
       {

@@ -7,7 +7,7 @@ import { record } from "./contract.ts";
 function counting() {
   const commits: number[][] = [];
   const state = { fails: 0 };
-  const group = new GroupCommit((batches) => {
+  const group = new GroupCommit(async (batches) => {
     if (state.fails-- > 0) throw new Error("no space");
     commits.push(batches.map((b) => b.length));
     return batches.map((b) => b.map((r, i): Appended => ({ ...r, offset: i })));
