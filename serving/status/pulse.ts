@@ -34,6 +34,9 @@ export interface PulseParts {
   patienceMs: number;
 }
 
+/** Of the works that are asked for alone: an alert goes by it, and jobs of an hour or a day are late by design. */
+const LAST_DONE = "touchstone_work_last_done_seconds";
+
 /**
  * Whether a role does its work, told by when each of its works ended well last. Counted by the steady clock; what is
  * shown are moments of the other one. A work that was never done makes the role `starting`, which is no health.
@@ -58,7 +61,11 @@ export class Pulse {
   /** The works that are asked for from now on, beside the first one; of those that are new patience begins now. */
   needs(...names: string[]): void {
     const wanted = new Set([this.first, ...names]);
-    for (const name of this.#works.keys()) if (!wanted.has(name)) this.#works.delete(name);
+    for (const name of this.#works.keys()) {
+      if (wanted.has(name)) continue;
+      this.#works.delete(name);
+      this.#parts.metrics.forget(LAST_DONE, { work: name });
+    }
     for (const name of wanted) this.#needed(name);
   }
 
@@ -68,8 +75,10 @@ export class Pulse {
     try {
       const result = await work();
       const known = this.#works.get(name);
-      if (known) Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
-      metrics.gauge("touchstone_work_last_done_seconds", clock.now().getTime() / 1000, { work: name });
+      if (known) {
+        Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
+        metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
+      }
       return result;
     } catch (error) {
       const known = this.#works.get(name);

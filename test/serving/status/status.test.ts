@@ -93,6 +93,20 @@ describe("a role's pulse", () => {
     await expect(b!.run(1)).rejects.toThrow("no");
     expect(pulse.health().works).toMatchObject({ a: { error: null }, b: { last_done: null, error: "Error" } });
   });
+
+  it("has a time of last success for what is asked for alone: a daily job is no work that stands still", async () => {
+    const { metrics, pulse, done } = pulseOf("a");
+    const works = async () =>
+      (await metrics.gauges("touchstone_work_last_done_seconds")).map(({ labels }) => labels.work);
+    await done("a");
+    await done("daily");
+    expect(await works()).toEqual(["a"]);
+    pulse.needs("b");
+    await done("b");
+    expect(await works()).toEqual(["a", "b"]);
+    pulse.needs();
+    expect(await works()).toEqual(["a"]);
+  });
 });
 
 describe("the listener", () => {
