@@ -115,7 +115,7 @@ export const Settings = z.strictObject({
   /** File of classes: which endpoints are asked questions whose answer we know, and how (docs/classes.md). */
   classes_file: z.string().min(1).nullable().default(null),
   /**
-   * Reference of prices: `{base}` and `{quote}` stand in its url; `answer` is a JSON pointer. null: no price is asked
+   * Reference of prices: its url contains `{base}` and `{quote}`; `answer` is a JSON pointer. null: no price is asked
    * for.
    */
   price_reference: z
@@ -144,7 +144,7 @@ export const Settings = z.strictObject({
       confirmations: confirmations.nullable().default(null),
     })
     .prefault({}),
-  /** Several networks at once, in the place of `chain`, which is short for one. */
+  /** Several networks at once, in place of `chain`, which is the short form for one. */
   networks: z
     .array(
       z.strictObject({
@@ -184,7 +184,7 @@ export const Settings = z.strictObject({
       mint: z.boolean().default(false),
       /** An alarm is raised when the known wallet, or all fresh blind ones together, hold less on a network. */
       low_water: money.default("1.00"),
-      /** And when fewer blind wallets than this are left that have money and were never used. */
+      /** An alarm is raised, too, when fewer unused blind wallets with money than this are left. */
       low_blind: z.int().min(0).max(10_000).default(4),
     })
     .prefault({}),
@@ -240,7 +240,7 @@ export const Settings = z.strictObject({
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
-      /** Addresses of this machine that what says it is ours leaves from; empty: the system's choice. */
+      /** Addresses of this machine from which calls that say they are ours leave; empty: the system chooses. */
       known_addresses: z.array(ip).max(64).default([]),
       /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */
       blind_addresses: z.array(ip).max(64).default([]),
