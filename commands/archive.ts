@@ -141,7 +141,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const { contentHash } = made;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
     await removeFiles([made]);
-    throw new CannotSupersede(`nothing is wrong with ${id}: it comes out with the same bytes (${contentHash})`);
+    throw new CannotSupersede(`nothing is wrong with ${id}: the same bytes come out (${contentHash})`);
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
   try {

@@ -240,7 +240,7 @@ export const Settings = z.strictObject({
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
-      /** Addresses of this machine from which calls that say they are ours leave; empty: the system chooses. */
+      /** Addresses of this machine that what says it is ours leaves from; empty: the system's choice. */
       known_addresses: z.array(ip).max(64).default([]),
       /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */
       blind_addresses: z.array(ip).max(64).default([]),
