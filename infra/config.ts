@@ -118,7 +118,7 @@ export const Settings = z.strictObject({
   /** File of classes: which endpoints are asked questions whose answer we know, and how (docs/classes.md). */
   classes_file: z.string().min(1).nullable().default(null),
   /**
-   * Reference of prices: `{base}` and `{quote}` stand in its url; `answer` is a JSON pointer. null: no price is asked
+   * Reference of prices: its url contains `{base}` and `{quote}`; `answer` is a JSON pointer. null: no price is asked
    * for.
    */
   price_reference: z
@@ -147,7 +147,7 @@ export const Settings = z.strictObject({
       confirmations: confirmations.nullable().default(null),
     })
     .prefault({}),
-  /** Several networks at once, in the place of `chain`, which is short for one. */
+  /** Several networks at once, in place of `chain`, which is the short form for one. */
   networks: z
     .array(
       z.strictObject({
@@ -189,7 +189,7 @@ export const Settings = z.strictObject({
       mint: z.boolean().default(false),
       /** An alarm is raised when the known wallet, or all fresh blind ones together, hold less on a network. */
       low_water: money.default("1.00"),
-      /** And when fewer blind wallets than this are left that have money and were never used. */
+      /** An alarm is raised, too, when fewer unused blind wallets with money than this are left. */
       low_blind: z.int().min(0).max(10_000).default(4),
     })
     .prefault({}),

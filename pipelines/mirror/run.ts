@@ -93,8 +93,14 @@ export class Run {
     private readonly verifies = false,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    const told = options.verify ? (one: Mended) => void this.#mended.push(one) : undefined;
-    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), empty, told);
+    // Where the tree grows, what was not there is new and nothing was put right.
+    const told = (one: Mended) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
+    this.#exposed = new Exposed(
+      options.publicStore,
+      bulkOf(options.publicStore),
+      empty,
+      options.verify ? told : undefined,
+    );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins again from nothing finds in the tree all that it lacks.
     this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);

@@ -10,13 +10,40 @@ export interface SchemaFault {
 const MAX_FAULTS = 20;
 const MAX_NAME = 100;
 
+const TYPES: Record<string, string> = {
+  ...{ string: "a string", number: "a number", int: "a whole number", boolean: "true or false" },
+  ...{ array: "an array", object: "an object", record: "an object" },
+};
+const UNITS: Record<string, string> = { string: " characters", array: " items" };
+
+/** A fault as the end of a sentence that the name of its place begins: zod's own words are for whoever wrote the schema. */
+function inWords(issue: z.core.$ZodIssue): string {
+  // A schema that says it itself says it best.
+  if (!/^(?:Invalid|Too) /.test(issue.message)) return issue.message;
+  switch (issue.code) {
+    case "invalid_type":
+      if (issue.message.endsWith("received undefined")) return "is missing";
+      return `must be ${TYPES[issue.expected] ?? issue.expected}`;
+    case "invalid_value":
+      return `must be ${issue.values.length > 1 ? "one of " : ""}${issue.values.map(String).join(", ")}`;
+    case "too_small":
+      return `must ${UNITS[issue.origin] ? "have" : "be"} at least ${issue.minimum}${UNITS[issue.origin] ?? ""}`;
+    case "too_big":
+      return `must ${UNITS[issue.origin] ? "have" : "be"} at most ${issue.maximum}${UNITS[issue.origin] ?? ""}`;
+    case "invalid_format":
+      return "does not have the right form";
+    default:
+      return issue.message;
+  }
+}
+
 /**
  * What a schema finds wrong, place by place. A member that a strict object does not take is itself the place, one fault each;
  * zod says it once, of the object that holds them.
  */
 export function faultsOf(error: z.ZodError): SchemaFault[] {
   const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): SchemaFault[] => {
-    if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: issue.message }];
+    if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: inWords(issue) }];
     return issue.keys.slice(0, MAX_FAULTS).map((name) => {
       return { path: [...issue.path, name.slice(0, MAX_NAME)], detail: "is not a member that is accepted here" };
     });
