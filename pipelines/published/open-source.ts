@@ -42,13 +42,14 @@ export interface HttpSourceOptions {
   tries?: number;
   /** First pause in ms (default 250); it doubles, and each is cut by up to half at random. */
   pauseMs?: number;
-  /** Longest silence within an answer and longest answer, ms (default 30 s and 5 min). */
-  silenceMs?: number;
+  /** Longest answer, ms (default 5 min). */
   answerMs?: number;
-  /** Longest time for one object over all its tries, ms (default 30 min): whoever drips for ever is left then. */
-  objectMs?: number;
 }
 
+/** Longest silence within an answer. */
+const SILENCE_MS = 30_000;
+/** Longest time for one object over all its tries: whoever drips for ever is left then. */
+const OBJECT_MS = 1_800_000;
 /** Longest pause that a server may ask for. */
 const MAX_PAUSE_MS = 60_000;
 /** A cut answer that brought at least this much got further: the next try is a first one. */
@@ -84,8 +85,7 @@ export class HttpSource implements Source {
       throw new MirrorUsage(`not an address of a public store: ${name}`);
     }
     this.#base = url.href.replace(/\/*$/, "/");
-    const silence = options.silenceMs ?? 30_000;
-    this.#agent = new Agent({ headersTimeout: silence, bodyTimeout: silence, connect: { timeout: silence } });
+    this.#agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS, connect: { timeout: SILENCE_MS } });
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
@@ -94,7 +94,7 @@ export class HttpSource implements Source {
   }
 
   async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
-    const { clock, tries = 5, pauseMs = 250, objectMs = 1_800_000 } = this.options;
+    const { clock, tries = 5, pauseMs = 250 } = this.options;
     const began = performance.now();
     for (let attempt = 1; ; attempt++) {
       const before = sink.at;
@@ -104,7 +104,7 @@ export class HttpSource implements Source {
         if (!(error instanceof Again)) throw error;
         if (sink.at - before >= FURTHER_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
-        if (performance.now() - began > objectMs) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
+        if (performance.now() - began > OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
         const pause = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
         await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(pause, error.afterMs)));
       }
@@ -139,7 +139,7 @@ export class HttpSource implements Source {
 
   /** What it says of a key, without taking the bytes. @throws Again and what the network throws */
   async #ask(key: string): Promise<Said> {
-    const signal = AbortSignal.timeout(this.options.silenceMs ?? 30_000);
+    const signal = AbortSignal.timeout(SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
     const answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
     try {

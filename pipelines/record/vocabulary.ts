@@ -89,7 +89,6 @@ export const OUR_FAULTS = {
   misfiled: "a record was filed under the wrong endpoint",
   misgraded: "a grade was computed in another way than the method says",
 } as const;
-export type OurFault = keyof typeof OUR_FAULTS;
 
 /** What a listing or a 402 gets wrong; `says` is the same in words. A set that grows: readers accept unknown ones. */
 export const DEFECTS = {

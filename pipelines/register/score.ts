@@ -81,9 +81,6 @@ function remainder(text: string): number {
   return rest;
 }
 
-/** The two check digits of the first 18 characters of a LEI (ISO 17442). */
-export const checkDigitsOf = (base: string): string => String(98 - remainder(`${base}00`)).padStart(2, "0");
-
 /** What is wrong with a text as a LEI (ISO 17442: 18 characters, two check digits), in words; null where nothing is. */
 export function faultOfLei(lei: string): string | null {
   if (!/^[0-9A-Z]{18}[0-9]{2}$/.test(lei)) return "must be 18 letters and digits and two check digits (ISO 17442)";

@@ -83,7 +83,7 @@ export class Owner {
   readonly #lines = new Map<string, { day: string; at: string }>();
 
   /** Days on which cards of the published record change by time alone. */
-  readonly #days: DueDays;
+  #days: DueDays | null = null;
   readonly #refusals: Refusals;
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
@@ -91,8 +91,7 @@ export class Owner {
   readonly #live: LiveTables;
 
   constructor(private readonly parts: OwnerParts) {
-    const { privateStore, log, followed } = parts;
-    this.#days = new DueDays(followed.fold);
+    const { privateStore, log } = parts;
     this.payees = new Payees(privateStore, log.id, log.partitions);
     this.#refusals = new Refusals(privateStore);
     this.#evidence = evidenceParts(privateStore, log);
@@ -276,10 +275,11 @@ export class Owner {
 
   /** Endpoints that are due by time, or null for all of them. */
   #due(now: Date, held: ReadonlySet<number>): string[] | null {
-    const { log } = this.parts;
+    const { followed, log } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);
     if (this.#dueAt === null) return null;
+    this.#days ??= new DueDays(followed.fold);
     const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }

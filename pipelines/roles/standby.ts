@@ -3,8 +3,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { highestGeneration, readGeneration } from "../4-publish/generation.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 
-/** How often an active publisher signs the checkpoint again, and after how much stillness another takes over, ms. */
-export const REFRESH_MS = 10_000;
+/** After how much stillness of the checkpoint, which an active publisher signs every 10 s, another takes over, ms. */
 const PATIENCE_MS = 30_000;
 
 export interface StandbyParts {

@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { finished } from "node:stream/promises";
-import { checkDigitsOf } from "../../pipelines/register/score.ts";
 
 const FIVE = [1, 2, 3, 4, 5];
 const address = (group: string): string[] =>
@@ -101,6 +100,12 @@ function drawn(seed: number): (below: number) => number {
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return Math.floor((((t ^ (t >>> 14)) >>> 0) / 4_294_967_296) * below);
   };
+}
+
+/** The two check digits of the first 18 characters of a LEI (ISO 17442): letters are 10 to 35, and the whole is 1 by 97. */
+export function checkDigitsOf(base: string): string {
+  const number = [...`${base}00`].map((character) => Number.parseInt(character, 36)).join("");
+  return String(98n - (BigInt(number) % 97n)).padStart(2, "0");
 }
 
 /** The i-th invented company: its LEI holds, its name is of drawn words, some of them as common as in the real file. */

@@ -31,10 +31,8 @@ export const LOCAL_NETWORK = `eip155:${LOCAL_CHAIN_ID}`;
 const READY_WITHIN_MS = 60_000;
 
 export interface LocalChainOptions {
-  /** File the chain's state is kept in: read at start when it exists, written every interval and at the end. */
+  /** File the chain's state is kept in: read at start when it exists, written every ten seconds and at the end. */
   stateFile?: string;
-  /** Seconds between two writes of the state: at most this much is lost when anvil is killed. Default 10. */
-  stateIntervalSeconds?: number;
   /** Default: that of Base Sepolia. */
   chainId?: number;
   /** Token in the place of the one that mints, as a main network has it. */
@@ -94,11 +92,12 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
   }
 }
 
-function anvilArguments({ stateFile, stateIntervalSeconds = 10, chainId }: LocalChainOptions): string[] {
+function anvilArguments({ stateFile, chainId }: LocalChainOptions): string[] {
   const id = String(chainId ?? LOCAL_CHAIN_ID);
   // Two epochs are final: with epochs of one block a test of the chain's own word need not wait for 64 of them.
   const mining = ["--chain-id", id, "--block-time", "1", "--mixed-mining", "--slots-in-an-epoch", "1"];
-  const state = stateFile ? ["--state", stateFile, "--state-interval", String(stateIntervalSeconds)] : [];
+  // At most ten seconds are lost when anvil is killed.
+  const state = stateFile ? ["--state", stateFile, "--state-interval", "10"] : [];
   return [...mining, ...state];
 }
 
