@@ -1,8 +1,8 @@
 import { test } from "vitest";
-import * as fc from "../../helpers/fast-check.ts";
+import { fc } from "../../helpers/histories.ts";
 import { history, holds, lived } from "./histories.ts";
 
-/** Twenty thousand of them: some six minutes on an idle machine. */
+/** Twenty thousand of them. */
 test("no history of 20,000 breaks an invariant", { timeout: 3_600_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(history, async (drawn) => holds(await lived(drawn))),
