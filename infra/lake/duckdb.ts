@@ -231,8 +231,12 @@ class DuckLake implements Lake {
     this.#writer = await this.#instance.connect();
   }
 
+  /** One transaction: some fifty statements would each wait for the disk. */
   async #prepare(): Promise<void> {
-    for (const text of this.#settings.init) await execute(this.#connection(), text);
+    const writer = this.#connection();
+    await writer.run("BEGIN TRANSACTION");
+    for (const text of this.#settings.init) await execute(writer, text);
+    await execute(writer, "COMMIT");
     for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance!.connect());
   }
 

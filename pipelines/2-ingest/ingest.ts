@@ -7,13 +7,14 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGEST_TABLES, INGESTED, lakePositions, type Positions } from "./load.ts";
+import { evictPartitions, INGESTED, lakePositions, type Positions } from "./load.ts";
 import { Partition } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
 export interface IngestOptions {
   log: Log;
   privateStore: Store;
+  /** Opened with `INGEST_TABLES`. */
   lake: Lake;
   clock: Clock;
   logger: Logger;
@@ -88,7 +89,6 @@ class Ingester implements Ingest {
   readonly #turns = new Turns(1);
   revocations = 0;
   #checked = false;
-  #hasTables = false;
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
@@ -212,7 +212,6 @@ class Ingester implements Ingest {
   /** First the log is checked against every chain, then the lake brought to what the chains have. */
   async #start(): Promise<number> {
     if (!this.#checked) {
-      await this.#makeTables();
       await this.#refuseForeignLake();
       for (const partition of this.#partitions) await partition.check();
       this.#checked = true;
@@ -222,13 +221,6 @@ class Ingester implements Ingest {
     let rows = 0;
     for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp();
     return rows;
-  }
-
-  /** Once a lake: partitions are looked at anew before every job, and these statements take longer than all of that. */
-  async #makeTables(): Promise<void> {
-    if (this.#hasTables) return;
-    for (const statement of INGEST_TABLES) await this.#options.lake.run(statement);
-    this.#hasTables = true;
   }
 
   /** Partitions that were taken, or all of a new lake. */
@@ -250,8 +242,6 @@ class Ingester implements Ingest {
   async #replace(reason: string | null): Promise<void> {
     this.revocations++;
     await this.#options.lake.replace(reason);
-    this.#hasTables = false;
-    await this.#makeTables();
     for (const partition of this.#partitions) partition.inStep = false;
   }
 

@@ -41,6 +41,9 @@ export interface Envelope<T extends RecordType = RecordType> {
 /** One up-cast a step, pure: `UPCASTS[n]` turns version n into n + 1. Empty while there is one version. */
 const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
 
+/** Refuses what is no UTF-8. Made once: making it costs as much as reading a record. */
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+
 export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason: string };
 
 /**
@@ -50,7 +53,7 @@ export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason:
 export function readEnvelope(bytes: Uint8Array): ReadResult {
   let raw: unknown;
   try {
-    raw = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    raw = JSON.parse(UTF8.decode(bytes));
   } catch (error) {
     return { ok: false, reason: `not JSON: ${(error as Error).message.slice(0, 120)}` };
   }

@@ -1,5 +1,6 @@
 import { FixedClock } from "../../infra/clock.ts";
 import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
+import type { LogRecord } from "../../infra/log/log.ts";
 import type { SignedTransfer } from "../../infra/rails/authorization.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
@@ -149,6 +150,11 @@ function transferOf(
   return { authorization, signature: "0x" };
 }
 
+function stepsIn(record: LogRecord): readonly OrderStep[] {
+  const read = readRecord(record);
+  return read.ok ? [read.envelope.body as OrderStep] : [];
+}
+
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
 export class OrderWorld<C extends TestChain = FakeChain> {
   readonly log = new FakeLog();
@@ -173,10 +179,14 @@ export class OrderWorld<C extends TestChain = FakeChain> {
 
   replica = (): FakeReplica => new FakeReplica(this, `r${this.#names++}`, this.caps);
 
+  /** Every record is looked at before every effect, and read once. */
+  readonly #read = new WeakMap<LogRecord, readonly OrderStep[]>();
+
   #steps(): OrderStep[] {
     return this.log.all().flatMap((record) => {
-      const read = readRecord(record);
-      return read.ok ? [read.envelope.body as OrderStep] : [];
+      const known = this.#read.get(record) ?? stepsIn(record);
+      this.#read.set(record, known);
+      return known;
     });
   }
 

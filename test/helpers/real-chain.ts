@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { type Address, encodeFunctionData, getAddress, type Hex, parseAbi } from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type PrivateKeyAccount, privateKeyToAccount } from "viem/accounts";
 import { createAuthorizations, TRANSFER_TYPES } from "../../infra/rails/authorization.ts";
 import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
@@ -106,7 +106,13 @@ export class RealChain implements TestChain {
     this.#names = new Map([...keys.keys()].map((name) => [this.#addressOf(name).toLowerCase(), name]));
   }
 
-  #accountOf = (name: string) => privateKeyToAccount(this.keys.get(name)!);
+  /** Made once each: a public key takes a millisecond, and is asked for with every balance and every event. */
+  readonly #accounts = new Map<string, PrivateKeyAccount>();
+  #accountOf(name: string): PrivateKeyAccount {
+    const account = this.#accounts.get(name) ?? privateKeyToAccount(this.keys.get(name)!);
+    this.#accounts.set(name, account);
+    return account;
+  }
   #addressOf = (name: string): Address => this.#accountOf(name).address;
 
   /** Of a node that forgot blocks a sender's own count of its transactions is wrong: whoever sends begins anew. */

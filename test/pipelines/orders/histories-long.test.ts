@@ -1,11 +1,13 @@
 import { test } from "vitest";
-import * as fc from "../../helpers/fast-check.ts";
+import { fc } from "../../helpers/histories.ts";
 import { history, holds, lived } from "./histories.ts";
 
-/** Twenty thousand of them: some six minutes on an idle machine. */
-test("no history of 20,000 breaks an invariant", { timeout: 3_600_000 }, async () => {
+/** So many of them. */
+const RUNS = Number(process.env.LONG_HISTORIES ?? 20_000);
+
+test(`no history of ${RUNS} breaks an invariant`, { timeout: 3_600_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(history, async (drawn) => holds(await lived(drawn))),
-    { numRuns: 20_000 },
+    { numRuns: RUNS },
   );
 });
