@@ -1,14 +1,28 @@
 import { type Clock, SimulatedClock, type SwitchedClock } from "../infra/clock.ts";
 import type { Store } from "../infra/store/store.ts";
-import { addDays, dayOf, dayStart } from "../pipelines/record/time.ts";
+import { addDays, BLOCK_MS, DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
+
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 
+/** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and some room. */
+export const PAST_DAYS = 40;
+
+/** Days before today on which a few sellers were called already: some days are old enough for the archive then. */
+const LONG_AGO: readonly number[] = [124, 110];
+
+/** UTC days of a past that ends on `last`, oldest first: single ones of long ago before a whole past, then each of `days`. */
+export function daysOfPast(last: string, days: number): string[] {
+  const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
+  const before = days < PAST_DAYS ? [] : LONG_AGO.filter((ago) => ago >= days);
+  return [...before.map((ago) => addDays(last, -ago)), ...daily];
+}
+
 export interface PastOptions {
-  /** Length of the past that is lived through; the last day is today and ends now. */
+  /** How many days up to today are all lived through; today ends now. */
   days: number;
-  /** Catalogues that are read at the start of every day. */
+  /** Catalogues that are read at the start of each of these days. */
   catalogues: readonly string[];
-  /** Catalogues that are read on the last days only, today included: who is in them has joined late. */
+  /** Catalogues that are read so many days before tomorrow and later: who is in them was known before, or has joined late. */
   newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
   onDay?: (progress: DayProgress) => void;
@@ -26,6 +40,8 @@ export interface DayProgress {
 export interface Span {
   from: string;
   until: string;
+  /** {@link PastOptions} */
+  days: number;
 }
 
 /** Before now no call is begun any more: a thief's proof is shown again for ten minutes after it. */
@@ -42,7 +58,7 @@ async function spanOf(privateStore: Store, days: number, real: Clock): Promise<S
   const known = await privateStore.get(SPAN_KEY);
   if (known) return JSON.parse(Buffer.from(known.bytes).toString("utf8")) as Span;
   const until = real.now();
-  const span: Span = { from: addDays(dayOf(until), -(days - 1)), until: until.toISOString() };
+  const span: Span = { from: daysOfPast(dayOf(until), days)[0]!, until: until.toISOString(), days };
   await privateStore.create(SPAN_KEY, Buffer.from(JSON.stringify(span)));
   return span;
 }
@@ -55,16 +71,17 @@ export async function isPastOver(privateStore: Store): Promise<boolean> {
   return (await privateStore.head(doneKey(dayOf(new Date(until))))) !== null;
 }
 
-/** Which catalogues are read `left` days before the end of today. */
-const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, left: number): string[] => [
-  ...catalogues,
-  ...newcomers.flatMap(({ url, days }) => (left <= days ? [url] : [])),
+/** Which catalogues are read `left` days before tomorrow. */
+const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number, left: number): string[] => [
+  ...(left <= days ? catalogues : []),
+  ...newcomers.flatMap(({ url, days: since }) => (left <= since ? [url] : [])),
 ];
 
 /**
- * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish. The record's clock is
- * simulated; chain time is real. A day that was cut off is done again from its beginning: slots that are in the log
- * already are skipped by their event ids, so nothing is observed or paid twice.
+ * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of days long ago the first
+ * block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is real. A day
+ * that was cut off is done again from its beginning: slots that are in the log already are skipped by their event ids, so
+ * nothing is observed or paid twice.
  */
 export async function livePast(
   pipeline: Pipeline,
@@ -75,19 +92,20 @@ export async function livePast(
 ): Promise<Span> {
   const span = await spanOf(privateStore, options.days, real);
   const last = dayOf(new Date(span.until));
-  const total = Math.round((dayStart(last).getTime() - dayStart(span.from).getTime()) / 86_400_000) + 1;
+  const days = daysOfPast(last, span.days);
   // Yesterday is graded and published while today is observed: a run reads no row of a later moment than its own.
   let graded = Promise.resolve();
-  for (let n = 0; n < total; n++) {
+  for (const [n, day] of days.entries()) {
     options.signal?.throwIfAborted();
-    const day = addDays(span.from, n);
     if (await privateStore.head(doneKey(day))) continue;
     const end = day === last ? new Date(span.until) : new Date(dayStart(addDays(day, 1)).getTime() - 1);
+    const left = Math.round((dayStart(last).getTime() - dayStart(day).getTime()) / DAY_MS) + 1;
     clock.use(new SimulatedClock(dayStart(day)));
-    await pipeline.intake(cataloguesOn(options, total - n));
+    await pipeline.intake(cataloguesOn(options, span.days, left));
     const plan = await pipeline.plan(day);
-    const until = day === last ? new Date(end.getTime() - LEEWAY_MS) : end;
-    const seen = await pipeline.observe(plan, dayStart(day), until);
+    const began = dayStart(day);
+    const until = left > span.days ? began.getTime() + BLOCK_MS : end.getTime() - (day === last ? LEEWAY_MS : 0);
+    const seen = await pipeline.observe(plan, began, new Date(until));
     // What today brought is taken into the lake by the grade and by tomorrow's intake, whichever comes first: the plan
     // after it follows from all of it.
     await graded;
@@ -97,12 +115,13 @@ export async function livePast(
       await pipeline.index();
       await pipeline.evidence(end);
       await privateStore.create(doneKey(day), Buffer.from(end.toISOString()));
-      options.onDay?.({ day, n: n + 1, of: total, observed: seen.probes, paid: seen.paid, cards });
+      options.onDay?.({ day, n: n + 1, of: days.length, observed: seen.probes, paid: seen.paid, cards });
     });
     // Told where it is awaited; until then its failure is not an unhandled one.
     graded.catch(() => {});
   }
   await graded;
+  await pipeline.archive(new Date(span.until));
   return span;
 }
 

@@ -5,7 +5,7 @@ import { networksIn } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { openWorld, requireMarket, type World } from "../infra/world.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
-import { addDays, DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
+import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys, openParts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
@@ -15,7 +15,7 @@ import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
 import { live } from "./roles.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
-import { isPastOver, livePast, Progress } from "./simulated-past.ts";
+import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
 
 export interface StartOptions {
   market?: boolean;
@@ -31,8 +31,6 @@ export interface StartOptions {
   worldScript: string;
 }
 
-/** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and some room. */
-const PAST_DAYS = 40;
 /** Hours of a paced past: ten days at a pace of 240 take an hour. */
 const PACED_HOURS = 240;
 const HOUR_MS = 3_600_000;
@@ -95,13 +93,14 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   requireMarket(options.worldScript);
   const began = performance.now();
   const progress = new Progress(!options.json);
-  const days = options.days ?? PAST_DAYS;
+  const days = Math.max(1, options.days ?? PAST_DAYS);
   const { now: present, goOn } = presentOf(options);
-  makeKeys(given.data_dir, dayStart(addDays(dayOf(present), -(days + 1))));
+  const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
+  makeKeys(given.data_dir, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: a local chain and its sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);
-  const clock = new SwitchedClock(new SimulatedClock(new Date(present.getTime() - days * DAY_MS)));
+  const clock = new SwitchedClock(new SimulatedClock(first));
   // A world that was running may be another start's: it is ours to stop once the lake is, which has one owner.
   let ours = !world.reused;
   const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];

@@ -6,8 +6,12 @@ import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
+import { dayOfManifest } from "../../pipelines/record/archive.ts";
 import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
+import { addDays, dayOf } from "../../pipelines/record/time.ts";
+import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
+
 import { folders } from "../../pipelines/roles/parts.ts";
 import { runs } from "../helpers/programs.ts";
 import { BEST, DESERVED } from "./deserved.ts";
@@ -112,9 +116,21 @@ describe("the demo market", () => {
 
 holdRecord(lived, 31);
 
+test("those known long before every day was lived through have days in the archive, each row of them once", () => {
+  const { from, until } = lived.result.simulated;
+  expect(dayOf(new Date(until))).toBe(addDays(from, 124));
+  const files = lived.record.leaves.flatMap((leaf) => (leaf.kind === "archive" ? [leaf.manifest] : []));
+  const days = Array.from({ length: 14 }, (_, i) => addDays(from, i));
+  for (const subject of ARCHIVE_SUBJECTS)
+    expect(files.filter((file) => file.subject === subject).map(dayOfManifest)).toEqual(days);
+  const probes = files.filter(({ subject }) => subject === "liveness_probes");
+  expect(probes.map(({ rows }) => rows > 0)).toEqual(days.map((day) => day === from));
+});
+
 test("touchstone audit finds nothing in what the demo published", async () => {
   const audit = [...runs("touchstone.ts"), "audit", join(lived.dir, "public")];
   const { stdout } = await promisify(execFile)(process.execPath, audit, { cwd: resolve(import.meta.dirname, "../..") });
   expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
+  expect(stdout).toMatch(/^ok {6}archive files: 56$/m);
   expect(stdout).toMatch(/^proven: /m);
 });
