@@ -24,7 +24,7 @@ export interface Memory {
   verdicts(): Promise<Verdict[]>;
   /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** Whom the newest settlements since then (RFC 3339) went to, one row for an endpoint, network and asset. */
+  /** Whom the newest settlement of each endpoint since then (RFC 3339) went to. */
   payees(since: string): Promise<PaidPayee[]>;
   /** Wallets of ours with an intent since then (RFC 3339) to pay this address, lower case. */
   walletsPaying(payTo: string, since: string): Promise<string[]>;

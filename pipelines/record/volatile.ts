@@ -70,7 +70,7 @@ const Signed = z.object({ present: z.int(), unread: z.int(), valid: z.int(), aut
 /**
  * What payments showed beside the grade: signed offers of the newest 402, signed receipts of all paid calls, who settled
  * (sender of the transaction, those of most calls), seconds from the answer to the block (0: not after it; null: not known),
- * calls that were answered and never settled, and who else pays there, newest reading first.
+ * calls that were answered and never settled, and who else pays there, as read last.
  */
 const PaymentFacts = z.object({
   offers: Signed.nullable(),
@@ -85,8 +85,8 @@ const PaymentFacts = z.object({
     }),
   ),
   unsettled: z.int(),
-  /** None in tables from before they were read. */
-  buyers: z.array(PayeeBuyers).default([]),
+  /** Absent in tables from before it was read. */
+  buyers: PayeeBuyers.nullish(),
 });
 export type PaymentFacts = z.infer<typeof PaymentFacts>;
 

@@ -50,7 +50,7 @@ const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s
 const day = (s: number): string => new Date(s * 1000).toISOString().slice(0, 10);
 
 /** Who else pays where it is paid, in words; the last day is the one before `until`. */
-function buyersWords(one: PaymentFacts["buyers"][number]): unknown {
+function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
   const spread =
     largest_share === null || effective_payers === null
@@ -83,7 +83,7 @@ export function paymentsPart(view: View, cap: string): unknown {
   );
   return html`<section aria-labelledby="payments" class="rule"><h2 id="payments">Payments</h2><dl>
 ${shown.length > 0 ? html`<dt>Settled by</dt><dd>${list(shown)}</dd>` : ""}
-${buyers.length > 0 ? html`<dt>Others who pay it</dt><dd>${list(buyers.map(buyersWords))}</dd>` : ""}
+${buyers ? html`<dt>Others who pay it</dt><dd>${buyersWords(buyers)}</dd>` : ""}
 ${unsettled > 0 ? html`<dt>Answered, never settled</dt><dd>${count(unsettled, "call")}</dd>` : ""}
 ${offers ? html`<dt>Signed offers</dt><dd>${signedWords(offers)} <span class="soft small">(in its newest 402)</span></dd>` : ""}
 ${receipts ? html`<dt>Signed receipts</dt><dd>${signedWords(receipts)} <span class="soft small">(of all paid calls)</span></dd>` : ""}

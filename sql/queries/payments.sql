@@ -78,20 +78,22 @@ ORDER BY ALL;
 SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;
 
 -- name: payees
--- Whom the newest settlements since $since went to, as the quote said, and when who else pays there was read last.
--- grain: one (capability, network, asset)
+-- Where the newest settlement of each endpoint since $since went, if it went where the quote said, and when who else pays
+-- there was read for it last.
+-- grain: one capability
 -- reads: settlement, paid_intent, event, buyers; $since
 -- writes: nothing
-WITH paid AS (
-  SELECT s.cap, s.t, s.event_id, i.url, json_extract_string(e.body, '$.network') AS network, json_extract_string(e.body, '$.asset') AS asset,
+WITH newest AS (
+  SELECT cap, max({t: t, id: event_id, intent: intent}) AS last FROM settlement
+  WHERE as_quoted AND t >= $since::TIMESTAMP GROUP BY cap),
+ paid AS (
+  SELECT n.cap, i.url, json_extract_string(e.body, '$.network') AS network, json_extract_string(e.body, '$.asset') AS asset,
     lower(json_extract_string(e.body, '$.to')) AS pay_to
-  FROM settlement s JOIN paid_intent i ON i.event_id = s.intent AND i.cap = s.cap
-    JOIN event e ON e.event_id = s.event_id AND e.cap = s.cap AND e.type = 'settlement'
-  WHERE s.as_quoted AND s.t >= $since::TIMESTAMP AND e.observed_at >= $since::TIMESTAMP
-  QUALIFY row_number() OVER (PARTITION BY s.cap, network, asset ORDER BY s.t DESC, s.event_id DESC) = 1)
+  FROM newest n JOIN paid_intent i ON i.event_id = n.last.intent AND i.cap = n.cap
+    JOIN event e ON e.event_id = n.last.id AND e.cap = n.cap AND e.type = 'settlement' AND e.observed_at >= $since::TIMESTAMP)
 SELECT p.cap, any_value(p.url) AS url, p.network, p.asset, p.pay_to, max(b.t) AS read
 FROM paid p LEFT JOIN buyers b ON b.cap = p.cap AND b.network = p.network AND b.asset = p.asset AND b.pay_to = p.pay_to
-GROUP BY p.cap, p.network, p.asset, p.pay_to ORDER BY read NULLS FIRST, p.cap, p.network, p.asset;
+GROUP BY p.cap, p.network, p.asset, p.pay_to ORDER BY read NULLS FIRST, p.cap;
 
 -- name: wallets
 -- Wallets of our own with an intent since $since to pay the address $pay_to.

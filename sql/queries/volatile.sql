@@ -80,14 +80,11 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, {present: count(*), unread: count(*) FILTER (NOT receipt.read), valid: count(*) FILTER (receipt.valid),
     authorised: count(*) FILTER (receipt.authorised)} AS receipts
   FROM replied WHERE receipt IS NOT NULL GROUP BY cap),
- -- Who else pays where it is paid: of each network and asset what was read last.
- bought AS (
-  SELECT cap, list(said ORDER BY t DESC, network, asset)[1:4] AS buyers
-  FROM (FROM buyers SEMI JOIN wanted USING (cap) QUALIFY row_number() OVER (PARTITION BY cap, network, asset ORDER BY t DESC, event_id DESC) = 1)
-  GROUP BY cap),
+ bought AS (          -- who else pays where it was paid, as read last
+  SELECT cap, max({t: t, id: event_id, said: said}).said AS buyers FROM buyers SEMI JOIN wanted USING (cap) GROUP BY cap),
  beside AS (
   SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0),
-    buyers: coalesce(b.buyers, [])})::VARCHAR AS said
+    buyers: b.buyers})::VARCHAR AS said
   FROM wanted LEFT JOIN offer_signed o USING (cap) LEFT JOIN receipts r USING (cap) LEFT JOIN settlers s USING (cap)
     LEFT JOIN unsettled u USING (cap) LEFT JOIN bought b USING (cap)
   WHERE b.buyers IS NOT NULL OR o.signed IS NOT NULL OR r.receipts IS NOT NULL OR s.settlers IS NOT NULL OR u.n > 0),

@@ -6,7 +6,9 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FLAGS } from "../../pipelines/record/vocabulary.ts";
+import { paymentsPart } from "../../serving/pages/endpoint-facts.ts";
 import { flagWords } from "../../serving/pages/words.ts";
+import type { View } from "../../serving/tables/view.ts";
 import { capOf, cardOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
 
@@ -45,19 +47,12 @@ beforeAll(async () => {
       { network: "eip155:137", sender: "0xother", calls: 1, median_s: null, max_s: null },
     ],
     unsettled: 3,
-    buyers: [
-      {
-        ...{ network: "eip155:8453", asset: "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", pay_to: "0xpayee" },
-        ...{ since: 1_763_078_400, until: 1_763_683_200, from_block: 38_000_000, to_block: 38_302_399, whole: true },
-        ...{ payers: 42, transfers: 1203, total: "312.400000", largest_share: 0.4199, effective_payers: 4.2 },
-        ours: { transfers: 12, total: "0.120000" },
-      },
-      {
-        ...{ network: "eip155:137", asset: `0x${EVIL}`, pay_to: `0x${EVIL}`, since: 0, until: 604_800, from_block: 9 },
-        ...{ to_block: 10, whole: false, payers: 0, transfers: 0, total: "0.000000" },
-        ...{ largest_share: null, effective_payers: null, ours: { transfers: 0, total: "0.000000" } },
-      },
-    ],
+    buyers: {
+      ...{ network: "eip155:8453", asset: "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", pay_to: `0x${EVIL}` },
+      ...{ since: 1_763_078_400, until: 1_763_683_200, from_block: 38_000_000, to_block: 38_302_399, whole: true },
+      ...{ payers: 42, transfers: 1203, total: "312.400000", largest_share: 0.4199, effective_payers: 4.2 },
+      ours: { transfers: 12, total: "0.120000" },
+    },
   };
   const looked = {
     ...{ retried: "asked_again", retried_at: Date.parse("2026-11-20T08:00:00.000Z") },
@@ -209,8 +204,7 @@ describe("an endpoint's page", () => {
         "Last seen 2026-11-21 11:55 UTC",
         "Retry after a lost answer unsafe: the same payment, shown again, got a 402: a client that pays it pays twice",
         "Settled by 0x&lt;script&gt;alert(1)&lt;/script&gt; on eip155:8453: 34 calls, half of them with the answer, the slowest 12 s after it",
-        "0xother on eip155:137: 1 call Others who pay it 0xpayee on eip155:8453, 2025-11-14 to 2025-11-20: 42 payers, 1203 transfers, 312.40 USDC; the largest sent 41 % of it, as concentrated as 4.2 equal payers. (besides, 12 payments of our own, 0.12; blocks 38000000 to 38302399)",
-        "0x&lt;script&gt;alert(1)&lt;/script&gt; on eip155:137, 1970-01-01 to 1970-01-07: nobody. (blocks 9 to 10: not all of these days could be read) Answered, never settled 3 calls",
+        "0xother on eip155:137: 1 call Others who pay it 0x&lt;script&gt;alert(1)&lt;/script&gt; on eip155:8453, 2025-11-14 to 2025-11-20: 42 payers, 1203 transfers, 312.40 USDC; the largest sent 41 % of it, as concentrated as 4.2 equal payers. (besides, 12 payments of our own, 0.12; blocks 38000000 to 38302399) Answered, never settled 3 calls",
         "Signed offers 1 valid, 0 authorised of 2, 1 not read (in its newest 402) Signed receipts 6 valid, 5 authorised of 7 (of all paid calls)",
         "Protocol x402",
         "Networks offered eip155:84532 Networks listed eip155:84532",
@@ -231,6 +225,19 @@ describe("an endpoint's page", () => {
     ]) {
       expect(text).toContain(part);
     }
+  });
+
+  test("says that nobody else pays it, and that not all days could be read", async () => {
+    const buyers = {
+      ...{ network: "eip155:137", asset: "0xa", pay_to: "0xp", since: 0, until: 604_800, from_block: 9, to_block: 10 },
+      ...{ whole: false, payers: 0, transfers: 0, total: "0.000000", largest_share: null, effective_payers: null },
+      ours: { transfers: 0, total: "0.000000" },
+    };
+    const payments = JSON.stringify({ offers: null, receipts: null, settlers: [], unsettled: 0, buyers });
+    const view = { row: () => ({ payments }) } as unknown as View;
+    expect(cell(String(await paymentsPart(view, "cap")))).toContain(
+      "0xp on eip155:137, 1970-01-01 to 1970-01-07: nobody. (blocks 9 to 10: not all of these days could be read)",
+    );
   });
 
   test("says nothing of payments where none were seen", async () => {

@@ -153,7 +153,7 @@ test("who settled, how long after the answer, what never settled, and what was s
       { ...on, sender: "0xother", calls: 1, median_s: null, max_s: null },
     ],
     unsettled: 1,
-    buyers: [],
+    buyers: null,
   });
   // A withdrawn call says nothing; of offers the newest 402 speaks, also where it has none any more.
   await world.ingest.append(
@@ -165,37 +165,29 @@ test("who settled, how long after the answer, what never settled, and what was s
   });
 });
 
-test("who else pays there: of each token what was read last, and the record knows when", async () => {
-  const [on, usdc] = ["eip155:8453", "0xasset"];
+test("who else pays there: what was read last, and the record knows when", async () => {
+  const on = { network: "eip155:1", asset: "0xasset" };
   const world = await openedWith([], intent("a", block(0), { wallet: "0xBLIND" }));
-  const paid = (n: number, over: object = {}) => settlement("a", paidAt(0).eventId, block(n), { asset: usdc, ...over });
-  await world.ingest.append(
-    paid(1),
-    paid(2, { network: "eip155:1" }),
-    paid(3, { to: "0xelsewhere", as_quoted: false }),
-  );
+  const paid = (n: number, over: object = {}) => settlement("a", paidAt(0).eventId, block(n), over);
+  await world.ingest.append(paid(1), paid(2, on), paid(3, { to: "0xelsewhere", as_quoted: false }));
   await world.ingest.ingest.pass();
   const memory = createMemory(world.ingest.lake);
-  const payee = { cap: CAP, url: urlOf("a"), asset: usdc, payTo: PAY_TO };
-  const never = { ...payee, read: null };
-  expect(await memory.payees(block(0))).toEqual([
-    { ...never, network: "eip155:1" },
-    { ...never, network: on },
-  ]);
-  expect(await memory.payees(block(2))).toEqual([{ ...never, network: "eip155:1" }]);
+  const payee = { cap: CAP, url: urlOf("a"), ...on, payTo: PAY_TO };
+  expect(await memory.payees(block(2))).toEqual([{ ...payee, read: null }]);
+  expect(await memory.payees(block(2, 1))).toEqual([]);
   expect(await memory.walletsPaying(PAY_TO, block(0))).toEqual(["0xblind"]);
   expect(await memory.walletsPaying(PAY_TO, block(0, 1))).toEqual([]);
   expect(await memory.walletsPaying("0xelsewhere", block(0))).toEqual([]);
 
-  const other = { network: "eip155:1", payers: 0, transfers: 0, total: "0.000000" };
-  const alone = { ...other, largest_share: null, effective_payers: null };
-  await world.ingest.append(buyers("a", block(5), { payers: 9 }), buyers("a", block(4)), buyers("a", block(3), alone));
+  const alone = { ...on, payers: 0, transfers: 0, total: "0.000000", largest_share: null, effective_payers: null };
+  await world.ingest.append(buyers("a", block(5), alone), buyers("a", block(4), on), buyers("a", block(3)));
   expect(readPaymentFacts((await rowOf(world)).payments)).toMatchObject({
     ...{ offers: null, receipts: null, settlers: [], unsettled: 0 },
-    buyers: [{ network: on, payers: 9, whole: true, ours: { transfers: 12, total: "0.240000" } }, alone],
+    buyers: { ...alone, whole: true, ours: { transfers: 12, total: "0.240000" } },
   });
-  expect(await memory.payees(block(0))).toEqual([
-    { ...payee, network: "eip155:1", read: block(3) },
-    { ...payee, network: on, read: block(5) },
-  ]);
+  expect(await memory.payees(block(0))).toEqual([{ ...payee, read: block(5) }]);
+  // Of where it was paid before nothing is known here.
+  await world.ingest.append(paid(6, { asset: "0xother" }));
+  await world.ingest.ingest.pass();
+  expect(await memory.payees(block(0))).toEqual([{ ...payee, network: "eip155:8453", asset: "0xother", read: null }]);
 });
