@@ -1,7 +1,6 @@
 import { type Clock, SimulatedClock, type SwitchedClock } from "../infra/clock.ts";
 import type { Store } from "../infra/store/store.ts";
 import { addDays, BLOCK_MS, DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
-
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 
 /** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and some room. */
