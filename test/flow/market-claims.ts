@@ -6,6 +6,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
+import { unpackFrame } from "../../infra/zstd.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -47,6 +48,18 @@ export function liveThrough(days: number): Lived {
   });
   afterAll(() => rm(lived.dir, { recursive: true, force: true }));
   return lived;
+}
+
+/** Ids of the probes that the archive's files hold. */
+async function archivedProbes({ dir, record }: Lived): Promise<string[]> {
+  const ids: string[] = [];
+  for (const leaf of record.leaves) {
+    if (leaf.kind !== "archive" || !leaf.manifest.subject.endsWith("_probes")) continue;
+    const packed = await readFile(join(dir, "public", new URL(leaf.manifest.file).pathname));
+    const lines = (await unpackFrame(packed, leaf.unpacked_bytes)).toString("utf8").split("\n");
+    ids.push(...lines.filter(Boolean).map((line) => (JSON.parse(line) as { record_id: string }).record_id));
+  }
+  return ids;
 }
 
 /**
@@ -109,13 +122,16 @@ export function holdRecord(lived: Lived, least: number): void {
       expect(days.size).toBeGreaterThan(least / 2);
     });
 
-    test("every record of the log is in the lake exactly once", () => {
+    test("every record of the log is in the lake or in the archive, exactly once", async () => {
       const ids = new Set(
         lived.record.log.filter((one) => one.topic !== "watchers" && one.topic !== "orders").map((one) => one.eventId),
       );
       // What the service was asked last is written when it closes; the next start takes it in.
       const lastWords = new Set(lived.record.facts("demand").map((fact) => fact.eventId));
-      expect([...ids].filter((id) => !lived.record.lakeEvents.has(id) && !lastWords.has(id))).toEqual([]);
+      const filed = await archivedProbes(lived);
+      expect(new Set(filed).size).toBe(filed.length);
+      const left = [...ids].filter((id) => !lived.record.lakeEvents.has(id) && !lastWords.has(id));
+      expect(left.sort()).toEqual(filed.sort());
       expect([...lived.record.lakeEvents].filter(([id, n]) => n !== 1 || !ids.has(id))).toEqual([]);
     });
   });
