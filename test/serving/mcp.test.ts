@@ -51,7 +51,11 @@ beforeAll(async () => {
   const { app } = await servingOver(record, {
     logger,
     limits,
-    sales: { policy: SALE_POLICY, buying: { orders: { table: new OrderTable() } } } as unknown as Sales,
+    sales: {
+      policy: SALE_POLICY,
+      cashier: { network: "eip155:84532" },
+      buying: { orders: { table: new OrderTable() } },
+    } as unknown as Sales,
   });
   live = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
 });

@@ -19,7 +19,13 @@ const URL_ = "http://127.0.0.1:9/sum?a=1&b=2";
 beforeAll(async () => {
   rig = await startRig();
   wallet = await payer(rig);
-  const shop = { origin: "http://127.0.0.1:9", payTo: PAYEE, network: LOCAL_NETWORK, asset: LOCAL_USDC };
+  const shop = {
+    origin: "http://127.0.0.1:9",
+    payTo: PAYEE,
+    network: LOCAL_NETWORK,
+    asset: LOCAL_USDC,
+    domain: { name: "USDC", version: "2" },
+  };
   meet = chargeServer({ ...shop, facilitator: rig.facilitator } as Shop, "2500");
 });
 afterAll(() => rig.stop());

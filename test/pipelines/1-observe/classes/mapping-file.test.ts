@@ -56,7 +56,7 @@ describe("an operator's file", () => {
 
   test.each<[string, unknown, RegExp]>([
     ["no version", { mappings: [] }, /^\/version: /],
-    ["a member too many", { version: 1, mappings: [row({ weight: 2 })] }, /^\/mappings\/0\/weight: is no member/],
+    ["a member too many", { version: 1, mappings: [row({ weight: 2 })] }, /^\/mappings\/0\/weight: is not a member/],
     ["a class that is none", { version: 1, mappings: [row({ class: "weather" })] }, /^\/mappings\/0\/class: /],
     ["any", { version: 1, mappings: [row({ class: "any" })] }, /^\/mappings\/0\/class: /],
     [
