@@ -313,8 +313,8 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
       return true;
     case "settled":
-      // A second look only ever says that it is there for good.
-      if (order.state === "settled" && step.final === false) return false;
+      // A second look only ever says that it is there for good, and so does whoever finds what was given up.
+      if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
       return true;

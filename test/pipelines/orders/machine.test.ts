@@ -206,6 +206,19 @@ test("another seller is paid only once the one before can take nothing more", ()
   expect(advance(after([...FAILED, "leg_unpaid"]), next, at)).toBe(true);
 });
 
+test("a charge whose block vanished, said again after it was written off, is no charge; one that is final is", () => {
+  const unsure = stepOf("settled", { final: false });
+  const order = after([...PASSED, "settle_intent"]);
+  const at = { partition: 0, offset: 9, appendedAt: new Date(9) };
+  expect(advance(order, unsure, at)).toBe(true);
+  expect(advance(order, stepOf("written_off"), at)).toBe(true);
+  const before = structuredClone(order);
+  expect(advance(order, unsure, at)).toBe(false);
+  expect(order).toEqual(before);
+  expect(advance(order, stepOf("settled"), at)).toBe(true);
+  expect(order).toMatchObject({ state: "settled", final: true });
+});
+
 test("a drawn log of steps folds to the same order with any of its steps repeated", () => {
   const drawn = fc.array(fc.tuple(fc.constantFrom(...ALL), fc.nat(2), fc.boolean()), { maxLength: 40 });
   fc.assert(
