@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import * as fc from "../../helpers/fast-check.ts";
+import { fc } from "../../helpers/histories.ts";
 import { FLOAT, SELLERS } from "../../helpers/order-world.ts";
 import { RealNode } from "../../helpers/real-chain.ts";
 import { agreesWithItself, type History, HOLDINGS, history, holds, lived } from "./histories.ts";
