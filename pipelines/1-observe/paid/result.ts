@@ -22,12 +22,12 @@ const ENDED = {
  * of correctness, so a row leaves only for one of two reasons:
  * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
  *   needs the same chain), or what we signed could not have been settled (payment.ts, withMeans). No answer for any
- * other reason stays a 0, even when no byte of ours left (`sent: false`):   the first leg was answered seconds ago from
- * the same address, our own network is vouched for by the control call,   and a seller who could be excused by closing
- * its port on the second connection would never be measured.   The same where no money moved and our own loop stood
- * still when the deadline came: the answer may have waited for us.   Where it moved, the proof is shown again, and that
- * tells an honest seller from the other.   A control input of a mapping of ours (asking.ts) is our own affair however
- * it ends, which was said before it left.
+ *   other reason stays a 0, even when no byte of ours left (`sent: false`):
+ *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
+ *   and a seller who could be excused by closing its port on the second connection would never be measured.
+ *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
+ *   Where it moved, the proof is shown again, and that tells an honest seller from the other.
+ *   A control input of a mapping of ours (asking.ts) is our own affair however it ends, which was said before it left.
  * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
  * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
  */
