@@ -34,8 +34,8 @@ const named = z
   .max(300)
   .transform((name, context) => {
     if (/^cap_[0-9A-HJKMNP-TV-Z]{26}$/.test(name)) return name;
-    const isHost = /^[^\s/?#@\\_]+$/.test(name) && parseUrl(`https://${name}`) !== null;
-    if (isHost) return new URL(`https://${name}`).host;
+    const url = /^[^\s/?#@\\_]+$/.test(name) ? parseUrl(`https://${name}`) : null;
+    if (url !== null) return url.host;
     context.addIssue({
       code: "custom",
       message: `expected a host such as api.example.com or a capability id, got ${name}`,

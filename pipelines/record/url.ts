@@ -1,4 +1,5 @@
 import { getDomain } from "tldts";
+import { parseUrl } from "../../infra/url.ts";
 
 /** Longest url the record takes (interface, Limits). */
 export const MAX_URL = 2048;
@@ -37,12 +38,8 @@ function sortQuery(search: string): string {
  */
 export function normaliseUrl(text: string): string {
   if (text.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters`);
-  let url: URL;
-  try {
-    url = new URL(text);
-  } catch {
-    throw new BadUrl(text, "not a url");
-  }
+  const url = parseUrl(text);
+  if (url === null) throw new BadUrl(text, "not a url");
   if (url.protocol !== "http:" && url.protocol !== "https:") throw new BadUrl(text, "not an http or https url");
   const normal = `${url.protocol}//${url.host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
   if (normal.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters once normalised`);

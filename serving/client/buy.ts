@@ -90,7 +90,8 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
 function viaUrl(via: string, asked: string): string {
   const url = new URL(via);
   if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
-  url.search = parseUrl(asked)?.search ?? url.search;
+  const meant = parseUrl(asked);
+  if (meant !== null) url.search = meant.search;
   return url.href;
 }
 
