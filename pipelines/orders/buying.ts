@@ -6,6 +6,7 @@ import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
+import { dayOf } from "../record/time.ts";
 import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
@@ -162,7 +163,7 @@ export class Buying {
     const { orders, caps, clock, closed } = this.deps;
     const shut = closed?.() ?? null;
     if (shut !== null) return shut;
-    const day = clock.now().toISOString().slice(0, 10);
+    const day = dayOf(clock.now());
     return refusedBy(orders.table, this.#begun, caps, { ...venture, payer: venture.payer.toLowerCase() }, day);
   }
 
@@ -388,7 +389,7 @@ export class Buying {
   /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
   wastes(payer: string): boolean {
     const { orders, caps, clock } = this.deps;
-    const day = clock.now().toISOString().slice(0, 10);
+    const day = dayOf(clock.now());
     return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
   }
 

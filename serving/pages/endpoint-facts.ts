@@ -1,5 +1,6 @@
 import { html } from "hono/html";
 import { checkerOf } from "../../pipelines/record/classes.ts";
+import { dayOf } from "../../pipelines/record/time.ts";
 import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { retryOf } from "../answers/retry.ts";
@@ -47,7 +48,7 @@ const signedWords = ({ present, unread, valid, authorised }: NonNullable<Payment
 /** Seconds from the answer to the block, in words. */
 const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
 
-const day = (s: number): string => new Date(s * 1000).toISOString().slice(0, 10);
+const day = (s: number): string => dayOf(new Date(s * 1000));
 
 /** Who else pays where it is paid, in words; the last day is the one before `until`. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {

@@ -89,7 +89,7 @@ function failedPart(made: EndpointPage): unknown {
     .toReversed()
     .slice(0, FAILED_DAYS)
     .map(({ day, probes, answered, paid, delivered }) => {
-      const date = new Date(day * DAY_MS).toISOString().slice(0, 10);
+      const date = dayOf(new Date(day * DAY_MS));
       const file = files.get(date);
       return html`<tr><th scope="row">${date}</th><td class="n">${probes - answered} of ${probes}</td><td class="n">${paid - delivered} of ${paid}</td><td>${file ? html`<a href="/${file}">${date}</a>` : NONE}</td></tr>`;
     });
