@@ -163,8 +163,8 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
 const MAX_OPENED = 256 * 1024 * 1024;
 
 /**
- * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and since
- * when; docs/audit.md, Commitments.
+ * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and
+ * since when; docs/audit.md, Commitments.
  * @throws MirrorUsage for words that cannot be used, NotCommitted, and what the reading of a log throws
  */
 export async function openCommand(from: string, options: AuditCommandOptions): Promise<void> {

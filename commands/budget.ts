@@ -75,7 +75,8 @@ async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: bool
 /**
  * `touchstone budget`: who is paid today and who is not and why, what was spent, and what the next letter of each
  * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most, or what
- * that report and the plan say of an earlier day; over a cluster the one that the observers keep, of all their payments.
+ * that report and the plan say of an earlier day; over a cluster the one that the observers keep, of all their
+ * payments.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   needsData(config);
@@ -98,8 +99,8 @@ async function budgetHere(config: Config, options: BudgetOptions): Promise<Budge
 }
 
 /**
- * Where machines share a log: what the observers keep while it is fresh; else, or for another day, it is computed over a
- * lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
+ * Where machines share a log: what the observers keep while it is fresh; else, or for another day, it is computed over
+ * a lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
  */
 async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   return withOpen(openOwnerParts(config, systemClock), async (parts) => {

@@ -65,7 +65,11 @@ function rpcOf(config: Config, network: string): string | null {
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
 }
 
-/** The books of the log of these settings. @param rpcUrl default: by the settings; null: no chain is asked. @throws LogRefused, ChainDown */
+/**
+ * The books of the log of these settings.
+ * @param rpcUrl default: by the settings; null: no chain is asked.
+ * @throws LogRefused, ChainDown
+ */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
   const dir = folders(config.data_dir).log;
   const assets: LedgerShown["assets"] = [];

@@ -18,8 +18,8 @@ import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
 import { trustOf } from "./serving-tier.ts";
 
 /**
- * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the group
- * of observers and makes the calls of its share of the hosts.
+ * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the
+ * group of observers and makes the calls of its share of the hosts.
  */
 export async function observe(config: Config, options: RoleOptions): Promise<void> {
   await atStart(config, "observe", options);

@@ -84,8 +84,9 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
 });
 
 /**
- * `touchstone publish`: the tree's maker. It takes the runs of the owners, and names their tables, charts and evidence; it
- * has no lake. Any number may be started: one publishes, the others wait and take over when its checkpoint stands still.
+ * `touchstone publish`: the tree's maker. It takes the runs of the owners, and names their tables, charts and evidence;
+ * it has no lake. Any number may be started: one publishes, the others wait and take over when its checkpoint stands
+ * still.
  */
 export async function publish(config: Config, options: RoleOptions): Promise<void> {
   await atStart(config, "publish", options);

@@ -206,8 +206,8 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
   );
 
 /**
- * `touchstone grade`: grade what is dirty or due; the run is published by the same pass. Not over a cluster's log: as it
- * starts it books calls that nobody watched to their end, and there another process may be watching them.
+ * `touchstone grade`: grade what is dirty or due; the run is published by the same pass. Not over a cluster's log: as
+ * it starts it books calls that nobody watched to their end, and there another process may be watching them.
  */
 export async function grade(config: Config, options: RoleOptions): Promise<void> {
   if (config.log !== null)

@@ -207,7 +207,10 @@ interface Watched {
   metrics: Pick<Metrics, "gauge">;
 }
 
-/** Looks at the money of the sales every minute, until stopped. A chain that does not answer changes nothing of what is known. */
+/**
+ * Looks at the money of the sales every minute, until stopped. A chain that does not answer changes nothing of what is
+ * known.
+ */
 function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
   const stopped = new AbortController();
   let closed: string | null = "Whether a call could be charged is not known yet: nothing is sold until it is.";

@@ -58,8 +58,9 @@ const acknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
- * Where the simulated past ends, and the clock from there on: now and the real one, or, at a pace, some hours ago and one that
- * runs faster until it meets the present. A start that goes on after such a one was cut off is in the present at once.
+ * Where the simulated past ends, and the clock from there on: now and the real one, or, at a pace, some hours ago and
+ * one that runs faster until it meets the present. A start that goes on after such a one was cut off is in the present
+ * at once.
  */
 function presentOf({ pace, paceHours = PACED_HOURS, once }: StartOptions): { now: Date; goOn: () => Clock } {
   const real = systemClock.now();

@@ -119,9 +119,9 @@ const STILL_OPEN_MS = 3_600_000;
 
 /**
  * `touchstone wallets sweep`: what blind wallets of past days have left goes to one address, each by a signed EIP-3009
- * authorization that the gas wallet submits: a blind wallet never holds a coin for gas. Wallets of today, and those that
- * were never used, are left alone. With `till`, the whole till goes there in their place, income and what refunds would
- * leave from. What moved is read from the chain.
+ * authorization that the gas wallet submits: a blind wallet never holds a coin for gas. Wallets of today, and those
+ * that were never used, are left alone. With `till`, the whole till goes there in their place, income and what refunds
+ * would leave from. What moved is read from the chain.
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is no address`]);

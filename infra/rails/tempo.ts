@@ -30,8 +30,8 @@ import { reading } from "./rpc.ts";
 import { logsSince, type Money, newestFinal, toSettlement } from "./settlement.ts";
 
 /**
- * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package takes
- * by default.
+ * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
+ * takes by default.
  */
 const DOLLARS: Readonly<Record<string, { symbol: string; address: string }>> = {
   "eip155:4217": { symbol: "USDC.e", address: "0x20c000000000000000000000b9537d11c60e8b50" },
@@ -59,8 +59,8 @@ const LOOK_BACK_BLOCKS = 9_000;
 const FEE_UNIT = 10n ** 12n;
 
 /**
- * Why this mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null when it can. Pure;
- * never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
+ * Why this mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null when it can.
+ * Pure; never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
  */
 export function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
   const { challenge } = entry;
@@ -142,8 +142,9 @@ async function findByMemo(money: Money, query: SettlementQuery): Promise<Settlem
 
 /**
  * Signs mpp `tempo/charge` challenges with the protocol's own client: a whole transaction, with a memo made from the
- * challenge, that is good for 25 seconds and that the seller sends. Nothing leaves here. The fee is taken from the payer
- * in the same token, unless the seller pays it, so a wallet needs no coin. The memo stands in the place of the nonce.
+ * challenge, that is good for 25 seconds and that the seller sends. Nothing leaves here. The fee is taken from the
+ * payer in the same token, unless the seller pays it, so a wallet needs no coin. The memo stands in the place of the
+ * nonce.
  */
 function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const { reader, network } = any;
@@ -196,7 +197,8 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
     const { memo, validBefore, fee } = checked(deserialize, payload.signature, entry, from);
     const sponsored = asked.methodDetails.feePayer === true;
     const held = await balanceOf(any, from);
-    // The client signs what the wallet cannot pay, and a seller that cannot take it would look like one that does not want to.
+    // The client signs what the wallet cannot pay, and a seller that cannot take it would look like one that does not
+    // want to.
     if (held < entry.amountAtomic + (sponsored ? 0n : fee))
       throw new NoWallet(`the wallet holds ${held} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`);
     await refuseUsed(from, memo);

@@ -38,9 +38,9 @@ export interface CheckpointTrust {
 }
 
 /**
- * How far a cosignature may lie ahead of the clock of whoever verifies it. It stands for freshness, so one of the future
- * would make a frozen log look fresh for as long as it lies ahead. Five minutes is what machines without good time differ
- * by (Kerberos allows as much), and half of the ten in which a log promises a new checkpoint.
+ * How far a cosignature may lie ahead of the clock of whoever verifies it. It stands for freshness, so one of the
+ * future would make a frozen log look fresh for as long as it lies ahead. Five minutes is what machines without good
+ * time differ by (Kerberos allows as much), and half of the ten in which a log promises a new checkpoint.
  */
 export const MAX_SKEW_MS = 5 * 60_000;
 
@@ -108,8 +108,8 @@ function parseBody(text: string): TreeHead {
  * Read and verify a checkpoint. Lines of keys we do not know are ignored; of the known ones at least one a role must be
  * there, and each that is there must hold.
  * @param now the verifier's clock; without it no time is checked, as a log reads what it wrote by its own clock
- * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong, or
- * a cosignature lies more than MAX_SKEW_MS ahead of `now`.
+ * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong,
+ * or a cosignature lies more than MAX_SKEW_MS ahead of `now`.
  */
 export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: Date): Checkpoint {
   const note = parseNote(bytes);

@@ -81,8 +81,8 @@ export interface Observer {
   /**
    * Makes every planned call with `from` <= planned time < `to` that the record does not hold, hosts in parallel, the
    * calls of one host in time order, re-tests decided on the way. Resolves when the last call has ended.
-   * @param clockFrom clock of one host's calls, from `start` on; default: the observer's clock, or a simulated one of its own
-   * for each host while that clock jumps
+   * @param clockFrom clock of one host's calls, from `start` on; default: the observer's clock, or a simulated one of
+   * its own for each host while that clock jumps
    * @throws NotRecorded when the log does not take a record: the span ends there, nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, clockFrom?: (start: Date) => Clock): Promise<SpanReport>;
@@ -95,13 +95,16 @@ export interface Observer {
   /** Once at start, before anything else: intents that an earlier process left open become our own fault. */
   recover(): Promise<{ lost: number }>;
   /**
-   * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our own
-   * calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
+   * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our
+   * own calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /** Every hour: who else pays those that we pay, of a few of them; returns of how many. @throws NotRecorded */
   readBuyers(): Promise<number>;
-  /** Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint. @throws QueueFull */
+  /**
+   * Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint.
+   * @throws QueueFull
+   */
   ask(ask: BodyOf<"ask">, said?: Said): Promise<AskReport>;
   /** Does the plan of this UTC day call the endpoint? null before that plan was begun here. */
   plans(day: string, cap: string): boolean | null;

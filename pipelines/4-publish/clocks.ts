@@ -22,8 +22,9 @@ export interface Clocks {
 }
 
 /**
- * The time of the next publication, never before the last one. A simulated clock lives a day again after a crash, so there
- * the last generation's time is taken; record time is made up and the chain keeps real time, so they are not compared.
+ * The time of the next publication, never before the last one. A simulated clock lives a day again after a crash, so
+ * there the last generation's time is taken; record time is made up and the chain keeps real time, so they are not
+ * compared.
  * @throws ClockRefused when a real clock is behind the last generation.
  */
 export function publicationTime({ clock }: Clocks, generation: { at: string } | null): Date {

@@ -149,7 +149,10 @@ export class Publisher implements PublishedRecord {
     }
   }
 
-  /** Publish what a run changed, held against what is published now; its corrections go with the cards that follow from them. */
+  /**
+   * Publish what a run changed, held against what is published now; its corrections go with the cards that follow from
+   * them.
+   */
   takeRun(run: Run): Promise<RunResult> {
     return this.#runs.take(run);
   }

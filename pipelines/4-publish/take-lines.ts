@@ -23,8 +23,8 @@ export interface TakenLines {
   /** Lines that are not newer than what is published for their endpoint. */
   stale: number;
   /**
-   * Of these the endpoints that were stale by the run's moment alone, and of which it said something new: the grader's clock was
-   * not past that of the published cards. What it said of them is lost, so it has to look again.
+   * Of these the endpoints that were stale by the run's moment alone, and of which it said something new: the grader's
+   * clock was not past that of the published cards. What it said of them is lost, so it has to look again.
    */
   early: string[];
 }
@@ -130,8 +130,9 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
 
 /**
  * A grader that slept must not put an old card over a new one: no position may lie behind, and it must have read every
- * correction that is published already, also one that was published without a card. Nor may its moment lie at or before the
- * published one: cards of one endpoint are told apart by it, and readers take neighbours of one moment for one group.
+ * correction that is published already, also one that was published without a card. Nor may its moment lie at or before
+ * the published one: cards of one endpoint are told apart by it, and readers take neighbours of one moment for one
+ * group.
  */
 const isBehind = (positions: Record<string, number>, known: PublishedCap): boolean =>
   Object.entries(known.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||

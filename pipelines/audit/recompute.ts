@@ -18,8 +18,8 @@ import { type CardGroup, type Gathered, gather, type Wanted } from "./gather.ts"
 
 /**
  * What came of one published card. `ok`: every byte but the signature came out again, and so did the digest of its
- * inputs, its sentence and its raw letter. `pending`: the evidence that it stands on is not published yet. `not run`: it did
- * not come out, and what it may stand on is broken or gone, so nobody can tell.
+ * inputs, its sentence and its raw letter. `pending`: the evidence that it stands on is not published yet. `not run`:
+ * it did not come out, and what it may stand on is broken or gone, so nobody can tell.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -48,8 +48,8 @@ export interface Recomputed {
 }
 
 /**
- * Recompute the cards of some endpoints from public objects alone, without a database: signatures and positions in the log,
- * rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
+ * Recompute the cards of some endpoints from public objects alone, without a database: signatures and positions in the
+ * log, rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
  * @param head a checkpoint that was verified @param told of every card, in order of capability and log
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
@@ -243,7 +243,8 @@ function evaluate(
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
-    // A card may know records of the day after its own, when the past is simulated: until that day is closed it is open.
+    // A card may know records of the day after its own, when the past is simulated: until that day is closed it is
+    // open.
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });

@@ -51,8 +51,8 @@ export interface MirrorOptions {
 
 export interface MirrorSummary {
   /**
-   * `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. `verified`: everything
-   * that was held was read and proven again.
+   * `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. `verified`:
+   * everything that was held was read and proven again.
    */
   result: "idle" | "refreshed" | "synced" | "verified";
   origin: string;

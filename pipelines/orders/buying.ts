@@ -170,7 +170,8 @@ export class Buying {
   /**
    * Buy with a payment that was verified. Resolves when the order has ended, or its outcome is unknown and another will
    * find it. A payment that an order has already is that order's: it is given back as it stands.
-   * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same payment)
+   * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same
+   * payment)
    */
   async buy({ claim, key, quote, fallback }: Purchase): Promise<Order> {
     const payer = claim.payer.toLowerCase();
@@ -209,8 +210,8 @@ export class Buying {
   }
 
   /**
-   * Sell work of our own: done once the payment is claimed, charged once it is done. A payment that an order has already is
-   * that order's, so nobody pays twice for one answer.
+   * Sell work of our own: done once the payment is claimed, charged once it is done. A payment that an order has
+   * already is that order's, so nobody pays twice for one answer.
    * @param work rejects with what its buyer is told: then nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
@@ -259,7 +260,8 @@ export class Buying {
   /**
    * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each
    * would have spent a cap of its own. Of those that look after, the last sees all others.
-   * @returns whether the leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be given back
+   * @returns whether the leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be given
+   * back
    * @throws NotBought with the order released, where nothing is held
    */
   async #withinCaps(order: Order): Promise<boolean> {

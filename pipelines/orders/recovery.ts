@@ -22,8 +22,8 @@ export interface RecoveryDeps {
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
   /**
-   * How long an order may go without a step before its replica is taken for dead, real ms. Longer than any step takes: a
-   * seller's deadline, and a settlement after it.
+   * How long an order may go without a step before its replica is taken for dead, real ms. Longer than any step takes:
+   * a seller's deadline, and a settlement after it.
    */
   staleMs: number;
 }
@@ -46,8 +46,8 @@ const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released",
 const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
 /**
- * Brings every order to its end, whoever began it (orders.md, Recovery): at a start and then again and again. It asks the
- * chain before it acts, never signs a second payment, and never says of a seller what only our own crash did.
+ * Brings every order to its end, whoever began it (orders.md, Recovery): at a start and then again and again. It asks
+ * the chain before it acts, never signs a second payment, and never says of a seller what only our own crash did.
  */
 export class Recovery {
   #cancelling: Promise<void> | null = null;
@@ -205,8 +205,8 @@ export class Recovery {
   }
 
   /**
-   * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only once
-   * it can arrive no more.
+   * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only
+   * once it can arrive no more.
    */
   async #refund(order: Order, finalTime: number): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -268,8 +268,8 @@ export class Recovery {
   }
 
   /**
-   * Losses that their seller sent back: a Transfer of at least the price from its address to the wallet that paid it, which
-   * makes good one loss.
+   * Losses that their seller sent back: a Transfer of at least the price from its address to the wallet that paid it,
+   * which makes good one loss.
    */
   async recoverLosses(): Promise<void> {
     const { buying, rail } = this.deps;

@@ -177,8 +177,8 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
 }
 
 /**
- * Makes a register of GLEIF's golden copy, aside, and puts it in the place of the old one by one rename when it is whole:
- * a run that fails or is killed leaves the old one as it was. What it left is removed by the next.
+ * Makes a register of GLEIF's golden copy, aside, and puts it in the place of the old one by one rename when it is
+ * whole: a run that fails or is killed leaves the old one as it was. What it left is removed by the next.
  * @throws RegisterUnreadable for a file that is not what it should be; RegisterBusy while another import goes on
  */
 export async function importRegister(options: ImportOptions): Promise<Imported> {
@@ -276,8 +276,8 @@ async function unpack(path: string, to: string, progress: (says: string) => void
 }
 
 /**
- * A file of the operator's as the engine can read it: a path in the work folder without signs that would be a pattern, its
- * end that of its form. Only a ZIP is copied, which takes as much disk as it holds.
+ * A file of the operator's as the engine can read it: a path in the work folder without signs that would be a pattern,
+ * its end that of its form. Only a ZIP is copied, which takes as much disk as it holds.
  * @throws RegisterUnreadable
  */
 async function readable(

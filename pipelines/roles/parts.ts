@@ -126,8 +126,8 @@ interface Closable {
 }
 
 /**
- * What is wrong with the addresses that the observer's connections leave from, each with the name of its setting: one that
- * is not this machine's, or known and blind calls could leave from the same.
+ * What is wrong with the addresses that the observer's connections leave from, each with the name of its setting: one
+ * that is not this machine's, or known and blind calls could leave from the same.
  */
 export async function wrongSources({ observe }: Pick<Config, "observe">): Promise<[setting: string, says: string][]> {
   const { known_addresses: declared, blind_addresses: stock } = observe;
@@ -213,7 +213,10 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
 const readPublic = async (config: Config): Promise<Store> =>
   tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
 
-/** Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on. @throws KeyFileError */
+/**
+ * Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on.
+ * @throws KeyFileError
+ */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
   const parts = await openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys), egress });
@@ -249,8 +252,8 @@ function answersOf(config: Config) {
 }
 
 /**
- * Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. Where it sells,
- * the secret that the names of buyers hang on too, and bought calls are written into the public store.
+ * Open what serving alone needs: no private store, no secret, of the keys only the one that signs answers. Where it
+ * sells, the secret that the names of buyers hang on too, and bought calls are written into the public store.
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;

@@ -1,6 +1,6 @@
 /**
- * The thread of stock-client.ts: the protocol's own client, as it comes. It reads what a seller sent, chooses and signs with
- * a key that it made itself, that holds nothing and that nobody knows; the signature is thrown away here.
+ * The thread of stock-client.ts: the protocol's own client, as it comes. It reads what a seller sent, chooses and signs
+ * with a key that it made itself, that holds nothing and that nobody knows; the signature is thrown away here.
  */
 import { readlinkSync } from "node:fs";
 import { parentPort } from "node:worker_threads";

@@ -69,9 +69,9 @@ const OVERLAP_BLOCKS = 300;
 const REFUND_WITHIN_S = 90 * 86_400;
 
 /**
- * Undelivered payments, and Transfers back (verification-method.md section 1: "not refunded"). Which they are is a fold over
- * the record, so a refund is seen by whichever process looks next; this one's own calls are known here before the record
- * is loaded. A Transfer back counts for one of them, whoever booked it.
+ * Undelivered payments, and Transfers back (verification-method.md section 1: "not refunded"). Which they are is a fold
+ * over the record, so a refund is seen by whichever process looks next; this one's own calls are known here before the
+ * record is loaded. A Transfer back counts for one of them, whoever booked it.
  */
 export class Refunds {
   readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);

@@ -44,8 +44,8 @@ export type Signed =
 export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
 /**
- * Seconds that a signature may lose of the time that the seller asked for. Signatures are dated by our clock and settled by
- * the chain's: with a clock that is behind, an honest seller would be handed one that ends while it works.
+ * Seconds that a signature may lose of the time that the seller asked for. Signatures are dated by our clock and
+ * settled by the chain's: with a clock that is behind, an honest seller would be handed one that ends while it works.
  */
 const MAX_BEHIND_S = 15;
 

@@ -191,9 +191,9 @@ function* cover(lots: readonly Lot[], reservation: Reservation): Generator<undef
 }
 
 /**
- * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the day
- * began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what does
- * not fit is not covered, and its line says why.
+ * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the
+ * day began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what
+ * does not fit is not covered, and its line says why.
  */
 export function planDay(input: PlanInput): DayPlan {
   const drawing = drawn(input);

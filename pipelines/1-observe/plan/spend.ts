@@ -114,7 +114,8 @@ export class Reservation {
   }
 
   /**
-   * Sets `calls` payments of `price` aside for one endpoint; or names the cap they do not fit into, and sets nothing aside.
+   * Sets `calls` payments of `price` aside for one endpoint; or names the cap they do not fit into, and sets nothing
+   * aside.
    * @param fresh the endpoint was never paid
    */
   take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, Unpayable> | null {
@@ -227,7 +228,8 @@ export class Ledger {
       const more = { reserved: micro, spent: 0n };
       const full = (room: Room): boolean =>
         sumOf(open, room.key).spoken + spokenBy(shareOf(open, shareIn(room, to)), more) > room.most;
-      // A plan of other caps than ours: what does not fit any more is nobody's, for all observers with these caps alike.
+      // A plan of other caps than ours: what does not fit any more is nobody's, for all observers with these caps
+      // alike.
       if (this.callsADay !== null && rooms.some(full)) continue;
       book(open, rooms, to, more);
       if (block !== undefined) open.first.set(to.cap, block);

@@ -102,7 +102,8 @@ async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promi
   const at = clock.now();
   const block = blockOf(at);
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
-  // Nothing else in the capability's partition may say where it lives: the ask lies in its host's. A tool is always listed.
+  // Nothing else in the capability's partition may say where it lives: the ask lies in its host's. A tool is always
+  // listed.
   const where = one.tool === null ? { url: one.url, method: one.method as (typeof METHODS)[number] } : {};
   const body = { ...where, ...seen.body };
   const [eventId] = await tools.recorder.append([probeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at)]);

@@ -1,6 +1,6 @@
 /**
- * The thread of reader.ts. What reads is TypeScript, so a loader comes before it: the flags of whoever began this thread
- * (tsx, a test runner, none) are not passed on, and it is the same everywhere.
+ * The thread of reader.ts. What reads is TypeScript, so a loader comes before it: the flags of whoever began this
+ * thread (tsx, a test runner, none) are not passed on, and it is the same everywhere.
  */
 import { readlinkSync } from "node:fs";
 import { parentPort } from "node:worker_threads";

@@ -1,6 +1,6 @@
 /**
- * The thread of summariser.ts: ranks sentences of what strangers wrote. What ranks is TypeScript, so a loader comes before it,
- * whatever the flags of whoever began this thread.
+ * The thread of summariser.ts: ranks sentences of what strangers wrote. What ranks is TypeScript, so a loader comes
+ * before it, whatever the flags of whoever began this thread.
  */
 import { readlinkSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
