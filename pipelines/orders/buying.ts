@@ -1,36 +1,27 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
-import { type Clock, systemClock } from "../../infra/clock.ts";
-import type { Authorizations } from "../../infra/rails/authorization.ts";
+import { systemClock } from "../../infra/clock.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
-import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { dayOf } from "../record/time.ts";
-import { type OrderCaps, refusedBy, type Venture } from "./caps.ts";
+import { Cancelling, type CancellingDeps } from "./cancelling.ts";
+import { refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
-import { isEnded, type Leg, type Order } from "./order.ts";
+import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
-import { type Came, intentOf, type SellerQuote, type SellerTools, sendLeg } from "./seller.ts";
+import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
 
-export interface BuyingDeps {
-  orders: OrderLog;
-  seller: SellerTools;
+export interface BuyingDeps extends CancellingDeps {
   /** What it says is never proof: whether money moved is read from the chain. */
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
-  /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
-  authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
-  /** What transactions of ours cost; without it nothing is said of it. */
-  gas?: GasOf;
-  caps: OrderCaps;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
-  clock: Clock;
-  logger: Pick<Logger, "error" | "warn">;
   metrics: Pick<Metrics, "count">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
   settlePollMs?: readonly number[];
@@ -70,12 +61,6 @@ export class NotBought extends Error {
 const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
-/** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
-const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
-/** Chain seconds that a payment must still hold for a cancellation to be worth its gas. */
-const CANCEL_LEAST_S = 10;
-/** Orders remembered so that none is cancelled twice. */
-const MAX_TRIED = 10_000;
 /** How many blocks before its claim a buyer's transfer may stand: minutes, and a nonce is used once whenever it was. */
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
@@ -115,26 +100,20 @@ export class Buying {
   readonly #begun = new Set<Venture>();
   /** Claims of this process that are being written, by their key. */
   readonly #claiming = new Map<string, Promise<unknown>>();
-  /** Orders that this process acts on, and those that ended and whose last payment it cancels. */
+  /** Orders that this process acts on. */
   readonly #acting = new Set<string>();
-  readonly #cancelling = new Set<string>();
-  /** Orders of which it was decided here whether their last payment is cancelled. */
-  readonly #tried = new Set<string>();
+  readonly cancelling: Cancelling;
 
-  /**
-   * May one more payment of this wallet be cancelled that its replica left? Whoever sells in this process sets the very
-   * limit of its own cancellations; where nobody sells there is only that of a day ({@link wastes}).
-   */
-  mayCancel: (payer: string) => boolean = () => true;
-
-  constructor(private readonly deps: BuyingDeps) {}
+  constructor(private readonly deps: BuyingDeps) {
+    this.cancelling = new Cancelling(deps);
+  }
 
   get orders(): OrderLog {
     return this.deps.orders;
   }
 
   isActing(order: Order): boolean {
-    return this.#acting.has(order.id) || this.#cancelling.has(order.id);
+    return this.#acting.has(order.id) || this.cancelling.isActing(order);
   }
 
   /**
@@ -196,7 +175,7 @@ export class Buying {
       } else await this.#legs(order, fallback);
       if (order.state === "settle_intent") await this.settle(order);
       else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
-      this.#release(order, fallback);
+      this.cancelling.release(order, fallback?.mayCancel?.bind(fallback));
       return order;
     } catch (error) {
       if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was bought.");
@@ -319,7 +298,7 @@ export class Buying {
   /** The leg whose intent stands, and after one that failed the next, while the money of the one before is provably ours. */
   async #legs(order: Order, fallback?: Fallback): Promise<void> {
     while (await this.#leg(order, fallback)) {
-      const says = (await this.#dies(order))
+      const says = (await this.cancelling.dies(order))
         ? await this.#intendNext(order, "No answer passed.", fallback)
         : "The answer did not pass, and its seller may have the money for it: nobody else is paid.";
       if (says === null) continue;
@@ -351,101 +330,6 @@ export class Buying {
     );
     this.deps.metrics.count("touchstone_orders_legs_total", { pass: String(came.pass) });
     return !last;
-  }
-
-  /**
-   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. What was
-   * signed for that seller is in its hands: only once the token itself refuses it may another one be paid. The cancellation
-   * needs no intent of its own: it follows from the leg's, moves no money, and sent twice it is refused.
-   * @returns whether the money is still ours, for good
-   */
-  async #dies(order: Order): Promise<boolean> {
-    const { orders, seller, logger } = this.deps;
-    const authorizations = this.deps.authorizations!;
-    const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
-    const wallet = await seller.float();
-    if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
-    const said = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
-    if (order.by !== orders.replica) return false;
-    for (const pause of CANCEL_POLL_MS) {
-      if (pause > 0) await systemClock.sleep(pause);
-      const seen = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
-        if (!(error instanceof ChainDown)) throw error;
-        return null;
-      });
-      if (seen?.state === "used") {
-        if (!seen.settlement.final) return false;
-        const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
-        await orders.step(order, { state: "leg_paid", leg, tx: seen.settlement.tx, amount });
-        return false;
-      }
-      if (seen?.state === "cancelled" && seen.final) {
-        await orders.step(order, { state: "leg_unpaid", leg, ...(await this.gas(order, "cancel", seen.tx)) });
-        return true;
-      }
-    }
-    logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
-    return false;
-  }
-
-  /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
-  wastes(payer: string): boolean {
-    const { orders, caps, clock } = this.deps;
-    const day = dayOf(clock.now());
-    return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
-  }
-
-  /** Has it come to nothing, while its seller may still take the money? */
-  #isLoose(order: Order): boolean {
-    const leg = order.legs.at(-1);
-    return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
-  }
-
-  /**
-   * The last payment of an order that came to nothing, cancelled like those before it: until its seller can take it no more
-   * nobody buys from that address. The buyer does not wait for it; {@link cancelLeft} goes on where this process stops.
-   */
-  #release(order: Order, fallback?: Fallback): void {
-    if (!this.#isLoose(order) || !this.#try(order)) return;
-    if (fallback?.mayCancel?.() ?? this.mayCancel(order.payer)) void this.#cancels(order);
-  }
-
-  async #cancels(order: Order): Promise<void> {
-    this.#cancelling.add(order.id);
-    try {
-      await this.#dies(order);
-    } catch (error) {
-      this.deps.logger.warn({ err: error, order: order.id }, "a payment could not be cancelled");
-    } finally {
-      this.#cancelling.delete(order.id);
-    }
-  }
-
-  /**
-   * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over, since the
-   * payment would have expired by then: whoever the order is writes down what the chain says of it.
-   * @param leftMs real ms without a step after which it is taken for left @throws ChainDown
-   */
-  async cancelLeft(order: Order, leftMs: number): Promise<void> {
-    const isLeft = systemClock.now().getTime() - order.movedAt >= leftMs;
-    if (!this.deps.authorizations || !this.#isLoose(order) || !isLeft || this.#tried.has(order.id)) return;
-    const { time } = await this.deps.seller.rail.head();
-    if (order.legs.at(-1)!.validBefore < time + CANCEL_LEAST_S) return;
-    if (this.#isLoose(order) && this.#try(order) && this.mayCancel(order.payer)) await this.#cancels(order);
-  }
-
-  /** Has nobody of this process decided yet whether this order's payment is cancelled? */
-  #try({ id, payer }: Order): boolean {
-    if (!this.deps.authorizations || this.#tried.has(id) || this.wastes(payer)) return false;
-    if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
-    this.#tried.add(id);
-    return true;
-  }
-
-  /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
-  async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
-    const seen = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
-    return seen?.state === "cancelled" && seen.final ? seen.tx : null;
   }
 
   /**

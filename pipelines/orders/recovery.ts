@@ -89,7 +89,7 @@ export class Recovery {
     const leftMs = Math.min(LEFT_MS, this.deps.staleMs);
     await allAtOnce(orders, CANCELS_AT_ONCE, async (order) => {
       if (this.#isOver) return;
-      await this.deps.buying.cancelLeft(order, leftMs).catch((error: unknown) => {
+      await this.deps.buying.cancelling.cancelLeft(order, leftMs).catch((error: unknown) => {
         this.deps.logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
       });
     });
@@ -256,7 +256,7 @@ export class Recovery {
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
       else {
-        const tx = isEnded(order) ? await buying.cancelledIn(leg) : null;
+        const tx = isEnded(order) ? await buying.cancelling.cancelledIn(leg) : null;
         if (tx === null && finalTime <= leg.validBefore + MARGIN_S) continue;
         await buying.orders.step(order, {
           state: "leg_unpaid",

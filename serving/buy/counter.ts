@@ -145,7 +145,8 @@ export class Counter {
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
-    if (buying.wastes(payment.from)) return "nothing more is held for this wallet today: pay after delivery (exact)";
+    if (buying.cancelling.wastes(payment.from))
+      return "nothing more is held for this wallet today: pay after delivery (exact)";
     const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;

@@ -90,7 +90,7 @@ export class PayOnDelivery {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
       all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, steady),
     };
-    sales.buying.mayCancel = (payer) => this.fallsBack(payer);
+    sales.buying.cancelling.mayCancel = (payer) => this.fallsBack(payer);
   }
 
   /**

@@ -5,10 +5,10 @@ import { x402Client } from "@x402/core/client";
 import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { LOCAL_NETWORK, LOCAL_USDC } from "../../../fixtures/chain/local-chain.ts";
 import { systemClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
-import { LOCAL_NETWORK, LOCAL_USDC } from "../../../infra/rails/chain/local-chain.ts";
 import type { HoldState } from "../../../infra/rails/escrow.ts";
 import { escrowOffer } from "../../../infra/rails/escrow-terms.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
@@ -86,7 +86,7 @@ beforeEach(() => {
 async function claimed(): Promise<Order> {
   const account = privateKeyToAccount(generatePrivateKey());
   const place = { network: LOCAL_NETWORK, asset: LOCAL_USDC, payTo: AT, operator: AT };
-  const requirements = escrowOffer(place, {}, 50_600n, T0);
+  const requirements = escrowOffer(place, 50_600n, T0);
   const client = new x402Client().register("eip155:*", new AuthCaptureEvmScheme(account));
   const payment = await client.createPaymentPayload({ x402Version: 2, resource: { url: AT }, accepts: [requirements] });
   const { from, nonce, validBefore } = payment.payload.authorization as Record<

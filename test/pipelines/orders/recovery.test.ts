@@ -19,7 +19,7 @@ test("a payment whose cancellation takes long keeps no order from being brought 
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,
-    cancelLeft: () => new Promise<void>((resolve) => begun.push(resolve)),
+    cancelling: { cancelLeft: () => new Promise<void>((resolve) => begun.push(resolve)) },
   };
   const deps = { buying, rail: { head, finalHead: head }, logger: quiet, metrics, staleMs: 0 };
   const recovering = startRecovery(new Recovery(deps as unknown as RecoveryDeps), quiet, 3_600_000);
@@ -63,23 +63,23 @@ test.each([
   ["that ends at once", 109, []],
 ])("cancelLeft of a payment %s, by the chain's time of that moment", async (_what, validBefore, expected) => {
   const { order, buying, cancelled } = left(validBefore);
-  await buying.cancelLeft(order, 1);
-  await buying.cancelLeft(order, 1);
+  await buying.cancelling.cancelLeft(order, 1);
+  await buying.cancelling.cancelLeft(order, 1);
   expect(cancelled).toEqual(expected);
 });
 
 test("cancelLeft leaves an order alone that moved a moment ago", async () => {
   const { order, buying, cancelled } = left(200);
   order.movedAt = Date.now();
-  await buying.cancelLeft(order, 20_000);
+  await buying.cancelling.cancelLeft(order, 20_000);
   expect(cancelled).toEqual([]);
 });
 
 test("cancelLeft asks once whether this wallet may have one more cancelled, and takes no for the end", async () => {
   const { order, buying, cancelled } = left(200);
   const asked: string[] = [];
-  buying.mayCancel = (payer) => asked.push(payer) === 0;
-  await buying.cancelLeft(order, 1);
-  await buying.cancelLeft(order, 1);
+  buying.cancelling.mayCancel = (payer) => asked.push(payer) === 0;
+  await buying.cancelling.cancelLeft(order, 1);
+  await buying.cancelling.cancelLeft(order, 1);
   expect([asked, cancelled]).toEqual([["0xb"], []]);
 });

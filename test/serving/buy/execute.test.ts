@@ -339,8 +339,8 @@ test("each cancellation is a transaction of ours: a wallet has so many, and then
     const orders = other.sales.buying.orders.table.ofPayer(buyer.address);
     expect(orders.map(({ legs }) => legs.length)).toEqual([1, 2]);
     // Neither is one cancelled for it that another replica left.
-    expect(other.sales.buying.mayCancel(buyer.address)).toBe(false);
-    expect(other.sales.buying.mayCancel("0xother")).toBe(true);
+    expect(other.sales.buying.cancelling.mayCancel(buyer.address)).toBe(false);
+    expect(other.sales.buying.cancelling.mayCancel("0xother")).toBe(true);
   } finally {
     await other.close();
   }

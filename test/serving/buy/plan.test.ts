@@ -68,7 +68,7 @@ beforeAll(async () => {
     sales: {
       policy: SALE_POLICY,
       cashier: { network: "eip155:84532" },
-      buying: { orders: { table: new OrderTable() } },
+      buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,
   });
 });

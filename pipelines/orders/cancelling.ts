@@ -1,0 +1,152 @@
+import { type Clock, systemClock } from "../../infra/clock.ts";
+import type { Authorizations } from "../../infra/rails/authorization.ts";
+import { ChainDown } from "../../infra/rails/rpc.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+import { atomicToMicro, formatMoney } from "../record/money.ts";
+import { dayOf } from "../record/time.ts";
+import type { OrderCaps } from "./caps.ts";
+import type { GasOf } from "./gas.ts";
+import { saidOf } from "./holding.ts";
+import { isEnded, type Leg, type Order } from "./order.ts";
+import type { OrderLog } from "./order-log.ts";
+import type { SellerTools } from "./seller.ts";
+
+export interface CancellingDeps {
+  orders: OrderLog;
+  seller: SellerTools;
+  /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
+  authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
+  /** What transactions of ours cost; without it nothing is said of it. */
+  gas?: GasOf;
+  caps: OrderCaps;
+  clock: Clock;
+  logger: Pick<Logger, "error" | "warn">;
+}
+
+/** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
+const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
+/** Chain seconds that a payment must still hold for a cancellation to be worth its gas. */
+const CANCEL_LEAST_S = 10;
+/** Orders remembered so that none is cancelled twice. */
+const MAX_TRIED = 10_000;
+
+/**
+ * Makes payments unusable that a seller gave nothing for and may still take: what was signed for it is in its hands,
+ * and until the token itself refuses it, its amount is neither spent nor ours (orders.md).
+ */
+export class Cancelling {
+  /** Orders that ended and whose last payment this process cancels. */
+  readonly #cancelling = new Set<string>();
+  /** Orders of which it was decided here whether their last payment is cancelled. */
+  readonly #tried = new Set<string>();
+
+  /**
+   * May one more payment of this wallet be cancelled that its replica left? Whoever sells in this process sets the very
+   * limit of its own cancellations; where nobody sells there is only that of a day ({@link wastes}).
+   */
+  mayCancel: (payer: string) => boolean = () => true;
+
+  constructor(private readonly deps: CancellingDeps) {}
+
+  isActing(order: Order): boolean {
+    return this.#cancelling.has(order.id);
+  }
+
+  /**
+   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. What
+   * was signed for that seller is in its hands: only once the token itself refuses it may another one be paid. The
+   * cancellation needs no intent of its own: it follows from the leg's, moves no money, and sent twice it is refused.
+   * @returns whether the money is still ours, for good
+   */
+  async dies(order: Order): Promise<boolean> {
+    const { orders, seller, logger } = this.deps;
+    const authorizations = this.deps.authorizations!;
+    const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
+    const wallet = await seller.float();
+    if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
+    const said = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
+    if (order.by !== orders.replica) return false;
+    for (const pause of CANCEL_POLL_MS) {
+      if (pause > 0) await systemClock.sleep(pause);
+      const seen = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
+        if (!(error instanceof ChainDown)) throw error;
+        return null;
+      });
+      if (seen?.state === "used") {
+        if (!seen.settlement.final) return false;
+        const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
+        await orders.step(order, { state: "leg_paid", leg, tx: seen.settlement.tx, amount });
+        return false;
+      }
+      if (seen?.state === "cancelled" && seen.final) {
+        await orders.step(order, { state: "leg_unpaid", leg, ...(await this.deps.gas?.(order, "cancel", seen.tx)) });
+        return true;
+      }
+    }
+    logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
+    return false;
+  }
+
+  /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
+  wastes(payer: string): boolean {
+    const { orders, caps, clock } = this.deps;
+    const day = dayOf(clock.now());
+    return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
+  }
+
+  /** Has it come to nothing, while its seller may still take the money? */
+  #isLoose(order: Order): boolean {
+    const leg = order.legs.at(-1);
+    return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
+  }
+
+  /**
+   * The last payment of an order that came to nothing, cancelled like those before it: until its seller can take it no
+   * more nobody buys from that address. The buyer does not wait for it; {@link cancelLeft} goes on where this process
+   * stops.
+   * @param may asked once, when it would be cancelled: does the operation that bought allow it? Default: as of any
+   * order
+   */
+  release(order: Order, may = () => this.mayCancel(order.payer)): void {
+    if (!this.#isLoose(order) || !this.#try(order)) return;
+    if (may()) void this.#cancels(order);
+  }
+
+  async #cancels(order: Order): Promise<void> {
+    this.#cancelling.add(order.id);
+    try {
+      await this.dies(order);
+    } catch (error) {
+      this.deps.logger.warn({ err: error, order: order.id }, "a payment could not be cancelled");
+    } finally {
+      this.#cancelling.delete(order.id);
+    }
+  }
+
+  /**
+   * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over,
+   * since the payment would have expired by then: whoever the order is writes down what the chain says of it.
+   * @param leftMs real ms without a step after which it is taken for left @throws ChainDown
+   */
+  async cancelLeft(order: Order, leftMs: number): Promise<void> {
+    const isLeft = systemClock.now().getTime() - order.movedAt >= leftMs;
+    if (!this.deps.authorizations || !this.#isLoose(order) || !isLeft || this.#tried.has(order.id)) return;
+    const { time } = await this.deps.seller.rail.head();
+    if (order.legs.at(-1)!.validBefore < time + CANCEL_LEAST_S) return;
+    if (this.#isLoose(order) && this.#try(order) && this.mayCancel(order.payer)) await this.#cancels(order);
+  }
+
+  /** Has nobody of this process decided yet whether this order's payment is cancelled? */
+  #try({ id, payer }: Order): boolean {
+    if (!this.deps.authorizations || this.#tried.has(id) || this.wastes(payer)) return false;
+    if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
+    this.#tried.add(id);
+    return true;
+  }
+
+  /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
+  async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
+    const seen = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
+    return seen?.state === "cancelled" && seen.final ? seen.tx : null;
+  }
+}
