@@ -16,7 +16,6 @@ import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPaymen
 import { reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
 
-const UINT256_END = 1n << 256n;
 /** A challenge that ends sooner could lapse on the way: it is not signed at all. */
 const LEAST_VALIDITY_S = 10;
 /** Nonces remembered so that none is signed twice, newest kept. */
@@ -82,6 +81,29 @@ export const headerOf = (challenge: PaymentChallenge) =>
   HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**
+ * What rules out an mpp challenge of this method, whichever way it is paid: intent, network, asset, recipient, amount
+ * (of so many bits), header, end and splits. Pure; never throws.
+ */
+export function whyNotAsked(
+  entry: PayableEntry,
+  { method, network, asset, bits }: { method: string; network: string; asset: string; bits: number },
+): string | null {
+  const { challenge } = entry;
+  if (challenge?.method !== method || challenge.intent !== "charge") return `no ${method}/charge`;
+  if (!challenge.id || !challenge.realm) return "id and realm are missing";
+  if (entry.network !== network) return `network ${entry.network}`;
+  if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
+  if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
+  if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
+  if (entry.amountAtomic <= 0n || entry.amountAtomic >= 1n << BigInt(bits))
+    return `amount is not a positive uint${bits}`;
+  if (!headerOf(challenge)) return `header ${challenge.header}`;
+  if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
+  const { splits } = methodDetails(challenge);
+  return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
+}
+
+/**
  * Why this mpp challenge cannot be paid with a signed EIP-3009 authorization, or null when it can. Pure; never throws.
  * Only method `evm`, intent `charge` (the stock client's rules): the type `authorization` must be offered, no splits.
  */
@@ -91,20 +113,12 @@ export function whyNotChargeable(
   asset: string,
   domain: SigningDomain | null = signingDomain(network, asset),
 ): string | null {
-  const { challenge } = entry;
-  if (challenge?.method !== "evm" || challenge.intent !== "charge") return "no evm/charge";
-  if (!challenge.id || !challenge.realm) return "id and realm are missing";
-  if (entry.network !== network) return `network ${entry.network}`;
-  if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
-  if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
-  if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
-  if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT256_END) return "amount is not a positive uint256";
+  const why = whyNotAsked(entry, { method: "evm", network, asset, bits: 256 });
+  if (why !== null) return why;
   if (!domain) return "the token's signing domain is not known";
-  if (!headerOf(challenge)) return `header ${challenge.header}`;
-  if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
-  const { credentialTypes, splits } = methodDetails(challenge);
-  if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization")) return "no authorization accepted";
-  return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
+  const { credentialTypes } = methodDetails(entry.challenge!);
+  const isTaken = Array.isArray(credentialTypes) && credentialTypes.includes("authorization");
+  return isTaken ? null : "no authorization accepted";
 }
 
 /**

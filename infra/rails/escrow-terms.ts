@@ -101,16 +101,12 @@ export interface EscrowPlace {
   domain?: SigningDomain;
 }
 
-export interface EscrowTimes {
-  /** From the offer until the hold can be captured no more and its buyer may take it back. Default 1,800. */
-  hold_s?: number;
-  /** In which a client may sign, and we may place the hold. Default 300. */
-  sign_s?: number;
-  /**
-   * Of a hold there must be left when it is accepted: for the seller's answer, the check and the capture. Default 600.
-   */
-  least_s?: number;
-}
+/** From the offer until the hold can be captured no more and its buyer may take it back. */
+const HOLD_S = 1_800;
+/** In which a client may sign, and we may place the hold. */
+const SIGN_S = 300;
+/** Of a hold there must be left when it is accepted: for the seller's answer, the check and the capture. */
+const LEAST_HELD_S = 600;
 
 /**
  * An x402 v2 `auth-capture` offer with deferred capture: the buyer's money waits in the escrow, and we as its operator
@@ -119,7 +115,6 @@ export interface EscrowTimes {
  */
 export function escrowOffer(
   { network, asset, payTo, operator, domain: named }: EscrowPlace,
-  { hold_s = 1_800, sign_s = 300 }: EscrowTimes,
   totalAtomic: bigint,
   now: number,
 ): PaymentRequirements {
@@ -133,12 +128,12 @@ export function escrowOffer(
     amount: totalAtomic.toString(),
     asset,
     payTo: receiver,
-    maxTimeoutSeconds: sign_s,
+    maxTimeoutSeconds: SIGN_S,
     extra: {
       ...{ name: domain.name, version: domain.version, assetTransferMethod: "eip3009" },
       ...{ authCaptureEscrow: ESCROW, captureAuthorizer: getAddress(operator), operatorType: "delegated" },
       ...{ paymentFlow: "escrow", captureMode: "deferred" },
-      ...{ captureDeadline: now + hold_s, refundDeadline: now + hold_s },
+      ...{ captureDeadline: now + HOLD_S, refundDeadline: now + HOLD_S },
       ...{ feeRecipient: receiver, minFeeBps: 0, maxFeeBps: 0 },
     },
   };
@@ -213,11 +208,11 @@ const SKEW_S = 5;
 const LEAST_SIGNED_S = 6;
 
 /** Why a hold's times do not do, or null. @param now unix seconds */
-export function whyNotInTime(hold: Hold, { hold_s = 1_800, least_s = 600 }: EscrowTimes, now: number): string | null {
+export function whyNotInTime(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
   // We promise buyers that they may take their money back then; and a deadline of their own making is not our offer.
-  if (captureDeadline > now + hold_s + SKEW_S) return because("extra");
+  if (captureDeadline > now + HOLD_S + SKEW_S) return because("extra");
   if (info.refundExpiry !== captureDeadline) return because("extra");
-  if (captureDeadline < now + least_s) return because("capture_deadline_expired");
+  if (captureDeadline < now + LEAST_HELD_S) return because("capture_deadline_expired");
   return validBefore > now + LEAST_SIGNED_S ? null : because("authorization_expired");
 }

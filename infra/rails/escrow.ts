@@ -6,7 +6,6 @@ import {
   ESCROW,
   ESCROW_ABI,
   type EscrowPlace,
-  type EscrowTimes,
   escrowOffer,
   type Hold,
   holdOf,
@@ -64,7 +63,6 @@ export interface EscrowOptions {
   sender: Sender;
   /** Gets what is captured. */
   payTo: string;
-  times?: EscrowTimes;
 }
 
 const EVENTS = {
@@ -81,7 +79,7 @@ const REACHES = {
   void: ["voided"],
 } as const;
 
-export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions): Escrow {
+export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   if (!isAddress(payTo, { strict: false })) throw new TypeError(`not an address: ${payTo}`);
   const { reader, network, asset, domain } = money;
   const place: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
@@ -116,11 +114,11 @@ export function createEscrow({ money, sender, payTo, times = {} }: EscrowOptions
 
   return {
     operator: sender.address.toLowerCase(),
-    offer: (totalAtomic, now) => escrowOffer(place, times, totalAtomic, now),
+    offer: (totalAtomic, now) => escrowOffer(place, totalAtomic, now),
     async check(payment, offer, now) {
       const hold = holdOf(payment, offer);
       if ("reason" in hold) return { valid: false, reason: hold.reason };
-      const late = whyNotInTime(hold, times, now);
+      const late = whyNotInTime(hold, now);
       if (late) return { valid: false, reason: late };
       const unsigned = await whyNotSigned(money, hold, offer);
       if (unsigned) return { valid: false, reason: unsigned };

@@ -1,19 +1,8 @@
-import {
-  type Address,
-  createClient,
-  custom,
-  decodeFunctionData,
-  type Hex,
-  isAddress,
-  isHex,
-  parseAbi,
-  parseAbiItem,
-  zeroAddress,
-} from "viem";
+import { type Address, createClient, custom, decodeFunctionData, type Hex, isHex, parseAbi, parseAbiItem } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
-import { asWritten, headerOf, methodDetails } from "./charge.ts";
+import { asWritten, headerOf, methodDetails, whyNotAsked } from "./charge.ts";
 import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
 import {
   CannotSign,
@@ -48,7 +37,6 @@ const CALL = parseAbi(["function transferWithMemo(address to, uint256 amount, by
 const WITH_MEMO = parseAbiItem(
   "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
 );
-const UINT128_END = 1n << 128n;
 /** A challenge that ends sooner could lapse on the way. */
 const LEAST_VALIDITY_S = 10;
 /** Memos remembered so that none is signed twice, newest kept. */
@@ -63,22 +51,13 @@ const FEE_UNIT = 10n ** 12n;
  * Pure; never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
  */
 export function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
-  const { challenge } = entry;
-  if (challenge?.method !== "tempo" || challenge.intent !== "charge") return "no tempo/charge";
-  if (!challenge.id || !challenge.realm) return "id and realm are missing";
-  if (entry.network !== network) return `network ${entry.network}`;
-  if (entry.asset?.toLowerCase() !== asset) return `asset ${entry.asset}`;
-  if (!isAddress(entry.payTo ?? "", { strict: false })) return "recipient is not an address";
-  if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
-  if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT128_END) return "amount is not a positive uint128";
-  if (!headerOf(challenge)) return `header ${challenge.header}`;
-  if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
-  const { supportedModes, splits, memo } = methodDetails(challenge);
+  const why = whyNotAsked(entry, { method: "tempo", network, asset, bits: 128 });
+  if (why !== null) return why;
+  const { supportedModes, memo } = methodDetails(entry.challenge!);
   if (supportedModes !== undefined && !(Array.isArray(supportedModes) && supportedModes.includes("pull")))
     return "only payments that the payer sends are taken";
   // A memo of the seller's own choice may be another payment's: ours is made from the challenge, and names it alone.
-  if (memo !== undefined && memo !== null) return "the seller sets the memo";
-  return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
+  return memo === undefined || memo === null ? null : "the seller sets the memo";
 }
 
 /** The protocol's client and the chain's transactions: seconds to load, and needed by who signs on Tempo alone. */

@@ -6,16 +6,9 @@ import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import { type Address, type Hex, parseAbi, zeroAddress } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { REFUND_COLLECTOR } from "../../../infra/rails/chain/local-chain.ts";
+import { REFUND_COLLECTOR } from "../../../fixtures/chain/local-chain.ts";
 import { createEscrow, type Escrow } from "../../../infra/rails/escrow.ts";
-import {
-  COLLECTOR,
-  ESCROW,
-  ESCROW_ABI,
-  type EscrowTimes,
-  type Hold,
-  holdOf,
-} from "../../../infra/rails/escrow-terms.ts";
+import { COLLECTOR, ESCROW, ESCROW_ABI, type Hold, holdOf } from "../../../infra/rails/escrow-terms.ts";
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";
 import { createSender, type Sender, transact } from "../../../infra/rails/sender.ts";
@@ -49,10 +42,10 @@ beforeEach(async () => {
 const senderOf = (privateKey: Hex = operatorKey, rpcUrl = rig.chain.rpcUrl): Sender =>
   createSender(createReader(rpcUrl), rig.chain.chainId, privateKey);
 
-function open(times: EscrowTimes = {}, rpcUrl = rig.chain.rpcUrl): Escrow {
+function open(rpcUrl = rig.chain.rpcUrl): Escrow {
   const { network, asset } = rig.chain;
   const money = { reader: createReader(rpcUrl), network, asset: asset as Address, confirmations: 1 };
-  return createEscrow({ money, sender: senderOf(operatorKey, rpcUrl), payTo: TILL, times });
+  return createEscrow({ money, sender: senderOf(operatorKey, rpcUrl), payTo: TILL });
 }
 
 /** What the protocol's own client sends back for an offer. */
@@ -208,7 +201,7 @@ describe("a hold", () => {
       if (what !== "authorize") await escrow.authorize(one, since);
       const node = await nodeThatDiesAfterSending(rig.chain.rpcUrl);
       try {
-        const lost = await open({}, node.rpcUrl)[what](one, since);
+        const lost = await open(node.rpcUrl)[what](one, since);
         expect(lost).toMatchObject({ outcome: "unknown" });
         const again = await escrow[what](one, since);
         expect(again).toMatchObject({ outcome: "sent", ...("tx" in lost && { tx: lost.tx }) });
@@ -222,7 +215,7 @@ describe("a hold", () => {
 
   test("a chain that does not answer leaves all unknown, and says nothing of a hold", async () => {
     const one = await hold();
-    const far = open({}, "http://127.0.0.1:9");
+    const far = open("http://127.0.0.1:9");
     const outcomes = await Promise.all(
       (["authorize", "capture", "void"] as const).map((what) => far[what](one, since)),
     );

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
-import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
+import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createFacilitator, type Facilitator } from "../../../infra/rails/facilitator.ts";
 import type { PayableEntry, Rail, SignedPayment, Wallet, Wallets } from "../../../infra/rails/rails.ts";

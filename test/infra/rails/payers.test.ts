@@ -2,7 +2,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type Abi, encodeFunctionData } from "viem";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { readArtefact } from "../../../infra/rails/chain/artefact.ts";
+import { readArtefact } from "../../../fixtures/chain/artefact.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Payers } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { type Abi, type Address, createWalletClient, encodeFunctionData, type Hex, http, parseSignature } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { readArtefact } from "../../../infra/rails/chain/artefact.ts";
+import { readArtefact } from "../../../fixtures/chain/artefact.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { PayableEntry, SignedPayment } from "../../../infra/rails/rails.ts";

@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { type Abi, encodeErrorResult, erc20Abi, formatTransactionReceipt, type Hex, parseAbi } from "viem";
 import { generatePrivateKey } from "viem/accounts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
+import { startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { ChainDown, createReader, type Reader, reading } from "../../../infra/rails/rpc.ts";
 import { createSender, transact, whyItWouldRevert } from "../../../infra/rails/sender.ts";
 
