@@ -7,8 +7,8 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGESTED, lakePositions, type Positions } from "./load.ts";
-import { Partition } from "./partition.ts";
+import { evictPartitions, INGESTED, type Loadable, Loading, lakePositions, type Positions } from "./load.ts";
+import { Partition, type PartitionParts } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
 export interface IngestOptions {
@@ -76,6 +76,7 @@ export interface Ingest {
 const MAX_ROUNDS = 16;
 /** A batch, and whose it is. */
 type Owned = readonly [Partition, Batch];
+const nameOf = ({ topic, partition }: { topic: string; partition: number }): string => `${topic}/${partition}`;
 
 export function createIngest(options: IngestOptions): Ingest {
   return new Ingester(options);
@@ -83,7 +84,7 @@ export function createIngest(options: IngestOptions): Ingest {
 
 class Ingester implements Ingest {
   readonly #options: IngestOptions;
-  readonly #open: (topic: string, partition: number) => Partition;
+  readonly #parts: PartitionParts;
   #held: ReadonlySet<number>;
   #partitions: readonly Partition[];
   readonly #turns = new Turns(1);
@@ -92,12 +93,13 @@ class Ingester implements Ingest {
 
   constructor(options: IngestOptions) {
     const { log, lake, privateStore, clock } = options;
-    const parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
+    this.#parts = { log, lake, privateStore, clock, ownHosts: new Set(options.ownHosts ?? []) };
     const partitions = options.partitions ?? Array.from({ length: log.partitions }, (_, i) => i);
     this.#options = options;
-    this.#open = (topic, partition) => new Partition(parts, topic, partition);
     this.#held = new Set(partitions);
-    this.#partitions = INGESTED.flatMap((topic) => partitions.map((partition) => this.#open(topic, partition)));
+    this.#partitions = INGESTED.flatMap((topic) =>
+      partitions.map((partition) => new Partition(this.#parts, topic, partition)),
+    );
   }
 
   pass(): Promise<{ positions: Positions; rows: number }> {
@@ -115,11 +117,11 @@ class Ingester implements Ingest {
       const { lake, log } = this.#options;
       if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
       await evictPartitions(lake, held, log.partitions);
-      const known = new Map(
-        this.#partitions.map((partition) => [`${partition.topic}/${partition.partition}`, partition]),
-      );
+      const known = this.#byName();
       this.#partitions = INGESTED.flatMap((topic) =>
-        held.map((partition) => known.get(`${topic}/${partition}`) ?? this.#open(topic, partition)),
+        held.map(
+          (partition) => known.get(nameOf({ topic, partition })) ?? new Partition(this.#parts, topic, partition),
+        ),
       );
       this.#checked = false;
     });
@@ -226,8 +228,8 @@ class Ingester implements Ingest {
   /** Partitions that were taken, or all of a new lake. */
   async #hasNewPartitions(): Promise<boolean> {
     const rows = await this.#options.lake.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
-    const known = new Set(rows.map(({ topic, part }) => `${topic}/${part}`));
-    return this.#partitions.some(({ topic, partition }) => !known.has(`${topic}/${partition}`));
+    const known = new Set(rows.map(({ topic, part }) => nameOf({ topic, partition: part })));
+    return this.#partitions.some((partition) => !known.has(nameOf(partition)));
   }
 
   /** A lake of another log has rows that no chain of ours vouches for. */
@@ -257,6 +259,7 @@ class Ingester implements Ingest {
     let rows = 0;
     for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
     const batches = this.#batches(due, ends);
+    const loading = new Loading(this.#parts, (segments) => this.#loaded(segments));
     const take = () => {
       const coming = batches.next();
       // It is awaited later; until then a failure must not count as unhandled.
@@ -267,12 +270,14 @@ class Ingester implements Ingest {
     try {
       for (let taken = await coming; !taken.done; taken = await coming) {
         coming = take();
-        rows += await this.#publish(...taken.value);
+        rows += await this.#publish(...taken.value, loading);
       }
-      return rows;
+      await loading.load();
+      return rows + loading.fresh;
     } finally {
       const left = await coming.catch(() => null);
       if (left?.value) await rm(left.value[1].lines, { force: true });
+      await loading.discard();
     }
   }
 
@@ -288,8 +293,8 @@ class Ingester implements Ingest {
     }
   }
 
-  /** @returns records that were new to the lake */
-  async #publish(partition: Partition, batch: Batch): Promise<number> {
+  /** What was committed from a batch waits for others to be loaded with. @returns records that were new to the lake */
+  async #publish(partition: Partition, batch: Batch, loading: Loading): Promise<number> {
     if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
       // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
       // is another's by now, who reads it.
@@ -303,10 +308,22 @@ class Ingester implements Ingest {
       return partition.catchUp();
     }
     this.#tell(partition, batch);
-    const fresh = await partition.load(published);
+    await loading.add(published);
+    return 0;
+  }
+
+  /** What is in the chain and in the lake may leave the log. */
+  async #loaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
-    if (truncateLog) await log.truncate(topic, partition.partition, batch.next);
-    return fresh;
+    const known = this.#byName();
+    for (const segment of segments) {
+      known.get(nameOf(segment))?.loaded(segment);
+      if (truncateLog) await log.truncate(segment.topic, segment.partition, segment.next);
+    }
+  }
+
+  #byName(): Map<string, Partition> {
+    return new Map(this.#partitions.map((partition) => [nameOf(partition), partition]));
   }
 
   #tell({ topic, partition }: Partition, { rows, rejected }: Batch): void {

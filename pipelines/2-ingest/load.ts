@@ -1,8 +1,13 @@
+import { rm } from "node:fs/promises";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { parseUrl } from "../../infra/url.ts";
 import { capId } from "../record/ids.ts";
 import { registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
+import { openDaySegments } from "./day-segments.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
 export const INGEST_TABLES: readonly string[] = [
@@ -15,18 +20,16 @@ export const INGEST_TABLES: readonly string[] = [
   "tables/archive",
 ].map(sql);
 
-const PROBED = ["staging/probes", "samples/seen", "samples/withdrawn"];
-/** What follows the staging of a segment, by topic. */
-export const STEPS: Record<string, readonly string[]> = {
-  listings: ["staging/listings"],
-  "observations.free": PROBED,
-  "observations.mcp": PROBED,
-  "observations.paid": ["staging/paid", "samples/paid", "samples/published", "samples/seen", "samples/withdrawn"],
-  asks: ["staging/asks"],
-  corrections: ["staging/corrections", "samples/withdrawn"],
-};
+/** What follows the staging of segments, in this order: a step is taken where one of its topics is among theirs. */
+const STEPS: readonly { topics: readonly string[]; files: readonly string[] }[] = [
+  { topics: ["listings"], files: ["staging/listings"] },
+  { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
+  { topics: ["observations.paid"], files: ["staging/paid", "samples/paid", "samples/published", "samples/seen"] },
+  { topics: ["asks"], files: ["staging/asks"] },
+  { topics: ["corrections"], files: ["staging/corrections"] },
+];
 /** Topics that become segments and rows; the others have no types yet. */
-export const INGESTED: readonly string[] = Object.keys(STEPS);
+export const INGESTED: readonly string[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with the bytes on this machine. */
 export interface Loadable {
@@ -36,25 +39,78 @@ export interface Loadable {
   file: string;
   /** Rows in the file. */
   rows: number;
+  /** Of the file. */
+  bytes: number;
   path: string;
   /** Positions below are loaded once this segment is. */
   next: number;
 }
 
+export interface LoadParts {
+  lake: Lake;
+  privateStore: Store;
+  log: Pick<Log, "id">;
+  /** Hosts (with port) that are ours: never graded. */
+  ownHosts: ReadonlySet<string>;
+}
+
+/** So much is loaded at once: rows, and bytes of the files. One segment alone may have more. */
+const GROUP_ROWS = 50_000;
+const GROUP_BYTES = 16 * 1024 * 1024;
+
 /**
- * A segment's new records into the lake, with its `loaded` row and the position: one transaction, all or nothing. Loading
- * it again, or a compacted one, adds nothing twice.
- * @param ownHosts hosts (with port) that are ours: never graded
+ * Segments on their way into the lake, of any partitions and topics. Several go in together, since a transaction of a
+ * hundred rows costs what one of ten thousand does: a service that is up has a small segment of each partition in a pass.
+ */
+export class Loading {
+  #group: Loadable[] = [];
+  /** Records so far that the lake did not have. */
+  fresh = 0;
+
+  /** @param loaded told of the segments that are in the lake now */
+  constructor(
+    private readonly parts: LoadParts,
+    private readonly loaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
+  ) {}
+
+  /** Its file is removed once it is loaded, or by {@link discard}. */
+  async add(segment: Loadable): Promise<void> {
+    this.#group.push(segment);
+    const sum = (of: "rows" | "bytes") => this.#group.reduce((all, one) => all + one[of], 0);
+    if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.load();
+  }
+
+  /** All that was added. */
+  async load(): Promise<void> {
+    if (this.#group.length === 0) return;
+    await knowLeft(this.parts, this.#group);
+    this.fresh += await loadSegments(this.parts, this.#group);
+    await this.loaded(this.#group);
+    await this.discard();
+  }
+
+  /** Files of what was added and not loaded; they are in the store. */
+  async discard(): Promise<void> {
+    for (const { path } of this.#group.splice(0)) await rm(path, { force: true });
+  }
+}
+
+/**
+ * New records of segments into the lake, with their `loaded` rows and the positions: one transaction, all or nothing.
+ * Loading one again, or a compacted one, adds nothing twice.
  * @returns records that the lake did not have
  */
-export async function loadSegment(lake: Lake, segment: Loadable, ownHosts: ReadonlySet<string>): Promise<number> {
+async function loadSegments({ lake, ownHosts }: LoadParts, segments: readonly Loadable[]): Promise<number> {
   return lake.transaction(async (tx) => {
-    const file = { topic: segment.topic, part: segment.partition, file: segment.file };
-    const known = await tx.all("FROM loaded WHERE topic = $topic AND part = $part AND file = $file", file);
-    const fresh = known.length > 0 ? 0 : await fold(tx, segment, ownHosts);
-    const { rows, path } = segment;
-    if (known.length === 0) await tx.run(sql("staging/loaded:file"), { ...file, rows, path });
-    await advance(tx, segment, []);
+    const files = JSON.stringify(segments.map(({ file }) => file));
+    const known = new Set(
+      (await tx.all<{ file: string }>(sql("staging/loaded:known"), { files })).map(({ file }) => file),
+    );
+    const news = segments.filter(({ file }) => !known.has(file));
+    const fresh = news.length === 0 ? 0 : await fold(tx, news, ownHosts);
+    await tx.run(sql("staging/loaded:positions"), {
+      ends: JSON.stringify(segments.map(({ topic, partition: part, next }) => ({ topic, part, next }))),
+    });
     return fresh;
   });
 }
@@ -62,38 +118,72 @@ export async function loadSegment(lake: Lake, segment: Loadable, ownHosts: Reado
 /** Move a partition's position where there is nothing to load, and forget files that others replaced. */
 export async function advanceLake(
   lake: Lake,
-  position: { topic: string; partition: number; next: number },
-  gone: readonly string[],
-): Promise<void> {
-  await lake.transaction((tx) => advance(tx, position, gone));
-}
-
-async function advance(
-  tx: Statements,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
   gone: readonly string[],
 ): Promise<void> {
-  await tx.run(sql("staging/loaded:position"), { topic, part, next, gone: JSON.stringify(gone) });
+  await lake.transaction(async (tx) => {
+    await tx.run(sql("staging/loaded:gone"), { topic, part, gone: JSON.stringify(gone) });
+    await tx.run(sql("staging/loaded:positions"), { ends: JSON.stringify([{ topic, part, next }]) });
+  });
 }
 
-async function fold(tx: Statements, segment: Loadable, ownHosts: ReadonlySet<string>): Promise<number> {
-  await tx.run(sql("staging/stage"), { segment: segment.path });
-  for (const step of STEPS[segment.topic] ?? []) await tx.run(sql(step));
-  await addEndpoints(tx, segment.topic, ownHosts);
+async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: ReadonlySet<string>): Promise<number> {
+  const paths = JSON.stringify(segments.map(({ path }) => path));
+  const has = (topics: readonly string[]) => segments.some(({ topic }) => topics.includes(topic));
+  await tx.run(sql("staging/stage"), { segments: paths });
+  for (const { topics, files } of STEPS) if (has(topics)) for (const file of files) await tx.run(sql(file));
+  await tx.run(sql("samples/withdrawn"));
+  await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/site"));
+  const rows = segments.map(({ partition: part, topic, file, rows, path }) => ({ topic, part, file, rows, path }));
+  await tx.run(sql("staging/loaded:files"), { paths, segments: JSON.stringify(rows) });
   const [staged] = await tx.all<{ fresh: bigint }>("SELECT count(*) AS fresh FROM stage");
   return Number(staged?.fresh ?? 0n);
 }
 
+/**
+ * Before segments are loaded: of filed days that they have records of, or of a day beside, the ids of what left the lake, so
+ * that a copy of such a record is known as one. They are read from the segments that are loaded, which is slow and rare: a
+ * record that comes months late. Who loads the log in its order reads next to nothing. Ids of other days go.
+ * @throws DamagedChain, and what lake and store throw
+ */
+async function knowLeft({ lake, privateStore, log }: LoadParts, segments: readonly Loadable[]): Promise<void> {
+  const near = await lake.all<{ topic: string; part: number; type: string; day: string; known: boolean }>(
+    sql("archive/copies:days"),
+    { paths: JSON.stringify(segments.map(({ path }) => path)) },
+  );
+  const unknown = near.filter(({ known }) => !known);
+  for (const { topic, part } of new Map(unknown.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
+    const ofPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;
+    const days = JSON.stringify([...new Set(near.filter(ofPart).map(({ day }) => day))]);
+    const types = JSON.stringify([...new Set(near.filter(ofPart).map(({ type }) => type))]);
+    const { next } = await lakeHas(lake, topic, part);
+    await lake.run(sql("archive/copies:forget"), { part, types, days });
+    for (const { type, day } of unknown.filter(ofPart)) {
+      const left = await openDaySegments(
+        { lake, privateStore, logId: log.id },
+        { partition: part, day, below: { [topic]: next ?? 0 } },
+      );
+      try {
+        const { files } = left;
+        await lake.transaction(async (tx) => {
+          if (files !== null) await tx.run(sql("archive/copies:ids"), { files, type, day, part });
+          await tx.run("INSERT INTO left_day VALUES ($type, $day::DATE, $part)", { type, day, part });
+        });
+      } finally {
+        await left.close();
+      }
+    }
+  }
+}
+
 interface Named {
+  topic: string;
   cap: string;
   url: string;
   method: string | null;
   tool: string | null;
 }
-
-/** Records of these say where a new capability lives: a listing, an ask, or a probe that an ask was answered with. */
-const NAMING: ReadonlySet<string> = new Set(["listings", "asks", "observations.free"]);
 
 /** The method of a capability: the one whose hash it is. A listing may leave it out, and the observer then chose one. */
 function methodOf({ cap, url, method, tool }: Named): string {
@@ -101,29 +191,26 @@ function methodOf({ cap, url, method, tool }: Named): string {
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Host (with port) and registrable domain of a url; both null when it is none. */
-function hostOf(url: string): { host: string | null; domain: string | null } {
-  try {
-    return { host: new URL(url).host, domain: registrableDomain(url) };
-  } catch {
-    // A listing may carry what is no url; it has no domain then and is never called.
-    return { host: null, domain: null };
-  }
+/** Host (with port) and registrable domain; both null where a listing carries what is no url, which is never called. */
+function placeOf(url: string): { host: string | null; domain: string | null } {
+  const parsed = parseUrl(url);
+  return parsed ? { host: parsed.host, domain: registrableDomain(url) } : { host: null, domain: null };
 }
 
 /** Rows of `endpoint` for the staged records' new capabilities; their `site` is made anew with them. */
-async function addEndpoints(tx: Statements, topic: string, ownHosts: ReadonlySet<string>): Promise<void> {
-  if (!NAMING.has(topic)) return;
+async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
   const all = await tx.all<Named>(sql("staging/endpoints:named"));
   // A template is probed under a concrete url: the url of a probe is the capability's only when it is hashed in it.
-  const isOwn = ({ cap, url, method }: Named): boolean => method !== null && capId(method, url, "") === cap;
-  const found = topic === "observations.free" ? all.filter(isOwn) : all;
-  if (found.length === 0) return;
-  const rows = found.map((named) => {
-    const at = hostOf(named.url);
+  const isOwn = ({ topic, cap, url, method }: Named): boolean =>
+    topic !== "observations.free" || (method !== null && capId(method, url, "") === cap);
+  const first = new Map<string, Named>();
+  for (const named of all) if (!first.has(named.cap) && isOwn(named)) first.set(named.cap, named);
+  if (first.size === 0) return;
+  const rows = [...first.values()].map((named) => {
+    const at = placeOf(named.url);
     return { ...named, method: methodOf(named), ...at, ours: at.host !== null && ownHosts.has(at.host) };
   });
-  await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows), topic });
+  await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows) });
 }
 
 /**

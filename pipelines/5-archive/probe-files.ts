@@ -35,7 +35,6 @@ export interface ProbeFiles {
 
 /** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
 const ROWS_A_FILE = 1_000_000;
-const LF = Buffer.from("\n");
 /** What the engine leaves to the plain printer begins with it. */
 const ODD = 0x1e;
 
@@ -122,7 +121,7 @@ class LineFiles {
 
   /** The line lies in the engine's memory until {@link flush}. @returns true when its file is full: `close` it */
   add(part: number, told: Uint8Array): boolean {
-    this.#lines.push(told[0] === ODD ? this.#print(told) : told, LF);
+    this.#lines.push(told[0] === ODD ? this.#print(told) : told);
     this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
     return ++this.#count === this.rowsAFile;
   }
@@ -140,7 +139,7 @@ class LineFiles {
 
   #print(told: Uint8Array): Buffer {
     const row = JSON.parse(Buffer.from(told.buffer, told.byteOffset + 1, told.length - 1).toString("utf8")) as ProbeRow;
-    return Buffer.from(probeLine(row, this.isTool));
+    return Buffer.from(`${probeLine(row, this.isTool)}\n`);
   }
 }
 
@@ -182,6 +181,7 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
 
 const bytewise = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
+const LF = Buffer.from("\n");
 /** Leaves that are looked at between two turns of others: a few milliseconds. */
 const LEAVES_A_TURN = 64;
 /** Leaves of one file: they have some two kilobytes each. */

@@ -1,4 +1,4 @@
--- The lines of a file of probes, from the segments: RFC 8785, without newlines. Members are rows of one type and UTC day at an
+-- The lines of a file of probes, from the segments: RFC 8785 and a newline. Members are rows of one type and UTC day at an
 -- offset from `first` and below `next` of their partition, of each event the first copy, in no file of $others. Where a
 -- text of the record has an escape or a number is not one that every engine prints alike, the line is 0x1e and
 -- {event_id, cap, t (Unix ms), body} instead: probe-files.ts prints it.
@@ -41,7 +41,7 @@ SELECT part::INTEGER AS part, encode(CASE
     '],"record_id":"', event_id, '","state":', coalesce('"' || s.state || '"', 'null'), ',"status":', coalesce(s.status, 'null'),
     ',"terms_sha256":', coalesce('"' || s.terms.sha256 || '"', 'null'),
     CASE WHEN type_is_tool THEN concat(',"tool":', coalesce('"' || s.tool || '"', 'null'),
-      ',"tool_present":', coalesce(s.tool_present::VARCHAR, 'null')) END, '}')
-  ELSE concat(e'\x1e', to_json({event_id: event_id, cap: cap, t: epoch_ms(observed_at), body: body})) END) AS line
+      ',"tool_present":', coalesce(s.tool_present::VARCHAR, 'null')) END, e'}\n')
+  ELSE concat(e'\x1e', to_json({event_id: event_id, cap: cap, t: epoch_ms(observed_at), body: body}), e'\n') END) AS line
 FROM (SELECT *, $type = 'mcp.probe' AS type_is_tool FROM told)
 ORDER BY cap, event_id

@@ -52,4 +52,4 @@ SELECT cap, event_id AS obs_id, t, 1 AS kind, NULL AS payer, w,
   CASE WHEN input = 'known_answer' AND answered AND NOT (at_once OR later) THEN coalesce(came.outcome, 0) ELSE came.outcome END AS outcome,
   came.schema_ok AS schema_ok, came.ms AS latency_ms, price_micro / 1e6 AS price, input, came.sha AS response_sha256, pay_to, asked_micro
 FROM folded;
-CREATE OR REPLACE TEMP TABLE sampled AS SELECT event_id AS obs_id, cap, t FROM refold;
+INSERT INTO sampled SELECT event_id, cap, t FROM refold;

@@ -1,9 +1,7 @@
 -- New corrections, reinstatements and disputes with their columns.
 -- grain: one record of `corrections`
 -- reads: temp stage
--- writes: correction, reinstated, dispute, correction_record, temp sampled
--- No sample comes with them; after a start theirs may be the first segment that is loaded.
-CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT 0;
+-- writes: correction, reinstated, dispute, correction_record
 -- A time that has the form and is none (31 February) is taken as the time of the record.
 INSERT INTO correction
 SELECT event_id, cap, observed_at, b.id, b.record_id, b.fault, coalesce(b.issued_at, observed_at)

@@ -1,6 +1,6 @@
 -- What new probes add to what is known of an endpoint.
--- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one
--- capability; sampled = one   new sample of an endpoint with a correction
+-- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability;
+--   sampled = one new sample of an endpoint with a correction
 -- reads: temp probe, correction, offer_signed
 -- writes: offer_signed, temp seen_new, temp quoted_new, temp payee_new, temp sampled
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM probe WHERE asked_micro IS NOT NULL;
@@ -30,5 +30,5 @@ THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
 -- Only what a correction may withdraw is looked at again, and few endpoints have one.
-CREATE OR REPLACE TEMP TABLE sampled AS
-SELECT event_id AS obs_id, cap, observed_at AS t FROM probe WHERE NOT filed AND cap IN (SELECT cap FROM correction);
+INSERT INTO sampled
+SELECT event_id, cap, observed_at FROM probe WHERE NOT filed AND cap IN (SELECT cap FROM correction);

@@ -1,45 +1,48 @@
--- The records of one segment that the lake does not have yet, what its probes say, and all of them as events: a copy is dropped
--- by event id within its key and scope.
--- grain: stage = one new record; probe = one staged probe; touched = one capability with a new record
--- reads: the segment $segment (Parquet file), event, filed, positions, left_id
--- writes: temp stage, temp probe, temp touched, event, left_id
+-- The records of some segments that the lake does not have yet, what their probes say, and all of them as events: a copy is
+-- dropped by event id within its partition, key and scope.
+-- grain: stage = one new record; staged = one partition of a topic; probe = one staged probe; touched = one capability with a
+--   new record; sampled = one sample that a correction may withdraw, none of them yet
+-- reads: the segments $segments (JSON array of paths of Parquet files), event, filed, positions, left_id
+-- writes: temp stage, temp staged, temp probe, temp touched, temp sampled, event, left_id
 -- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
 CREATE OR REPLACE TEMP MACRO scope_of(type, t) AS
   CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE t::DATE END;
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT event_id, type, CASE WHEN topic = 'asks' OR cap <> key THEN key END AS key,
   CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset, observed_at, appended_at, body
-FROM read_parquet($segment);
+FROM read_parquet(from_json($segments, '["VARCHAR"]'));
 
--- Only the days around the batch and its own partition are looked at, whatever the lake has grown to: copies have one key.
 -- What left for the archive was counted when it was loaded; with a segment that was joined from others it comes once more.
 DELETE FROM stage USING filed f, positions p
 WHERE stage.type = f.type AND stage.part = f.part AND stage.observed_at::DATE = f.day AND stage.log_offset < f.next
   AND p.topic = stage.topic AND p.part = stage.part AND stage.log_offset < p.next;
 
--- Variables, not looks at `stage`: the engine skips what it holds of other days and partitions only where it knows the bounds.
-SET VARIABLE stage_topic = (SELECT any_value(topic) FROM stage);
-SET VARIABLE stage_part = (SELECT any_value(part) FROM stage);
-SET VARIABLE stage_since = (SELECT min(observed_at) - INTERVAL 1 DAY FROM stage);
-SET VARIABLE stage_until = (SELECT max(observed_at) + INTERVAL 1 DAY FROM stage);
+-- Only the days around a partition's new records are looked at, whatever the lake has grown to: copies have one key. Variables
+-- beside the join: the engine skips what it holds of other days only where it knows the bounds.
+CREATE OR REPLACE TEMP TABLE staged AS
+SELECT topic, part, min(observed_at) - INTERVAL 1 DAY AS since, max(observed_at) + INTERVAL 1 DAY AS until FROM stage GROUP BY ALL;
+SET VARIABLE stage_since = (SELECT min(since) FROM staged);
+SET VARIABLE stage_until = (SELECT max(until) FROM staged);
 CREATE OR REPLACE TEMP VIEW around AS
-SELECT event_id, key, cap, scope_of(type, observed_at) AS scope FROM event
-WHERE topic = getvariable('stage_topic') AND part = getvariable('stage_part')
-  AND observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until')
+SELECT e.topic, e.part, event_id, key, cap, scope_of(type, observed_at) AS scope
+FROM event e JOIN staged s ON e.topic = s.topic AND e.part = s.part AND e.observed_at BETWEEN s.since AND s.until
+WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until')
 UNION ALL
 -- A copy of what left is a copy.
-SELECT event_id, NULL AS key, cap, DATE '1970-01-01' AS scope FROM left_id WHERE part = getvariable('stage_part');
+SELECT s.topic, l.part, event_id, NULL AS key, cap, DATE '1970-01-01' AS scope FROM left_id l JOIN staged s ON l.part = s.part;
 -- Nearly none is a copy, and a look at numbers alone says so of most.
-DELETE FROM stage WHERE log_offset IN (
-  SELECT unnest(list_sort(list(log_offset))[2:]) FROM stage
+DELETE FROM stage WHERE rowid IN (
+  SELECT unnest(list(rowid ORDER BY log_offset)[2:]) FROM stage
   WHERE hash(event_id) IN (SELECT hash(event_id) FROM stage GROUP BY ALL HAVING count(*) > 1)
-  GROUP BY event_id, coalesce(key, cap), scope_of(type, observed_at)
+  GROUP BY topic, part, event_id, coalesce(key, cap), scope_of(type, observed_at)
   UNION ALL
-  SELECT s.log_offset FROM around e JOIN stage s ON e.event_id = s.event_id AND e.scope = scope_of(s.type, s.observed_at)
+  SELECT s.rowid FROM around e JOIN stage s
+    ON e.event_id = s.event_id AND e.topic = s.topic AND e.part = s.part AND e.scope = scope_of(s.type, s.observed_at)
   WHERE coalesce(e.key, e.cap) = coalesce(s.key, s.cap) AND hash(s.event_id) IN (SELECT hash(event_id) FROM around));
 
 -- A commitment says nothing of its endpoint: it touches none.
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';
+CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT 0;
 
 -- New handshakes, and probes of MCP tools. Those that a file of the archive holds (`filed`) count in the totals and are
 -- no rows.

@@ -152,7 +152,7 @@ if (lacking.length > 0) {
   console.log(`no broker here; install ${lacking.map((tool) => tool!.install).join(" and ")}`);
 } else {
   const dir = await mkdtemp(join(tmpdir(), "stream-bench-"));
-  const kafka = await startKafka();
+  const kafka = await startKafka({ measured: true });
   try {
     await compare(kafka.brokers[0]!, dir);
   } finally {

@@ -131,9 +131,9 @@ describe("the lake is a cache", () => {
 const MOMENTS = ["before", "after"] as const;
 /** Writes of a pass over `batch()`: segment and commit of three topics in two partitions. */
 const WRITES = 12;
-/** Its transactions: six topics in two partitions are looked at first, then six segments are loaded. */
+/** Its transactions: six topics in two partitions are looked at first, then its six segments are loaded together. */
 const LOOKS = 12;
-const TRANSACTIONS = 18;
+const TRANSACTIONS = 13;
 const each = (n: number) =>
   Array.from({ length: n }, (_, i) => i).flatMap((i) => MOMENTS.map((when) => [i, when] as const));
 
