@@ -62,6 +62,19 @@ export class TimedLoop implements LoopWatch {
   }
 }
 
+/** What `work` came to, and what the loop did meanwhile; a span whose work throws is over too. */
+export async function watched<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopSeen]> {
+  const end = watch.begin();
+  let came: T;
+  try {
+    came = await work();
+  } catch (error) {
+    end();
+    throw error;
+  }
+  return [came, end()];
+}
+
 /** Calls with how late each look of ours was, ms. @returns ends it */
 export type LagWatch = (see: (lateMs: number) => void) => () => void;
 
@@ -78,6 +91,3 @@ export const ownLag: LagWatch = (see) => {
 
 /** The loop of this process. */
 export const ownLoop: LoopWatch = new TimedLoop();
-
-/** A loop that never stands still: for tests that are not about it. */
-export const STEADY_LOOP: LoopWatch = { begin: () => () => ({ stoodStill: false, atEnd: false }) };

@@ -1,3 +1,4 @@
+import { type LoopWatch, watched } from "../loop-watch.ts";
 import { parseUrl } from "../url.ts";
 import {
   ownRanges,
@@ -98,6 +99,8 @@ export interface EgressOptions {
   ca?: string;
   /** Changes to the table of limits. */
   limits?: LimitChanges;
+  /** Looks at the loop that takes the times; default: nobody does, and every time is taken for the stranger's. */
+  loop?: LoopWatch;
 }
 
 const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
@@ -167,7 +170,10 @@ class GuardedEgress implements Egress {
       const { declared = [], stock: others = [] } = this.options.sources ?? {};
       const sources = stock === undefined ? declared : others;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
-      return await follow(request, first, { limits, signal }, { ...this.#means, sourceTo });
+      const exchange = () => follow(request, first, { limits, signal }, { ...this.#means, sourceTo });
+      if (!this.options.loop) return await exchange();
+      const [result, loop] = await watched(this.options.loop, exchange);
+      return loop.stoodStill ? { ...result, loop } : result;
     } finally {
       leave();
     }

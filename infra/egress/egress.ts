@@ -1,3 +1,5 @@
+import type { LoopSeen } from "../loop-watch.ts";
+
 /**
  * Fetching what strangers name: the only way out of this process to an address that somebody else gave.
  * Never throws for what a stranger does: every end of an exchange is a value.
@@ -44,7 +46,10 @@ export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice"
 
 export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" | "address" | "own_address";
 
-export type EgressResult =
+export type EgressResult = {
+  /** What the event loop did that watched the exchange; absent: it never stood still, and the times are the stranger's. */
+  loop?: LoopSeen;
+} & (
   | {
       outcome: "answered";
       status: number;
@@ -74,7 +79,8 @@ export type EgressResult =
       totalMs: number;
       /** Did a byte of the request leave? When not, nothing can have been paid. */
       sent: boolean;
-    };
+    }
+);
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -10,6 +10,7 @@ import type { BodyOf } from "../record/bodies.ts";
 import type { Sources } from "../record/classes/checker.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
+import { hostOf } from "../record/url.ts";
 import { BoundedMap } from "./bounded.ts";
 import { Asking } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
@@ -31,7 +32,6 @@ import { ASKS, ASKS_AT_ONCE, HostQueue, INTAKE, INTAKE_AT_ONCE } from "./queue.t
 import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
 import type { Tools } from "./tools.ts";
-import { hostOf } from "./urls.ts";
 
 export type { IntakeReport } from "./listings/intake.ts";
 export type { ReconcileReport } from "./paid/reconcile.ts";

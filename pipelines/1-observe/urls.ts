@@ -1,7 +1,8 @@
 import { compileTemplate } from "../record/template.ts";
 import { normaliseUrl, pathKey } from "../record/url.ts";
 
-const normal = (url: string): string | null => {
+/** The url normalised, or null when the record cannot take it. */
+export const normalOrNull = (url: string): string | null => {
   try {
     return normaliseUrl(url);
   } catch {
@@ -11,19 +12,13 @@ const normal = (url: string): string | null => {
 
 /** Do two urls name one resource, query aside? A template names what fits it, up to its literal head. */
 export function sameResource(claimed: string, asked: string): boolean {
-  const left = normal(claimed);
-  const right = normal(asked);
+  const left = normalOrNull(claimed);
+  const right = normalOrNull(asked);
   if (left === null || right === null) return false;
   const [claims, asks] = [compileTemplate(left), compileTemplate(right)];
   if (claims) return right.startsWith(claims.prefix);
   return asks ? left.startsWith(asks.prefix) : pathKey(left) === pathKey(right);
 }
 
-/** The url normalised, or null when the record cannot take it. */
-export const normalOrNull = normal;
-
 /** Scheme, host and port of a url that is known to be good. */
 export const originOf = (url: string): string => new URL(url).origin;
-
-/** Host and port: the unit of politeness. */
-export const hostOf = (url: string): string => new URL(url).host;

@@ -46,6 +46,9 @@ export function normaliseUrl(text: string): string {
   return normal;
 }
 
+/** Host and port of a url that is known to be good; what may be none goes through `parseUrl`. @throws TypeError */
+export const hostOf = (url: string): string => new URL(url).host;
+
 /** Origin and path without query; one trailing slash ignored: what `path` matching compares. Takes a normalised url. */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");

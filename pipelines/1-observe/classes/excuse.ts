@@ -6,10 +6,10 @@ import { CHECKERS } from "../../record/classes.ts";
 import { idOf } from "../../record/ids.ts";
 import type { ClassCall, FailedClass, Memory } from "../../record/memory.ts";
 import { addDays, dayOf, rfc3339 } from "../../record/time.ts";
+import { hostOf } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
 import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
-import { hostOf } from "../urls.ts";
 
 /** Payees of a class that have to fail, all of them, before the class is taken for what is wrong. */
 export const LEAST_PAYEES = 3;

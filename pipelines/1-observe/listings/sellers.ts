@@ -4,10 +4,11 @@ import { eachAtOnce } from "../../../infra/concurrency.ts";
 import { type Egress, saying } from "../../../infra/egress/egress.ts";
 import type { Memory } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
+import { hostOf } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
 import type { Hosts } from "../hosts.ts";
 import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
-import { hostOf, originOf } from "../urls.ts";
+import { originOf } from "../urls.ts";
 import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake.ts";
 
 /** Origins whose day of reading is remembered. */

@@ -4,9 +4,9 @@ import type { BodyOf } from "../../record/bodies.ts";
 import type { Memory, PaidPayee } from "../../record/memory.ts";
 import { formatSum } from "../../record/money.ts";
 import { DAY_MS, rfc3339 } from "../../record/time.ts";
+import { hostOf } from "../../record/url.ts";
 import { buyersRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { hostOf } from "../urls.ts";
 
 const DAY_S = DAY_MS / 1000;
 /** Days that are counted. */

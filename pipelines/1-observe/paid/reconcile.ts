@@ -1,11 +1,11 @@
 import type { Clock } from "../../../infra/clock.ts";
 import { networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
+import { hostOf } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
 import type { Draft } from "../recorder.ts";
 import { factTime, followupRow, lostRow, settlementRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { hostOf } from "../urls.ts";
 import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
 import { Heads, Refunds } from "./refunds.ts";

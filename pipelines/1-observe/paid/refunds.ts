@@ -2,10 +2,10 @@ import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
 import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
+import { hostOf } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
 import { factTime, followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { hostOf } from "../urls.ts";
 import { settlementOf } from "./payment.ts";
 
 /** A payment that settled and brought nothing. */

@@ -10,6 +10,7 @@ import type { BodyOf } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import { dayOf, rfc3339 } from "../../record/time.ts";
+import { hostOf } from "../../record/url.ts";
 import type { Call } from "../call.ts";
 import type { Asked } from "../classes/asking.ts";
 import { hashOf } from "../json.ts";
@@ -18,7 +19,6 @@ import { toWhom } from "../plan/spend.ts";
 import type { Probe } from "../probe/probe.ts";
 import { type ChosenInput, type Request, sellerSays } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
-import { hostOf } from "../urls.ts";
 
 /** Longest signed header that servers take; a 402 with huge extensions would make a longer one. */
 const MAX_HEADER = 32_768;

@@ -6,7 +6,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
 import type { DayPlan, PlanLine, PlannedCall, Uncovered } from "../../record/plan.ts";
 import { blockOf, blockStart, DAY_MS, dayOf, dayStart } from "../../record/time.ts";
-import { hostOf } from "../urls.ts";
+import { hostOf } from "../../record/url.ts";
 import { type Caps, type Payee, Reservation, type Reserved, toWhom } from "./spend.ts";
 import { BLOCKS_PER_DAY } from "./steps.ts";
 

@@ -1,7 +1,8 @@
 import ipaddr from "ipaddr.js";
+import type { Config } from "../../../infra/config.ts";
 import { networkKey } from "../../../infra/egress/address.ts";
 import type { Memory } from "../../record/memory.ts";
-import { formatMoney } from "../../record/money.ts";
+import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { Uncovered } from "../../record/plan.ts";
 import { registrableDomain } from "../../record/url.ts";
 import { BoundedMap } from "../bounded.ts";
@@ -18,6 +19,18 @@ export interface Caps {
   /** Millionths of the caps of a day that are kept for endpoints never paid. */
   newShare: bigint;
 }
+
+/** The caps of the settings. */
+export const capsOf = (spend: Config["spend"]): Caps => ({
+  perCall: parseMoney(spend.per_call),
+  perHostDay: parseMoney(spend.per_host_day),
+  perDomainDay: parseMoney(spend.per_domain_day),
+  perPayeeDay: parseMoney(spend.per_payee_day),
+  perDay: parseMoney(spend.per_day),
+  total: parseMoney(spend.total),
+  // A share with six decimals is written like money.
+  newShare: parseMoney(spend.new_share),
+});
 
 const MILLION = 1_000_000n;
 const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;

@@ -1,17 +1,17 @@
 import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
-import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
+import { type LoopSeen, type LoopWatch, watched } from "../../../infra/loop-watch.ts";
 import { rfc3339 } from "../../record/time.ts";
 import { callTool, type ToolExchange } from "../mcp/session.ts";
 import type { Reader } from "../reading/reader.ts";
-import type { Request } from "./request.ts";
+import type { Request, ToolCall } from "./request.ts";
 import { stockHeaders } from "./stock.ts";
 
 /** One exchange with an endpoint: a plain HTTP one, or a tool's call that reads like one. */
 export interface Exchanged {
   result: EgressResult & { raw?: Uint8Array };
-  /** What our own event loop did meanwhile. */
+  /** What the event loop did that took its times, and of a tool ours too, since its messages are told apart there. */
   loop: LoopSeen;
   /** Only of a tool. */
   mcp?: ToolExchange;
@@ -21,6 +21,7 @@ export interface Exchanged {
 export interface Means {
   egress: Egress;
   reader: Reader;
+  /** Of this process, whose loop leads a tool's session. */
   loop: LoopWatch;
 }
 
@@ -34,30 +35,34 @@ export interface How {
   signal?: AbortSignal | undefined;
 }
 
+const STEADY: LoopSeen = { stoodStill: false, atEnd: false };
+
 /** A whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;
 
 export async function exchange(means: Means, request: Request, how: How): Promise<Exchanged> {
-  const ended = means.loop.begin();
-  try {
-    const came = await asked(means, request, how);
-    return { ...came, loop: ended() };
-  } catch (error) {
-    ended();
-    throw error;
+  const { tool } = request;
+  if (!tool) {
+    const result = await asked(means, request, how);
+    return { result, loop: result.loop ?? STEADY };
   }
+  const [mcp, ours] = await watched(means.loop, () => calledTool(means, request, tool, how));
+  const { result } = mcp;
+  const { stoodStill, atEnd } = result.loop ?? STEADY;
+  return { result, mcp, loop: { stoodStill: stoodStill || ours.stoodStill, atEnd: atEnd || ours.atEnd } };
 }
 
-async function asked({ egress, reader }: Means, request: Request, how: How): Promise<Omit<Exchanged, "loop">> {
-  const { url, method, headers, body, tool } = request;
+function calledTool({ egress, reader }: Means, { url }: Request, tool: ToolCall, how: How): Promise<ToolExchange> {
   const { profile, deadlineMs, payment, signal, stock } = how;
-  if (tool) {
-    const totalMs = deadlineMs ?? FREE_TOTAL_MS;
-    const mcp = await callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
-    return { result: mcp.result, mcp };
-  }
+  const totalMs = deadlineMs ?? FREE_TOTAL_MS;
+  return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
+}
+
+function asked({ egress }: Means, request: Request, how: How): Promise<EgressResult> {
+  const { url, method, headers, body } = request;
+  const { profile, deadlineMs, payment, signal, stock } = how;
   const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
-  const result = await egress.fetch({
+  return egress.fetch({
     url,
     method,
     headers: stock === undefined ? declared : stockHeaders(request, payment),
@@ -67,7 +72,6 @@ async function asked({ egress, reader }: Means, request: Request, how: How): Pro
     ...(signal ? { signal } : {}),
     ...(stock === undefined ? {} : { stock }),
   });
-  return { result };
 }
 
 /** Said of an exchange whose time is not known. */

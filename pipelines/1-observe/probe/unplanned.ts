@@ -7,12 +7,13 @@ import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { blockOf, blockStart } from "../../record/time.ts";
+import { hostOf } from "../../record/url.ts";
 import type { METHODS } from "../../record/vocabulary.ts";
 import type { ListedClaim } from "../listings/claims.ts";
 import { ASKS, HostQueue } from "../queue.ts";
 import { probeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { hostOf, originOf, sameResource } from "../urls.ts";
+import { originOf, sameResource } from "../urls.ts";
 import { type Probe, type ProbeTools, probe } from "./probe.ts";
 import { requestOf } from "./request.ts";
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import type { Log } from "../../../infra/log/log.ts";
-import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../../infra/rails/rails.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
+import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
 import { mpp402, mppSeller, toolSeller, unpaidTool } from "./tongues.ts";
 import {

@@ -1,11 +1,11 @@
 import type { WorldInfo } from "../../../fixtures/market/world.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
-import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver, type Observer } from "../../../pipelines/1-observe/observer.ts";
+import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { CONFIG, type FakeLog, type LogMemory } from "./world.ts";
 
 export interface MarketObserverParts {

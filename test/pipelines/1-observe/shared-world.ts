@@ -2,7 +2,6 @@ import { expect } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Log, LogRecord, NewRecord, ReadOptions } from "../../../infra/log/log.ts";
 import type { Ownership, OwnershipListener } from "../../../infra/log/ownership.ts";
-import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { FirstIntents } from "../../../pipelines/1-observe/first-intents.ts";
 import { HostShare } from "../../../pipelines/1-observe/hosts.ts";
@@ -10,6 +9,7 @@ import { createObserver, type Observer } from "../../../pipelines/1-observe/obse
 import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
+import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { END, START, salt } from "./day.ts";
 import { answer, CAPS, CONTROL, DAY, FakeEgress, FakeLog, FakeRail, FakeWallets, honest, LogMemory } from "./world.ts";
 

@@ -9,9 +9,9 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { type Log, LogFull } from "../../../infra/log/log.ts";
-import { STEADY_LOOP } from "../../../infra/loop-watch.ts";
 import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
+import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { END, firstPaidOnly, START, salt } from "./day.ts";
 import { CAPS, DAY, entry, type FakeWorld, fakeWorld, item, wellKnown } from "./world.ts";
 

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
-import type { LoopSeen, LoopWatch } from "../../../infra/loop-watch.ts";
+import type { LoopSeen } from "../../../infra/loop-watch.ts";
 import type {
   PayableEntry,
   Payers,
@@ -38,6 +38,7 @@ import type {
 } from "../../../pipelines/record/memory.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { BLOCK_MS, dayOf } from "../../../pipelines/record/time.ts";
+import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 
 export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
@@ -360,6 +361,8 @@ export class FakeEgress implements Egress {
   readonly asked: Asked[] = [];
   readonly sellers = new Map<string, Handler>();
   before: ((asked: Asked) => void) | null = null;
+  /** What the loop did that took the times of what is answered from here on. */
+  loop: LoopSeen = { stoodStill: false, atEnd: false };
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
     const headers = Object.fromEntries(Object.entries(request.headers ?? {}).map(([k, v]) => [k.toLowerCase(), v]));
@@ -372,7 +375,8 @@ export class FakeEgress implements Egress {
     const n = this.asked.filter((one) => one.url === request.url && one.method === request.method).length;
     this.asked.push(asked);
     const seller = this.sellers.get(new URL(request.url).origin);
-    return seller ? seller(asked, n) : transport("no route to host");
+    const result = await (seller ? seller(asked, n) : transport("no route to host"));
+    return this.loop.stoodStill ? { ...result, loop: this.loop } : result;
   }
   validate() {
     return { ok: true as const };
@@ -471,16 +475,7 @@ export const paying =
 export const CONTROL = "https://control.example";
 export const SELLER = "https://seller.example";
 
-/** Our own event loop, as the test says it is. */
-export class FakeLoop implements LoopWatch {
-  seen: LoopSeen = { stoodStill: false, atEnd: false };
-  begin() {
-    return () => this.seen;
-  }
-}
-
 export interface FakeWorld {
-  loop: FakeLoop;
   log: FakeLog;
   memory: LogMemory;
   rail: FakeRail;
@@ -502,7 +497,6 @@ export const CAPS: Caps = {
 export const CONFIG = { producer: "test", caps: CAPS, spentBefore: 0n, secret: Buffer.alloc(32, 1) };
 
 export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
-  const loop = new FakeLoop();
   const log = new FakeLog();
   const rail = new FakeRail();
   const egress = new FakeEgress();
@@ -514,7 +508,7 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
   const logger = createLogger("silent");
   const start = (more: Partial<ObserverConfig> = {}, parts: Partial<ObserverParts> = {}): Observer =>
     createObserver({
-      loop,
+      loop: STEADY_LOOP,
       log,
       egress,
       rail,
@@ -535,5 +529,5 @@ export function fakeWorld(change: Partial<ObserverConfig> = {}): FakeWorld {
       },
       ...parts,
     });
-  return { loop, log, memory, rail, wallets, egress, clock, acks, observer: start(), restart: start };
+  return { log, memory, rail, wallets, egress, clock, acks, observer: start(), restart: start };
 }

@@ -4,13 +4,13 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
-import { STEADY_LOOP } from "../../../../infra/loop-watch.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.ts";
 import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
+import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
 import { toolTerms } from "../tongues.ts";
 import { FakeRail } from "../world.ts";
 

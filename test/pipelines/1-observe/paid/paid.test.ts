@@ -460,7 +460,7 @@ describe("our own event loop stood still while a payment was watched", () => {
   const still = (): FakeWorld => {
     const world = fakeWorld();
     world.egress.before = (asked) => {
-      if (asked.payment !== undefined) world.loop.seen = STILL;
+      if (asked.payment !== undefined) world.egress.loop = STILL;
     };
     return world;
   };
@@ -484,7 +484,7 @@ describe("our own event loop stood still while a payment was watched", () => {
 
   test("of the first leg: it is paid as ever, and its time is not known", async () => {
     const world = fakeWorld();
-    world.loop.seen = STILL;
+    world.egress.loop = STILL;
     await payOnce(world, honest(world.rail));
     expect(only(world).intent.first_leg.latency_ms).toBeNull();
   });
@@ -503,7 +503,7 @@ describe("our own event loop stood still while a payment was watched", () => {
     const seller = paying(world.rail, (asked) => {
       // The second time it was settled already.
       if (world.rail.settle(asked.payment!)) return timeout();
-      world.loop.seen = { stoodStill: false, atEnd: false };
+      world.egress.loop = { stoodStill: false, atEnd: false };
       return answer(200, { sum: Number(new URL(asked.url).searchParams.get("a")) });
     });
     await payOnce(world, seller);
@@ -519,7 +519,7 @@ describe("our own event loop stood still while a payment was watched", () => {
         world,
         paying(world.rail, (asked) => {
           world.rail.settle(asked.payment!);
-          if (world.egress.paid().length >= from) world.loop.seen = { stoodStill: false, atEnd: false };
+          if (world.egress.paid().length >= from) world.egress.loop = { stoodStill: false, atEnd: false };
           return timeout();
         }),
       );

@@ -1,10 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
-import { type LoopSeen, STEADY_LOOP } from "../../../../infra/loop-watch.ts";
+import type { LoopSeen } from "../../../../infra/loop-watch.ts";
 import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { differences, probe } from "../../../../pipelines/1-observe/probe/probe.ts";
+import type { Request } from "../../../../pipelines/1-observe/probe/request.ts";
 import { ownReader, type Reader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES, type Claims } from "../../../../pipelines/record/bodies.ts";
+import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
 import { claimOf, readTerms } from "../readings.ts";
 import {
   answer,
@@ -36,8 +38,9 @@ const claimsOf = (change: Record<string, unknown> = {}): Claims => {
 interface Options {
   control?: Handler;
   claims?: Claims | null;
-  /** What our own event loop did. */
+  /** What the event loop did that took the times; of a tool, what the one did that leads the session. */
   loop?: LoopSeen;
+  asked?: Request;
   reader?: Reader;
 }
 
@@ -45,7 +48,8 @@ async function knockAt(handler: Handler, options: Options = {}) {
   const egress = new FakeEgress();
   egress.sellers.set(SELLER, handler);
   egress.sellers.set(CONTROL, options.control ?? (() => answer(200, {})));
-  const loop = options.loop ? { begin: () => () => options.loop! } : STEADY_LOOP;
+  if (options.loop && !options.asked?.tool) egress.loop = options.loop;
+  const loop = options.loop && options.asked?.tool ? { begin: () => () => options.loop! } : STEADY_LOOP;
   const tools = {
     egress,
     reader: options.reader ?? ownReader,
@@ -53,7 +57,12 @@ async function knockAt(handler: Handler, options: Options = {}) {
     rail,
     control: new Control(egress, [`${CONTROL}/ok`]),
   };
-  const { body } = await probe(tools, request, options.claims ?? null, new FixedClock("2026-11-02T00:00:00Z"));
+  const { body } = await probe(
+    tools,
+    options.asked ?? request,
+    options.claims ?? null,
+    new FixedClock("2026-11-02T00:00:00Z"),
+  );
   expect(() => BODIES.handshake.parse({ slot: { block: 1, minute: 0 }, planned: "free", ...body })).not.toThrow();
   return { body, egress, asked: egress.asked.filter((one) => one.url === URL_ASKED).length };
 }
@@ -169,6 +178,14 @@ describe("an exchange in which our own event loop stood still", () => {
     const { body } = await knockAt(handler, { loop });
     expect(body).toMatchObject({ fault: null, ...want, latency_ms: null });
     expect(body.says).toMatch(/our own event loop stood still meanwhile: no time was taken$/);
+  });
+
+  test("of a tool: the loop that leads its session may have kept it waiting too", async () => {
+    const tool = { name: "sum", arguments: {}, blind: false };
+    const asked = { ...request, method: "POST" as const, tool };
+    const { body } = await knockAt(() => timeout(), { loop: atEnd, asked });
+    expect(body).toMatchObject({ state: "silent", fault: "ours", latency_ms: null });
+    expect((await knockAt(() => timeout(), { asked })).body).toMatchObject({ state: "silent", fault: null });
   });
 
   test("a 402 that differs from the listing is not excused by it", async () => {
