@@ -2,11 +2,10 @@
  * The thread of stock-client.ts: the protocol's own client, as it comes. It reads what a seller sent, chooses and signs
  * with a key that it made itself, that holds nothing and that nobody knows; the signature is thrown away here.
  */
-import { readlinkSync } from "node:fs";
-import { parentPort } from "node:worker_threads";
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { answering } from "../../infra/bounded-thread-half.mjs";
 
 const signer = privateKeyToAccount(generatePrivateKey());
 /** Characters of an error that are worth telling; the client's own may hold the whole of what the seller sent. */
@@ -57,20 +56,10 @@ async function answer({ headers, body }) {
   }
 }
 
-/** Number of this thread to the system; null where it does not tell. */
-function taskOf() {
+answering(async (asked) => {
   try {
-    return Number(readlinkSync("/proc/thread-self").split("/").at(-1));
-  } catch {
-    return null;
-  }
-}
-
-parentPort.on("message", async (asked) => {
-  try {
-    parentPort.postMessage(await answer(asked));
+    return await answer(asked);
   } catch (error) {
-    parentPort.postMessage({ did: "refused", says: saysOf(error) });
+    return { did: "refused", says: saysOf(error) };
   }
 });
-parentPort.postMessage({ ready: taskOf() });
