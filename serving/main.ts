@@ -1,5 +1,5 @@
 import { createServer, type Server } from "node:http";
-import type { AddressInfo, ListenOptions } from "node:net";
+import { type AddressInfo, connect, type ListenOptions, type Socket } from "node:net";
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 import type { Metrics } from "../infra/telemetry.ts";
@@ -19,8 +19,8 @@ export interface ServeOptions {
   /** Peers whose sockets carry many clients: only their number in total is bounded. */
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
-  /** Is told how many of the sockets are taken. */
-  overload?: Pick<Overload, "ofSockets">;
+  /** Is told how many of the sockets are taken, and how long a connection waits until it is. */
+  overload?: Pick<Overload, "ofSockets" | "ofDoor">;
   /** How long answers under way may take once closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -37,6 +37,8 @@ const SILENCE_MS = 120_000;
 const KEEP_ALIVE_MS = 5_000;
 /** How often the server looks for requests whose time is over, ms: its own default is 30 s, three times their time. */
 const LOOK_MS = 1_000;
+/** How often we knock at our own door, ms. */
+const KNOCK_MS = 500;
 /** Requests of one socket, after which it is closed, so that sockets find their way to other replicas too. */
 const MAX_REQUESTS = 10_000;
 
@@ -63,6 +65,40 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
   });
 }
 
+/**
+ * How long a connection waits until this process takes it, ms, by one of our own that waits as all others do. Libuv takes
+ * one from the system's queue in a turn of its loop (since 1.45: libuv/libuv#3696), so on a busy machine the queue is full,
+ * and strangers wait in it until they give up, while no turn is slow.
+ */
+function waitAtDoor(server: Server): () => number {
+  const { address, port } = server.address() as AddressInfo;
+  const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
+  let knock: { socket: Socket; at: number } | null = null;
+  let waitedMs = 0;
+  const timer = setInterval(() => {
+    if (knock) return;
+    const socket = connect({ port, host }).unref();
+    const mine = { socket, at: performance.now() };
+    knock = mine;
+    socket.on("error", () => {});
+    // It was refused, or dropped because all sockets are taken: that says nothing of the queue.
+    socket.once("close", () => {
+      if (knock === mine) knock = null;
+    });
+  }, KNOCK_MS).unref();
+  server.on("connection", ({ remotePort }: Socket) => {
+    if (!knock || remotePort !== knock.socket.localPort) return;
+    waitedMs = performance.now() - knock.at;
+    knock.socket.destroy();
+    knock = null;
+  });
+  server.once("close", () => {
+    clearInterval(timer);
+    knock?.socket.destroy();
+  });
+  return () => Math.max(waitedMs, knock ? performance.now() - knock.at : 0);
+}
+
 /** Listen with the app, within bounds for its sockets. @throws CannotListen */
 export async function serve(options: ServeOptions): Promise<Serving> {
   const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
@@ -79,6 +115,8 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
   options.overload?.ofSockets(share);
   await listen(server, host, port, shared === true);
+  // Where others listen too, one of them may take what we knock with.
+  if (!shared) options.overload?.ofDoor(waitAtDoor(server));
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;
   return {

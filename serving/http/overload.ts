@@ -15,22 +15,27 @@ export const OVERLOAD = {
   /** Share of the sockets that are taken. */
   fullAt: 0.9,
   roomAt: 0.75,
+  /** Time that a connection waits until it is taken, ms. A stall of the loop is some hundred at most. */
+  queueMs: 2_000,
+  doorMs: 200,
 } as const;
 
 /** Seconds after which a shed request may come again: drawn, or all who were sent away would come back at once. */
 const RETRY_S = { least: 2, most: 8 };
 
 /**
- * Tells whether this process is behind with its work: the event loop is late look after look, or nearly all sockets are
- * taken. Then what is free is refused before anything is done for it, so that paid calls, and whoever asks for their
- * orders, keep what is left.
+ * Tells whether this process is behind with its work: the event loop is late look after look, nearly all sockets are
+ * taken, or connections wait long until they are. Then what is free is refused before anything is done for it, so that
+ * paid calls, and whoever asks for their orders, keep what is left.
  */
 export class Overload {
   #slow = { looks: 0, ms: 0 };
   #steady = 0;
   #isLate = false;
   #isFull = false;
+  #isQueued = false;
   #share: () => number = () => 0;
+  #waitMs: () => number = () => 0;
   readonly #stop: () => void;
 
   constructor(
@@ -46,8 +51,13 @@ export class Overload {
     this.#share = share;
   }
 
+  /** @param waitMs how long a connection waits until a server takes it, ms */
+  ofDoor(waitMs: () => number): void {
+    this.#waitMs = waitMs;
+  }
+
   get isBehind(): boolean {
-    return this.#isLate || this.#isFull;
+    return this.#isLate || this.#isFull || this.#isQueued;
   }
 
   /** Refuses what is free while this process is behind. @throws Problem unavailable */
@@ -68,12 +78,13 @@ export class Overload {
   }
 
   #look(lateMs: number): void {
-    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt } = OVERLOAD;
+    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, doorMs } = OVERLOAD;
     this.#slow = lateMs >= slowMs ? { looks: this.#slow.looks + 1, ms: this.#slow.ms + lateMs } : { looks: 0, ms: 0 };
     this.#steady = lateMs < steadyMs ? this.#steady + 1 : 0;
     if (this.#slow.looks >= slowLooks && this.#slow.ms >= slowInAllMs) this.#isLate = true;
     else if (this.#steady >= steadyLooks) this.#isLate = false;
     this.#isFull = this.#share() >= (this.#isFull ? roomAt : fullAt);
+    this.#isQueued = this.#waitMs() >= (this.#isQueued ? doorMs : queueMs);
     this.metrics?.gauge("touchstone_http_overloaded", Number(this.isBehind));
   }
 }

@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { expect, it } from "vitest";
 import { inTurns, range, sorting, stepsInTurns, turnByTurn } from "../../infra/concurrency.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
@@ -62,4 +64,26 @@ it("sorts no more within one turn of the loop than was asked for", async () => {
   const seen = turns.end();
   // 4 steps of 32 items: each is compared once when merged, and log2(32) times in its first run.
   expect([seen.most <= 4 * 32 * 6, seen.turns > 100]).toEqual([true, true]);
+});
+
+it("lets several of those who wait at the door in before each piece of work, where a turn of the loop takes one", async () => {
+  const many = 48;
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  // Connected by the system as they are asked for: they wait in its queue, whatever our loop does.
+  const clients = Array.from({ length: many }, () => connect(port, "127.0.0.1").on("error", () => {}));
+  let inside = 0;
+  server.on("connection", (socket) => {
+    inside++;
+    socket.on("error", () => {});
+  });
+  const seen: number[] = [];
+  await inTurns(range(0, 3 * many), 1, () => seen.push(inside));
+  for (const client of clients) client.destroy();
+  server.close();
+  // One at a time took as many pieces of work as there are clients.
+  const pieces = seen.indexOf(many);
+  expect(pieces, "all of them are in at last").toBeGreaterThan(0);
+  expect(pieces).toBeLessThan(many / 4);
 });

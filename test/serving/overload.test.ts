@@ -165,3 +165,24 @@ test("a loop that is really busy sheds what is free while health is answered, an
   });
   expect((await fetch(url + checkPath(SUM))).status).toBe(200);
 });
+
+test("a queue at the door is overload, though no turn of the loop is slow: each takes one connection in", {
+  timeout: 30_000,
+}, async () => {
+  const overload = new Overload(ownLag);
+  open.push(overload);
+  const { url, port } = await listening(overload, { perClient: 1_000 });
+  let busy = true;
+  const turn = (): void => {
+    const until = performance.now() + OVERLOAD.slowMs / 10;
+    while (performance.now() < until);
+    if (busy) setImmediate(turn);
+  };
+  turn();
+  const strangers = Array.from({ length: 500 }, () => connect(port, "127.0.0.1").on("error", () => {}));
+  for (const one of strangers) open.push({ close: () => one.destroy() });
+  await expect.poll(() => overload.isBehind, { timeout: 8_000 }).toBe(true);
+  busy = false;
+  await expect.poll(() => overload.isBehind, { timeout: 8_000 }).toBe(false);
+  expect((await fetch(url + checkPath(SUM))).status).toBe(200);
+});
