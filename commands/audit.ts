@@ -107,7 +107,7 @@ function conclude(report: AuditReport, tookS: number): string {
   const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
   const verdict = report.proven ? "proven" : "NOT proven";
   return (
-    `${verdict}: ${report.size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
+    `${verdict}: ${report.tree_size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
     `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s\n`
   );
 }
@@ -146,12 +146,10 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
       },
     });
     const tookS = Math.round((performance.now() - began) / 10) / 100;
-    const { findings, forks, size: tree_size, ...summary } = report;
+    const { findings, forks, ...summary } = report;
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
-    process.stdout.write(
-      json ? `${JSON.stringify({ ...summary, tree_size, took_s: tookS })}\n` : conclude(report, tookS),
-    );
+    process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
     if (forks.length > 0) throw new AuditForked(forks, files);
     if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
   } finally {

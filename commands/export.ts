@@ -27,7 +27,7 @@ const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
 /** A table of a record, as it is written: what it is of, and the work. */
 interface Table {
   origin: string;
-  size: number;
+  tree_size: number;
   at: string | null;
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
@@ -44,13 +44,13 @@ async function tableOf(from: string, what: ExportOptions["what"], options: Expor
   const { origin, head, asOf } = record;
   const facts = { origin, tree_size: String(head.size), ...(asOf ? { as_of: asOf } : {}) };
   return {
-    ...{ origin, size: head.size, at: asOf },
+    ...{ origin, tree_size: head.size, at: asOf },
     write: (path, onProgress) => writeParquet(path, columns, facts, rows(record), onProgress),
   };
 }
 
 const indexTable = (index: Awaited<ReturnType<typeof openIndex>>): Table => ({
-  ...{ origin: index.origin, size: index.treeSize, at: index.computedAt },
+  ...{ origin: index.origin, tree_size: index.treeSize, at: index.computedAt },
   write: (path, onProgress) => exportIndex(index, path, onProgress),
 });
 
@@ -70,11 +70,11 @@ export async function exportCommand(from: string, file: string, options: ExportO
     if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Kexport: ${done} ${NOUN[what]}`);
   });
   if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
-  const { origin, size, at } = table;
-  const said = { origin, what, tree_size: size, as_of: at, rows, file };
+  const { origin, tree_size, at } = table;
+  const said = { origin, what, tree_size, as_of: at, rows, file };
   process.stdout.write(
     json
       ? `${JSON.stringify(said)}\n`
-      : `${rows} ${NOUN[what]} of ${origin} at ${size} leaves (${at ?? "no time"}) are in ${file}\nqueries to begin with: docs/analysts.md\n`,
+      : `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}\nqueries to begin with: docs/analysts.md\n`,
   );
 }

@@ -106,18 +106,18 @@ function mendedOf({ mended }: MirrorSummary): string {
   return mended.length === 0 ? "everything in the copy is intact\n" : lines.join("") + more;
 }
 
-function jsonOf(source: string, { size: tree_size, ...done }: MirrorSummary, tookS?: number): string {
-  return `${JSON.stringify({ source, ...done, tree_size, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
+function jsonOf(source: string, done: MirrorSummary, tookS?: number): string {
+  return `${JSON.stringify({ source, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
 }
 
 function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
-  const { result, origin, size, from, root, fetched, adopted, missing } = done;
+  const { result, origin, tree_size, from, root, fetched, adopted, missing } = done;
   const named = missing
     .slice(0, NAMED)
     .map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)\n`);
   const more = missing.length > NAMED ? `missing: ${missing.length - NAMED} more, see --json\n` : "";
   return (
-    `${result}: ${origin}, ${size} leaves (${size - from} new), root ${root}\n${named.join("")}${more}` +
+    `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}\n${named.join("")}${more}` +
     `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}\n${mendedOf(done)}next: touchstone audit ${folder}\n`
   );
 }

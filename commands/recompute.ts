@@ -66,11 +66,10 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
       write(textOf(card));
     });
     const took_s = Math.round((performance.now() - began) / 10) / 100;
-    const { size: tree_size, ...counts } = done;
-    if (options.json) write({ origin: head.origin, ...counts, tree_size, took_s });
+    if (options.json) write({ origin: head.origin, ...done, took_s });
     else {
       write(
-        `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${tree_size} leaves of ${head.origin}, ` +
+        `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
           `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
       );
     }

@@ -35,7 +35,7 @@ export interface AuditOptions {
 
 export interface AuditReport {
   origin: string;
-  size: number;
+  tree_size: number;
   root: string;
   cosigned_at: string | null;
   proven: boolean;
@@ -72,7 +72,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   const proven = findings.every(({ result }) => result === "ok");
   return {
     origin,
-    size,
+    tree_size: size,
     root: root.toString("hex"),
     cosigned_at: cosignedAt?.toISOString() ?? null,
     proven,

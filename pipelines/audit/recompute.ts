@@ -37,7 +37,7 @@ export interface CardVerdict {
 }
 
 export interface Recomputed {
-  size: number;
+  tree_size: number;
   /** Newest closed day, "" before the first. */
   closed_to: string;
   endpoints: number;
@@ -98,7 +98,13 @@ export async function recomputeGathered(
     at = end;
   }
   const { "not run": not_run, ...others } = counts;
-  return { size: gathered.size, closed_to: gathered.evidence.newest, endpoints: byBucket.length, ...others, not_run };
+  return {
+    tree_size: gathered.size,
+    closed_to: gathered.evidence.newest,
+    endpoints: byBucket.length,
+    ...others,
+    not_run,
+  };
 }
 
 /** What cannot be read, and which cards may stand on it. */

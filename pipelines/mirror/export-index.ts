@@ -1,5 +1,6 @@
 import type { ReadableStore } from "../../infra/store/directory.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
+import { parseUrl } from "../../infra/url.ts";
 import { MirrorUsage, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
@@ -19,7 +20,7 @@ import {
   type Seen,
   seenByEndpoint,
 } from "./export-record.ts";
-import { COLUMN, type Columns, hostOf, moment, type Row, writeParquet } from "./parquet-table.ts";
+import { COLUMN, type Columns, moment, type Row, writeParquet } from "./parquet-table.ts";
 import { readTrusted, type Trusted } from "./state.ts";
 
 /** The newest index of a record: what it was made of, and its lines shard by shard. */
@@ -138,7 +139,12 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Be
   const known = seen.get(line.capability_id);
   const raw = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
   return {
-    ...{ capability_id: line.capability_id, url: line.url, host: hostOf(line.url), http_method: line.method },
+    ...{
+      capability_id: line.capability_id,
+      url: line.url,
+      host: parseUrl(line.url ?? "")?.host,
+      http_method: line.method,
+    },
     ...{ method_page: card?.method, tool: line.tool, class: line.class, description: line.description },
     ...{ band: line.band, raw_band: raw > 0 ? LETTERS[raw - 1] : null, tier: line.tier, why: line.why },
     ...{ composite: compositeOf(card), sample_count: line.sample_count, paid_calls: known?.paidCalls ?? 0 },

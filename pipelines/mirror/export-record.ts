@@ -1,3 +1,4 @@
+import { parseUrl } from "../../infra/url.ts";
 import { parsedLeaf, parseJson } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
 import { provenLeaves } from "../published/leaves.ts";
@@ -6,7 +7,7 @@ import type { SignedCard } from "../record/card.ts";
 import { type AmendmentLine, type EvidenceLine, evidenceLineOf, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
-import { COLUMN, type Columns, hostOf, moment, type Row } from "./parquet-table.ts";
+import { COLUMN, type Columns, moment, type Row } from "./parquet-table.ts";
 
 /** A proven record as it is read for analysis: where it lies, and the head below which it is read. */
 export interface RecordToRead {
@@ -153,7 +154,7 @@ function gradeRow(
   const listed = known.urls.get(card.capability_id);
   return {
     ...{ leaf: index, published_at: moment(at), computed_at: moment(card.computed_at), as_of: asOf },
-    ...{ capability_id: card.capability_id, url: listed?.url, host: hostOf(listed?.url) },
+    ...{ capability_id: card.capability_id, url: listed?.url, host: parseUrl(listed?.url ?? "")?.host },
     ...{ http_method: listed?.method, method_page: card.method, day, headline, tier: card.tier },
     ...{ band: card.band, raw_band, why, composite: compositeOf(card), sample_count: card.sample_count },
     flags: card.flags ?? [],
@@ -213,7 +214,12 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, a
   const { fault, delivery, outcome, latency_ms, price, pay_to, input, payer } = line;
   return {
     ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: moment(line.t), as_of: asOf },
-    ...{ url: listed?.url, host: hostOf(listed?.url), http_method: listed?.method, kind: KINDS[line.kind] },
+    ...{
+      url: listed?.url,
+      host: parseUrl(listed?.url ?? "")?.host,
+      http_method: listed?.method,
+      kind: KINDS[line.kind],
+    },
     ...{ state: line.state, status: Number.isInteger(status) ? status : null, fault },
     ...{ live: line.live, honest: line.honest, settled: line.settled, delivered: line.delivered },
     ...{ refunded: line.refunded, schema_ok: line.schema_ok, delivery, outcome, latency_ms, price },

@@ -1,6 +1,5 @@
 import { rename, rm } from "node:fs/promises";
 import parquet from "parquetjs-lite";
-import { parseUrl } from "../../infra/url.ts";
 
 const { ParquetSchema, ParquetWriter } = parquet;
 
@@ -29,9 +28,6 @@ export function moment(text: string | null | undefined): Date | null {
   const at = text ? new Date(text) : null;
   return at && !Number.isNaN(at.getTime()) ? at : null;
 }
-
-/** Host and port of a url as it is listed; null for one that is none. */
-export const hostOf = (url: string | null | undefined): string | null => parseUrl(url ?? "")?.host ?? null;
 
 /** Members without a value are left out: that is null in the file. */
 const present = (row: Row): Row =>

@@ -57,7 +57,7 @@ export interface MirrorSummary {
   result: "idle" | "refreshed" | "synced" | "verified";
   origin: string;
   from: number;
-  size: number;
+  tree_size: number;
   root: string;
   cosigned_at: string | null;
   /** Bundles, keys documents, index lists, shards and evidence files: from the source, and found here from an earlier run. */
@@ -177,7 +177,7 @@ export class Run {
     const missing = this.#objects.missing.map(({ object: _, ...one }) => one);
     const from = this.trusted?.head.size ?? 0;
     const mended = this.options.verify ? { mended: this.#mended } : {};
-    return { result, origin, from, size, root, cosigned_at, ...this.#tally, missing, ...mended };
+    return { result, origin, from, tree_size: size, root, cosigned_at, ...this.#tally, missing, ...mended };
   }
 }
 

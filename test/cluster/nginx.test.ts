@@ -59,8 +59,8 @@ test("a mirror copies and proves everything through it", async () => {
   const source = new HttpSource(url, { clock: new FixedClock(NOW) });
   try {
     const done = await second.run(source, { keys: keysOf(record) });
-    expect(done).toMatchObject({ result: "synced", size: record.committer.fold.size });
-    expect(await second.proven(record, true)).toBe(done.size);
+    expect(done).toMatchObject({ result: "synced", tree_size: record.committer.fold.size });
+    expect(await second.proven(record, true)).toBe(done.tree_size);
   } finally {
     await source.close();
     await second.close();

@@ -12,6 +12,7 @@ import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";
 import type { CommitmentLeaf } from "../../../pipelines/record/leaf.ts";
 import { runs } from "../../helpers/programs.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { capOf, JWKS, listing, World } from "../4-publish/world.ts";
 import { LyingSource } from "../mirror/lies.ts";
 
@@ -31,7 +32,7 @@ beforeAll(async () => {
   dir = join(world.dir, "public");
   const publisher = world.publisher();
   await publisher.publishKeys(JWKS);
-  await publisher.publishListings([listing("a"), listing("b")]);
+  await publishListings(publisher, [listing("a"), listing("b")]);
   const { index: _, seq: __, at: ___, ...draft } = leafOf();
   const others = [8, 9].map((seed) => ({ ...draft, sha256: commitTo(Buffer.alloc(32, seed), ANSWER) }));
   await publisher.publishLeaves([...others, draft]);

@@ -112,7 +112,7 @@ describe("evidence files", () => {
     from.shown.set(draft.key!, shown);
     const { size } = record.committer.fold;
     const done = await own.run(from, { keys: keysOf(record) });
-    expect(done).toMatchObject({ result: "synced", size, missing: [{ key: draft.key, tries: 1 }] });
+    expect(done).toMatchObject({ result: "synced", tree_size: size, missing: [{ key: draft.key, tries: 1 }] });
     expect(done.missing[0]!.got).toMatch(says);
     expect(await own.proven(record, false, [draft.key!])).toBe(size);
     expect((await own.run(from)).missing).toMatchObject([{ key: draft.key, tries: 2, since: done.missing[0]!.since }]);
@@ -148,7 +148,7 @@ describe("evidence files", () => {
     const own = await mirror();
     const from = new WatchedSource(sourceDir(lying));
     for (const tries of [1, 2]) {
-      expect(await own.run(from, { keys: keysOf(lying) })).toMatchObject({ size: 2, missing: [{ key, tries }] });
+      expect(await own.run(from, { keys: keysOf(lying) })).toMatchObject({ tree_size: 2, missing: [{ key, tries }] });
       expect(await own.publicStore.head(key)).toBeNull();
     }
     await lying.close();

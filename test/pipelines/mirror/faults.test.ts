@@ -201,7 +201,7 @@ describe("history", () => {
     expect(heads[0]).toMatchObject({ size: first });
     expect(heads[1]!.root.equals(heads[0]!.root)).toBe(false);
     // Honest again: what was proven still stands, and goes on.
-    expect(await own.run(source())).toMatchObject({ result: "synced", size });
+    expect(await own.run(source())).toMatchObject({ result: "synced", tree_size: size });
   });
 
   it("stale: the newest checkpoint is older than accepted, and a witness has to say so", async () => {
@@ -214,6 +214,6 @@ describe("history", () => {
     opened.push(alone);
     const keys = { log: keysOf(record).log };
     await expect(alone.run(from, { keys, maxAgeSeconds: 60 })).rejects.toThrow(MirrorUsage);
-    expect(await alone.run(from, { keys })).toMatchObject({ size, cosigned_at: null });
+    expect(await alone.run(from, { keys })).toMatchObject({ tree_size: size, cosigned_at: null });
   });
 });

@@ -35,10 +35,10 @@ async function follow(from: WatchedSource, steps: (() => unknown)[]) {
   const ended = followMirror({
     ...{ source: from, publicStore: own.publicStore, stateStore: own.stateStore, clock, keys: keysOf(record) },
     ...{ everySeconds: 10, signal: stop.signal, maxAgeSeconds: 0 },
-    onSnapshot: async ({ size }) => {
+    onSnapshot: async ({ tree_size }) => {
       // It is served already when it is said.
-      expect(await own.proven(record)).toBe(size);
-      sizes.push(size);
+      expect(await own.proven(record)).toBe(tree_size);
+      sizes.push(tree_size);
     },
     onFault: (error) => faults.push(error.name),
   });

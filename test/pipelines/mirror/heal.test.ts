@@ -54,7 +54,7 @@ beforeAll(async () => {
   await world.archive("2027-03-01T00:00:00.000Z");
   await world.publisher.buildIndex();
   dir = join(world.ingest.dir, "copy");
-  size = (await run()).size;
+  size = (await run()).tree_size;
 }, 60_000);
 afterAll(() => world.close());
 

@@ -76,7 +76,7 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         await run(own).catch(() => undefined);
         const again = await open(own.fs.afterPowerLoss(keeps));
         expect([first, size], `step ${index}`).toContain(await proven(again));
-        expect((await run(again)).size).toBe(size);
+        expect((await run(again)).tree_size).toBe(size);
         const settled = await open(again.fs.afterPowerLoss(() => false));
         expect(await proven(settled, true)).toBe(size);
       }
@@ -94,11 +94,11 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         await run(own).catch(() => undefined);
         own.fs.fault = () => undefined;
         expect([first, size], `step ${index}`).toContain(await proven(own));
-        expect((await run(own)).size).toBe(size);
+        expect((await run(own)).tree_size).toBe(size);
         const last = await open(own.fs.afterPowerLoss(() => false));
         // A hint or checkpoint whose sync failed may be the older one again, until the next run.
         expect([first, size], `step ${index}, then power`).toContain(await proven(last));
-        expect((await run(last)).size).toBe(size);
+        expect((await run(last)).tree_size).toBe(size);
         expect(await proven(last, true)).toBe(size);
         // What could not be cleared away is swept by the next start.
         if (op !== "unlink") expect(await own.fs.readdir("/mirror/public/.~store/tmp")).toEqual([]);
@@ -144,7 +144,7 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
       const ends = [...ended.map((end) => (end.status === "rejected" ? end.reason : end.value)), await other];
       for (const end of ends) {
         if (end instanceof Error) expect(end.name).toBe("MirrorBusy");
-        else expect(end).toMatchObject({ size });
+        else expect(end).toMatchObject({ tree_size: size });
       }
       const after = await open(one.fs.afterPowerLoss(() => false));
       expect([first, size]).toContain(await proven(after));

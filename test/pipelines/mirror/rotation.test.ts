@@ -2,7 +2,6 @@ import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { trustOf } from "../../../commands/serving-tier.ts";
 import { canonicalBytes } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
@@ -11,7 +10,7 @@ import { signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { openCheckpoint, signCheckpoint, trustOf } from "../../../infra/tree/checkpoint.ts";
 import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
@@ -96,7 +95,7 @@ describe("keys are rotated", () => {
     await publishAt(26);
     expect(await signatures()).toBe(2);
     const fresh = await mirrorAt(26);
-    expect(await sync(fresh)).toMatchObject({ result: "synced", size: 5 });
+    expect(await sync(fresh)).toMatchObject({ result: "synced", tree_size: 5 });
   });
 
   test("a mirror that came by during the overlap goes on without an operator", async () => {
@@ -108,7 +107,7 @@ describe("keys are rotated", () => {
     expect(await sync(mirror)).toMatchObject({ result: "synced" });
     await publishAt(26);
     mirror.clock.set(at(26));
-    expect(await sync(mirror)).toMatchObject({ result: "synced", size: 5 });
+    expect(await sync(mirror)).toMatchObject({ result: "synced", tree_size: 5 });
   });
 
   test.each([
@@ -125,7 +124,7 @@ describe("keys are rotated", () => {
     mirror.clock.set(at(30));
     const said: string[] = [];
     const done = await sync(mirror, { ...given, say: (text: string) => said.push(text) });
-    expect(done).toMatchObject({ result: "synced", size: 5 });
+    expect(done).toMatchObject({ result: "synced", tree_size: 5 });
     expect(said.join()).toContain("rotated");
     expect(await sync(mirror, { ...given, say: (text: string) => said.push(text) })).toMatchObject({ result: "idle" });
     expect(said).toHaveLength(1);

@@ -98,7 +98,7 @@ const shuffled = (leaf: object) => (index: number) =>
 
 it("every card holds under the keys of its place, whatever the order of its members", async () => {
   const { run, publicStore } = await mirrored({ 400: shuffled(gradeOf(card(NEXT_CARDS, LATE))) });
-  expect(await run).toMatchObject({ result: "synced", size: SIZE });
+  expect(await run).toMatchObject({ result: "synced", tree_size: SIZE });
   expect(publicStore.objects.has("checkpoint")).toBe(true);
 });
 
@@ -127,5 +127,5 @@ it.each<[string, At, RegExp]>([
 
 it("a mirror that believes the log for its cards takes them as they are", async () => {
   const { run } = await mirrored({ 40000: worse }, false);
-  expect(await run).toMatchObject({ result: "synced", size: SIZE });
+  expect(await run).toMatchObject({ result: "synced", tree_size: SIZE });
 });

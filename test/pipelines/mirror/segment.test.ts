@@ -49,7 +49,7 @@ it.each([
     return key === SEGMENT && !has ? null : honest.get(key, maxBytes);
   };
   const { run, publicStore } = await mirrored({ ...honest, get });
-  expect(await run).toMatchObject({ result: "synced", size: SIZE, fetched: has ? 2 : 257, missing: [] });
+  expect(await run).toMatchObject({ result: "synced", tree_size: SIZE, fetched: has ? 2 : 257, missing: [] });
   expect(asked.filter((key) => key.startsWith("tile/entries/"))).toHaveLength(has ? 1 : 257);
   const segment = decompress((await publicStore.get(SEGMENT))!.bytes);
   const lines = entries.slice(0, 65_536).flatMap((entry) => [entry, Buffer.from("\n")]);
@@ -73,7 +73,7 @@ it.each([
   }
   const get: Source["get"] = async (key, maxBytes) => (key === SEGMENT && !has ? null : honest.get(key, maxBytes));
   const { run, publicStore } = await mirrored({ ...honest, get }, torn);
-  expect(await run).toMatchObject({ result: "synced", size: SIZE, missing: [] });
+  expect(await run).toMatchObject({ result: "synced", tree_size: SIZE, missing: [] });
   for (const key of theirs.objects.keys())
     expect([key, Buffer.compare((await publicStore.get(key))!.bytes, (await theirs.get(key))!.bytes)]).toEqual([
       key,

@@ -50,7 +50,7 @@ describe("a mirror", () => {
   it("copies a whole record from nothing", async () => {
     const own = await mirror();
     const done = await own.run(source(), { keys: keysOf(record) });
-    expect(done).toMatchObject({ result: "synced", from: 0, size, origin: ORIGIN, adopted: 0 });
+    expect(done).toMatchObject({ result: "synced", from: 0, tree_size: size, origin: ORIGIN, adopted: 0 });
     expect(await own.proven(record, true)).toBe(size);
     const [ours, theirs] = [await own.publicStore.get("checkpoint"), await record.store.get("checkpoint")];
     expect(ours!.bytes).toEqual(theirs!.bytes);
@@ -59,7 +59,7 @@ describe("a mirror", () => {
   it("fetches only what is new, and keeps serving what was there", async () => {
     const own = await mirror(before);
     const from = source();
-    expect(await own.run(from)).toMatchObject({ result: "synced", from: first, size });
+    expect(await own.run(from)).toMatchObject({ result: "synced", from: first, tree_size: size });
     expect(await own.proven(record, true)).toBe(size);
     expect(from.asked.filter((key) => key.startsWith("tile/entries/")).sort()).toEqual([
       "tile/entries/001",
@@ -74,7 +74,11 @@ describe("a mirror", () => {
       await own.publicStore.create(key, (await record.store.get(key))!.bytes);
     }
     const from = source();
-    expect(await own.run(from, { keys: keysOf(record) })).toMatchObject({ result: "synced", size, fetched: 0 });
+    expect(await own.run(from, { keys: keysOf(record) })).toMatchObject({
+      result: "synced",
+      tree_size: size,
+      fetched: 0,
+    });
     expect(await own.proven(record, true)).toBe(size);
     expect(from.asked.filter((key) => !/^(?:checkpoint|tile\/\d)/.test(key))).toEqual([]);
   });
@@ -83,7 +87,7 @@ describe("a mirror", () => {
     const own = await mirror();
     await own.run(source(), { keys: keysOf(record) });
     const idle = source();
-    expect(await own.run(idle)).toMatchObject({ result: "idle", size, fetched: 0 });
+    expect(await own.run(idle)).toMatchObject({ result: "idle", tree_size: size, fetched: 0 });
     expect(idle.asked).toEqual(["checkpoint"]);
   });
 
@@ -117,11 +121,11 @@ describe("a mirror", () => {
       growing.clock.set("2026-12-21T12:00:00.000Z");
       expect(await collectPartials(growing.store, growing.clock)).toBeGreaterThan(0);
     };
-    expect(await own.run(from, { keys: keysOf(growing) })).toMatchObject({ size: begun });
+    expect(await own.run(from, { keys: keysOf(growing) })).toMatchObject({ tree_size: begun });
     expect(from.asked.filter((key) => key === "checkpoint")).toHaveLength(1);
     expect(await own.proven(growing, true)).toBe(begun);
     from.onGet = () => undefined;
-    expect(await own.run(from)).toMatchObject({ from: begun, size: growing.committer.fold.size });
+    expect(await own.run(from)).toMatchObject({ from: begun, tree_size: growing.committer.fold.size });
     expect(await own.proven(growing, true)).toBe(growing.committer.fold.size);
     await growing.close();
   });
@@ -132,10 +136,10 @@ describe("a mirror", () => {
     await own.publicStore.delete(`tile/0/001.p/${first - 256}`);
     const held = await own.publicStore.head("tile/entries/000");
     await own.publicStore.swap("tile/entries/000", Buffer.from("rust"), held!.etag);
-    expect(await own.run(source())).toMatchObject({ result: "synced", size });
+    expect(await own.run(source())).toMatchObject({ result: "synced", tree_size: size });
     expect(await own.proven(record, true)).toBe(size);
     await own.publicStore.delete("checkpoint");
-    expect(await own.run(source())).toMatchObject({ result: "synced", from: 0, size, fetched: 0 });
+    expect(await own.run(source())).toMatchObject({ result: "synced", from: 0, tree_size: size, fetched: 0 });
     expect(await own.proven(record, true)).toBe(size);
   });
 
@@ -219,7 +223,7 @@ describe("a run that is cut off", () => {
       await expect(own.run(cut, { width: 1 })).rejects.toThrow("cut off");
       expect(await own.proven(record)).toBe(first);
       const again = source();
-      expect(await own.run(again, { width: 1 })).toMatchObject({ result: "synced", size });
+      expect(await own.run(again, { width: 1 })).toMatchObject({ result: "synced", tree_size: size });
       expect(await own.proven(record, true)).toBe(size);
       const twice = [...lasting(cut.asked.slice(0, n)), ...lasting(again.asked)];
       expect(new Set(twice).size, `cut at ${counted.asked[n]}`).toBe(twice.length);
@@ -239,7 +243,7 @@ describe("a run that is cut off", () => {
       const faults = new Faults({ write, outcome: "answer lost", dies: true });
       await expect(own.run(source(), wrap(own, faults))).rejects.toThrow();
       expect([first, size]).toContain(await own.proven(record));
-      expect((await own.run(source())).size).toBe(size);
+      expect((await own.run(source())).tree_size).toBe(size);
       expect(await own.proven(record, true)).toBe(size);
     }
   });

@@ -128,7 +128,7 @@ describe(`what the snapshot stands on (seed ${SEED})`, () => {
       expect(error?.message).toContain(error?.name === "Tampered" && object === "tile" ? "e" : key);
       expect(await own.proven(record)).toBe(first);
       if (lie !== "tampered") return;
-      expect(await own.run(honest())).toMatchObject({ result: "synced", size, missing: [] });
+      expect(await own.run(honest())).toMatchObject({ result: "synced", tree_size: size, missing: [] });
       expect(await own.proven(record, true)).toBe(size);
     },
   );
@@ -141,7 +141,7 @@ describe(`what lies beside it (seed ${SEED})`, () => {
       const own = await mirror();
       const key = keys[object]!;
       const done = await own.run(liar(key, lie));
-      expect(done).toMatchObject({ result: "synced", size });
+      expect(done).toMatchObject({ result: "synced", tree_size: size });
       const packedOtherwise = done.missing.length === 0;
       // A shard is packed again here: a bit that changes nothing of its text changes nothing here either.
       expect([object, lie, packedOtherwise]).toEqual([
