@@ -1,10 +1,25 @@
 import type { Clock } from "../../infra/clock.ts";
+import type { Rail } from "../../infra/rails/rails.ts";
+import type { Logger } from "../../infra/telemetry.ts";
 
 /** The chain's newest block, and whether its blocks come at a fixed pace (only then does its silence say anything). */
 export interface ChainTime {
   newest: Date;
   fixedBlockTime: boolean;
 }
+
+/** What the chain's newest block says of the time; null when it cannot be asked. */
+export const chainTimeOf =
+  (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
+    try {
+      const head = await rail.head({ network: rail.network });
+      return { newest: new Date(head.time * 1000), fixedBlockTime: true };
+    } catch (error) {
+      // The chain only cross-checks our clock here; what was graded is published without it.
+      logger.warn({ err: error }, "the chain's time could not be read");
+      return null;
+    }
+  };
 
 /** Our clock cannot be right, so nothing is published: a time once in the log stays there. */
 export class ClockRefused extends Error {

@@ -1,10 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { ListingFacts } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
@@ -14,15 +12,13 @@ import { type DayClose, type Filing, planDayCloses, planFilings } from "./filing
 import type { PublishedRecord } from "./followed.ts";
 import { writeIndex } from "./index-build.ts";
 import { newestKeys, type PublisherSigners, vouching, writeKeys } from "./keys.ts";
-import { listingDrafts, unknownDrafts } from "./known.ts";
+import { unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
 import { collectLive, nameHistory, readView, writeHistory, writeLive, writeView } from "./view.ts";
 import { collectPartials, putPacked } from "./writes.ts";
-
-export { checkpointKeys };
 
 export interface PublisherOptions {
   privateStore: Store;
@@ -123,26 +119,18 @@ export class Publisher implements PublishedRecord {
     return this.#commit(({ fold }) => ({ groups: unknownDrafts(fold, drafts).map((draft) => [draft]) }));
   }
 
-  /** What is known of these endpoints now: a new leaf only where it differs from the published one. */
-  publishListings(listings: readonly ListingFacts[], delisted: readonly string[] = []): Promise<Committed> {
-    return this.publishLeaves(listingDrafts(listings, delisted));
-  }
-
   /** The commitment to a day's plan, once a day; `opens` carries the salt (hex) of a day that is over. */
   publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<Committed> {
     return this.publishLeaves([{ kind: "schedule", ...schedule }]);
   }
 
-  /**
-   * The keys document, when it changed. The first leaf of every log.
-   * @param signer cards key of the document before (default: the one of ours that it names), so that documents chain.
-   */
-  async publishKeys(jwks: Jwks, signer?: Signer): Promise<void> {
-    const { publicStore, clock } = this.#options;
+  /** The keys document, when it changed, signed by the cards key of ours that the one before names. The first leaf. */
+  async publishKeys(jwks: Jwks): Promise<void> {
+    const { publicStore, signers, clock } = this.#options;
     // Twice at most: a writer that died may have left document n, and ours is n + 1 then.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.before();
-      const by = signer ?? vouching(await newestKeys(publicStore, fold), this.#options.signers);
+      const by = vouching(await newestKeys(publicStore, fold), signers);
       const draft = await writeKeys(publicStore, fold, jwks, by, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);

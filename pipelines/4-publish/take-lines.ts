@@ -143,8 +143,6 @@ export interface NextCard {
   run: RunCard;
   card: UnsignedCard;
   why: string;
-  /** UTC day of the next possible rise, where the hold keeps this letter down. */
-  heldUntil: string | null;
 }
 
 /** A run's cards as they are published on this day: with the hold that the raw letters in the log put on them. */
@@ -162,7 +160,7 @@ export function cardsOf(
     const heldUntil = band !== run.raw_band && band === held.band ? held.heldUntil : null;
     const flags = heldUntil ? withFlag(run.card.flags, "held_14d") : run.card.flags;
     const why = whyText({ band, rawBand: run.raw_band, parts: run.why, heldUntil });
-    return { run, card: { ...run.card, band, flags }, why, heldUntil };
+    return { run, card: { ...run.card, band, flags }, why };
   });
 }
 

@@ -63,9 +63,10 @@ export interface EndpointRecord {
   cap: string;
   /** Every observation by its id. */
   records: ReadonlyMap<string, HeldRecord>;
-  /** How many of them are samples. */
-  samples: number;
-  /** Addresses (in the form in which two are compared) that a 402 of this endpoint named to us. A listing's are not believed: anybody may write one. */
+  /**
+   * Addresses (in the form in which two are compared) that a 402 of this endpoint named to us. A listing's are not
+   * believed: anybody may write one.
+   */
   payTos: ReadonlySet<string>;
   correctionRecords: CorrectionRecords;
 }
@@ -96,19 +97,16 @@ async function lookFor(reading: Reading, cap: string): Promise<EndpointRecord | 
   const records = new Map<string, HeldRecord>();
   const payTos = new Set<string>();
   const correctionRecords = new CorrectionRecords();
-  let samples = 0;
   for (const topic of OBSERVED) {
     for await (const fact of reading.facts(topic, partition, cap)) {
-      const sample = SAMPLES.has(fact.type);
-      const of = sample ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
+      const of = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
       records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, of });
-      if (sample) samples++;
       for (const payTo of payTosOf(fact)) payTos.add(payTo);
     }
   }
   if (records.size === 0 && !(await isListed(reading, partition, cap))) return null;
   for await (const fact of reading.facts("corrections", partition, cap)) correctionRecords.add(fact);
-  return { cap, records, samples, payTos, correctionRecords };
+  return { cap, records, payTos, correctionRecords };
 }
 
 async function isListed(reading: Reading, partition: number, cap: string): Promise<boolean> {

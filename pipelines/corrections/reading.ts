@@ -17,7 +17,6 @@ export interface Fact {
   /** The cap, for every topic that is read here. */
   key: string;
   observedAt: string;
-  offset: number;
   body: Record<string, unknown>;
 }
 
@@ -26,7 +25,6 @@ interface Row {
   type: string;
   key: string;
   observed_at: Date;
-  log_offset: bigint;
   body: string;
 }
 
@@ -106,7 +104,7 @@ export class Reading {
         // What no reader takes is no part of the record until a redrive.
         if (!read.ok) continue;
         const { type, observed_at: observedAt, body } = read.envelope;
-        yield { eventId: record.eventId, type, key: record.key, observedAt, offset: record.offset, body };
+        yield { eventId: record.eventId, type, key: record.key, observedAt, body };
       }
       from = records.at(-1)!.offset + 1;
     }
@@ -119,6 +117,5 @@ const factOf = (row: Row): Fact => ({
   type: row.type,
   key: row.key,
   observedAt: rfc3339(row.observed_at),
-  offset: Number(row.log_offset),
   body: JSON.parse(row.body) as Record<string, unknown>,
 });

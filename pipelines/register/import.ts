@@ -45,9 +45,6 @@ export interface ImportOptions {
   to: string;
   clock: Clock;
   progress?: (says: string) => void;
-  /** As the engine writes sizes; past it, it spills to disk. */
-  memoryLimit?: string;
-  threads?: number;
 }
 
 /** Another import into the same data folder goes on. */
@@ -160,8 +157,8 @@ async function synced(path: string): Promise<void> {
 
 /** Fills the file aside and closes it; a run that failed leaves nothing of it. */
 async function make(aside: string, options: ImportOptions): Promise<Awaited<ReturnType<typeof fill>>> {
-  const settings = { memoryLimit: options.memoryLimit ?? "1GB", threads: options.threads ?? 2, init: [] };
-  const lake = await openLake(aside, settings);
+  // Past this much memory the engine spills to disk.
+  const lake = await openLake(aside, { memoryLimit: "1GB", threads: 2, init: [] });
   let whole = false;
   try {
     // What an import that was killed has left, sound or torn, is of no use.

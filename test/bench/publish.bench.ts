@@ -3,6 +3,7 @@
  * change. Cards are signed and go through the real publisher onto a directory store.
  * `npx tsx test/bench/publish.bench.ts [cards] [folder]` (default 100,000; the folder should lie on the disk to measure).
  */
+
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,6 +12,7 @@ import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
+import { publishListings } from "../helpers/publishing.ts";
 import { header, JWKS, line, listing, ORIGIN, PARTITIONS, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { against, type Cost, peakGb, ratio, shown, timed } from "./ratio.ts";
 
@@ -47,7 +49,10 @@ const SLICE = 10_000;
 const listed = await timed(async () => {
   for (let i = 0; i < cards; i += SLICE) {
     const count = Math.min(SLICE, cards - i);
-    await publisher.publishListings(Array.from({ length: count }, (_, j) => listing(`s-${i + j}`)));
+    await publishListings(
+      publisher,
+      Array.from({ length: count }, (_, j) => listing(`s-${i + j}`)),
+    );
   }
 });
 console.log(`listings                 ${shown(listed)}  ${perCard(listed, cards)}`);

@@ -4,6 +4,7 @@
  * this machine (versitygw), which takes part of the same cores. Needs Go once; says so where it is missing.
  * Run: npx tsx test/bench/store.bench.ts [cards] [checks]
  */
+
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +16,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
 import { startS3Server, versitygw } from "../cluster/versitygw.ts";
+import { publishListings } from "../helpers/publishing.ts";
 import { TwoHands } from "../helpers/serving.ts";
 import {
   header,
@@ -64,7 +66,10 @@ async function published({ privateStore, publicStore }: Stores): Promise<Cost[]>
   const all = await timed(async () => {
     for (let at = 0; at < CARDS; at += SLICE) {
       const count = Math.min(SLICE, CARDS - at);
-      await publisher.publishListings(Array.from({ length: count }, (_, i) => listing(`s-${at + i}`)));
+      await publishListings(
+        publisher,
+        Array.from({ length: count }, (_, i) => listing(`s-${at + i}`)),
+      );
     }
     await run(CARDS, "B", "2026-11-01T01:00:00.000Z", 1);
     await publisher.buildIndex();

@@ -4,6 +4,7 @@ import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { Leaf, type LeafKind } from "../../../pipelines/record/leaf.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { capOf, correction, header, JWKS, line, listing, SIGNERS, TRUST, World } from "./world.ts";
 
 /** One of each leaf and a checkpoint under fixed keys: what is published once must read the same for good. */
@@ -15,7 +16,7 @@ beforeAll(async () => {
   world = await World.open();
   const publisher = world.publisher();
   await publisher.publishKeys(JWKS);
-  await publisher.publishListings([
+  await publishListings(publisher, [
     listing("a", { tool: "look_up", defects: [{ defect: "bad_network", says: "not a CAIP-2 id", seenAt: DAY }] }),
   ]);
   const run = {
@@ -30,7 +31,7 @@ beforeAll(async () => {
   ]);
   await publisher.buildIndex();
   world.clock.set("2026-11-21T04:00:10.000Z");
-  await publisher.publishListings([], [capOf("a")]);
+  await publishListings(publisher, [], [capOf("a")]);
   const schedule = { salt_hash: "1".repeat(64), covered_root: "2".repeat(64), covered: 1 };
   await publisher.publishSchedule({
     day: "2026-11-21",

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { cardToken, header, JWKS, line, listing, SIGNERS, TRUST, World } from "./world.ts";
 
 const DAY = "2026-11-21T04:00:00.000Z";
@@ -9,10 +10,10 @@ beforeEach(async () => {
   world = await World.open();
   const publisher = world.publisher();
   await publisher.publishKeys(JWKS);
-  await publisher.publishListings([listing("a")]);
+  await publishListings(publisher, [listing("a")]);
   await publisher.takeRun({ header: header(DAY, 5), lines: [line("a", DAY, ["B"])] });
   await publisher.buildIndex();
-  await publisher.publishListings([listing("b")]);
+  await publishListings(publisher, [listing("b")]);
 });
 afterEach(() => world.close());
 

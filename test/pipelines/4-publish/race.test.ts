@@ -9,6 +9,7 @@ import { Fork } from "../../../pipelines/4-publish/tree-head.ts";
 import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
 import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { proveRecord, tokenOf } from "../../helpers/prove-record.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { Faults } from "./faults.ts";
 import { JWKS, listing, ORIGIN, TRUST, World } from "./world.ts";
 
@@ -33,7 +34,7 @@ describe("two publishers at once", () => {
         for (let i = 0; i < 12; i++) {
           names.push(`own-${w}-${i}`);
           // Both also tell the same: whoever comes second has nothing to say.
-          await writer.publishListings([listing(`own-${w}-${i}`), listing(`both-${i}`)]);
+          await publishListings(writer, [listing(`own-${w}-${i}`), listing(`both-${i}`)]);
         }
       }),
     );
@@ -77,25 +78,25 @@ describe("a publisher that slept", () => {
     const slow = sleeping(world.publicStore, prefix);
     const sleeper = world.publisher({ publicStore: slow.store });
     await sleeper.start();
-    const slept = sleeper.publishListings([listing("slept")]);
+    const slept = publishListings(sleeper, [listing("slept")]);
     await slow.asleep;
-    await publisher.publishListings([listing("awake-1")]);
-    await publisher.publishListings([listing("awake-2")]);
+    await publishListings(publisher, [listing("awake-1")]);
+    await publishListings(publisher, [listing("awake-2")]);
     expect(await sizeNow()).toBe(4);
     slow.release();
     expect(await slept).toEqual({ leaves: 1, refused: [] });
     expect(await sizeNow()).toBe(4);
-    await sleeper.publishListings([listing("slept"), listing("after")]);
+    await publishListings(sleeper, [listing("slept"), listing("after")]);
     const expected = ["slept", "awake-1", "awake-2", "after"].map(token);
     await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
   });
 
   it("does not freshen an old checkpoint", async () => {
-    await world.publisher().publishListings([listing("a")]);
+    await publishListings(world.publisher(), [listing("a")]);
     world.clock.set("2026-11-21T05:00:00.000Z");
     await publisher.refreshCheckpoint();
     expect(await sizeNow()).toBe(2);
-    expect((await publisher.publishListings([listing("a"), listing("b")])).leaves).toBe(1);
+    expect((await publishListings(publisher, [listing("a"), listing("b")])).leaves).toBe(1);
   });
 });
 
@@ -107,11 +108,11 @@ describe("a generation that cannot be known to be ours", () => {
       ...new Faults().wrap(world.privateStore, ""),
       create: async (key, bytes, meta) => {
         if (!key.startsWith("generation/") || failures++ > 0) return world.privateStore.create(key, bytes, meta);
-        await rival.publishListings([listing("rival")]);
+        await publishListings(rival, [listing("rival")]);
         throw new Error("connection lost");
       },
     };
-    const { leaves } = await world.publisher({ privateStore }).publishListings([listing("mine")]);
+    const { leaves } = await publishListings(world.publisher({ privateStore }), [listing("mine")]);
     expect(leaves).toBe(1);
     const expected = [token("rival"), token("mine")];
     await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
@@ -122,7 +123,7 @@ describe("stores that cannot be right", () => {
   it("two roots for one size: stop and say so", async () => {
     const root = Buffer.alloc(32, 9);
     const forged = signCheckpoint({ origin: ORIGIN, size: 2, root }, TRUST.log, TRUST.witness, world.clock.now());
-    await publisher.publishListings([listing("a")]);
+    await publishListings(publisher, [listing("a")]);
     const { etag } = (await world.publicStore.head("checkpoint"))!;
     await world.publicStore.swap("checkpoint", forged, etag);
     await expect(world.publisher().start()).rejects.toThrow(Fork);
@@ -134,14 +135,14 @@ describe("stores that cannot be right", () => {
     const stranger = other.publisher({ publicStore: world.publicStore });
     await expect(stranger.publishKeys(JWKS)).rejects.toThrow(BadPrivate);
     await other.publisher().publishKeys(JWKS);
-    await publisher.publishListings([listing("a")]);
+    await publishListings(publisher, [listing("a")]);
     await expect(other.publisher({ publicStore: world.publicStore }).start()).rejects.toThrow("stays ahead");
     await other.close();
   });
 
   it("a tile with other bytes: the log stops, its checkpoint as it was", async () => {
     await world.publicStore.create("tile/0/000.p/2", Buffer.alloc(64, 1));
-    await expect(publisher.publishListings([listing("a")])).rejects.toThrow(PublicConflict);
+    await expect(publishListings(publisher, [listing("a")])).rejects.toThrow(PublicConflict);
     expect(await sizeNow()).toBe(1);
   });
 
@@ -151,7 +152,7 @@ describe("stores that cannot be right", () => {
       privateStore: dead.wrap(world.privateStore, ""),
       publicStore: dead.wrap(world.publicStore, ""),
     });
-    await expect(dying.publishListings([listing("a")])).rejects.toThrow();
+    await expect(publishListings(dying, [listing("a")])).rejects.toThrow();
     const staging = (await world.privateStore.list("staging/")).map(({ key }) => key);
     const newest = dead.writes[0]!.trim();
     expect(staging).toContain(newest);
@@ -178,7 +179,7 @@ describe("clocks", () => {
   const publishAt = (clock: Clock, chain?: { newest: string; fixedBlockTime: boolean } | null) => {
     const newest = chain && { newest: new Date(chain.newest), fixedBlockTime: chain.fixedBlockTime };
     const chainTime = chain === undefined ? undefined : async () => newest ?? null;
-    return world.publisher({ clock, chainTime }).publishListings([listing("a")]);
+    return publishListings(world.publisher({ clock, chainTime }), [listing("a")]);
   };
 
   it("behind the last generation: refused, nothing written", async () => {
@@ -209,6 +210,6 @@ describe("clocks", () => {
   it("a chain that cannot be asked, or a simulated clock: not compared", async () => {
     expect(await publishAt(real(AT), null)).toMatchObject({ leaves: 1 });
     const simulated = world.publisher({ chainTime: () => Promise.reject(new Error("asked")) });
-    expect(await simulated.publishListings([listing("b")])).toMatchObject({ leaves: 1 });
+    expect(await publishListings(simulated, [listing("b")])).toMatchObject({ leaves: 1 });
   });
 });

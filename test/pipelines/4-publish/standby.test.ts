@@ -3,6 +3,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { entriesPath } from "../../../infra/tree/path.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { proveRecord, tokenOf } from "../../helpers/prove-record.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { header, JWKS, line, listing, TRUST, World } from "./world.ts";
 
 /** A publisher that waits reads on what the active one publishes, so that its turn begins where that one ended. */
@@ -19,7 +20,10 @@ const NAMES = Array.from({ length: 600 }, (_, i) => `s-${i}`);
 const NOW = "2026-11-20T01:00:00.000Z";
 
 async function publishCards(): Promise<void> {
-  await active.publishListings(NAMES.map((name) => listing(name)));
+  await publishListings(
+    active,
+    NAMES.map((name) => listing(name)),
+  );
   await active.takeRun({ header: header(NOW, 1), lines: NAMES.map((name) => line(name, NOW, ["B"])) });
 }
 
@@ -53,11 +57,11 @@ describe("a publisher that waits", () => {
     await waiting.follow();
     expect(counts).toEqual({ bundles: Math.ceil(size / 256), writes: 0 });
 
-    await active.publishListings([listing("later")]);
+    await publishListings(active, [listing("later")]);
     await waiting.start();
     // The bundle of the new leaf, and the same once more as the tail that goes on.
     expect(counts.bundles).toBe(Math.ceil(size / 256) + 2);
-    expect(await waiting.publishListings([listing("its-own"), listing("later")])).toMatchObject({ leaves: 1 });
+    expect(await publishListings(waiting, [listing("its-own"), listing("later")])).toMatchObject({ leaves: 1 });
     const expected = [...NAMES, "later", "its-own"].map((name) => tokenOf({ kind: "listing", ...listing(name) }));
     await proveRecord(world.publicStore, { trust: TRUST, expected, settled: true });
   });
@@ -93,7 +97,7 @@ describe("a publisher that waits", () => {
         },
       }),
     });
-    await expect(dying.publishListings([listing("half")])).rejects.toThrow("dead");
+    await expect(publishListings(dying, [listing("half")])).rejects.toThrow("dead");
     await waiting.follow();
     expect(waiting.fold.size).toBe(active.fold.size);
     await waiting.start();

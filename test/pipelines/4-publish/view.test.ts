@@ -5,6 +5,7 @@ import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { readView } from "../../../pipelines/4-publish/view.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { JWKS, listing, TRUST, World } from "./world.ts";
 
 let world: World;
@@ -33,7 +34,7 @@ describe("the view", () => {
       positions: POSITIONS,
     });
     await publisher.buildIndex();
-    await publisher.publishListings([listing("a")]);
+    await publishListings(publisher, [listing("a")]);
     await publisher.writeView({ live: [], positions: POSITIONS });
     expect(await readView(world.publicStore)).toMatchObject({ index: "index/1.json", tree_size: 3, live: [] });
   });
@@ -80,9 +81,12 @@ describe("sweeping", () => {
   });
 
   it("deletes partial objects after 48 h once the full ones are there, and old checkpoints still read", async () => {
-    await publisher.publishListings([listing("a")]);
+    await publishListings(publisher, [listing("a")]);
     const old = (await readCheckpoint(world.publicStore, TRUST))!;
-    await publisher.publishListings(Array.from({ length: 300 }, (_, i) => listing(`n-${i}`)));
+    await publishListings(
+      publisher,
+      Array.from({ length: 300 }, (_, i) => listing(`n-${i}`)),
+    );
     const partials = (await keys("tile/")).filter((key) => key.includes(".p/"));
     const made = new Date("2026-11-19T04:00:00.000Z");
     for (const key of partials) utimesSync(join(world.dir, "public", key), made, made);
@@ -100,6 +104,6 @@ describe("sweeping", () => {
     expect((await RecordReader.open(world.publicStore, old)).size).toBe(2);
     expect(await (await RecordReader.open(world.publicStore, old)).entries(0)).toHaveLength(2);
     await proveRecord(world.publicStore, { trust: TRUST, settled: true });
-    expect((await world.publisher().publishListings([listing("later")])).leaves).toBe(1);
+    expect((await publishListings(world.publisher(), [listing("later")])).leaves).toBe(1);
   });
 });

@@ -62,12 +62,12 @@ describe("over HTTP", () => {
     const url = await served(record);
     const own = await mirror();
     const { size } = record.committer.fold;
-    expect(await own.run(sourceOf(url), { keys: keysOf(record) })).toMatchObject({ result: "synced", size });
+    expect(await own.run(sourceOf(url), { keys: keysOf(record) })).toMatchObject({ result: "synced", tree_size: size });
     expect(await own.proven(record, true)).toBe(size);
 
     const again = await served(exposedBy(own));
     const second = await mirror();
-    expect(await second.run(sourceOf(`${again}/`))).toMatchObject({ result: "synced", size });
+    expect(await second.run(sourceOf(`${again}/`))).toMatchObject({ result: "synced", tree_size: size });
     expect(await second.proven(record, true)).toBe(size);
 
     const path = checkPath(specOf("a0"));

@@ -6,6 +6,7 @@ import { packBundle } from "../../../infra/tree/bundle.ts";
 import { BadNote } from "../../../infra/tree/note.ts";
 import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { Faults } from "../4-publish/faults.ts";
 import { JWKS, listing, SIGNERS, TRUST, World } from "../4-publish/world.ts";
 
@@ -19,7 +20,10 @@ beforeAll(async () => {
   await publisher.publishKeys(JWKS);
   await note();
   for (const batch of ["x", "y"]) {
-    await publisher.publishListings(Array.from({ length: 300 }, (_, i) => listing(`${batch}-${i}`)));
+    await publishListings(
+      publisher,
+      Array.from({ length: 300 }, (_, i) => listing(`${batch}-${i}`)),
+    );
     await note();
   }
 });

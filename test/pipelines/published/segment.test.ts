@@ -3,6 +3,7 @@ import { decompress } from "zstd-napi";
 import { leafHash } from "../../../infra/tree/hash.ts";
 import { TreeState } from "../../../infra/tree/tiles.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { publishListings } from "../../helpers/publishing.ts";
 import { subtreeProof, verifySubtree } from "../../infra/tree/inclusion.ts";
 import { BEFORE, shortOfASegment } from "../4-publish/short-of-a-segment.ts";
 import { listing, TRUST, World } from "../4-publish/world.ts";
@@ -20,7 +21,10 @@ describe("a log that crosses 65,536 leaves", () => {
   it("gets its segment with the generation that completes it, proven by one hash of level 2", async () => {
     const publisher = world.publisher();
     expect(await world.publicStore.list("segment/")).toEqual([]);
-    await publisher.publishListings(Array.from({ length: 10 }, (_, i) => listing(`n-${i}`)));
+    await publishListings(
+      publisher,
+      Array.from({ length: 10 }, (_, i) => listing(`n-${i}`)),
+    );
     expect((await world.publicStore.list("segment/")).map(({ key }) => key)).toEqual(["segment/0.ndjson.zst"]);
     const head = (await readCheckpoint(world.publicStore, TRUST))!;
     expect(head.size).toBe(BEFORE + 10);

@@ -69,7 +69,7 @@ describe("over HTTP", () => {
     const summary = await own.run(await bucket((key) => (key === lost ? { status: 403, body: DENIED } : null)), {
       keys: keysOf(record),
     });
-    expect(summary).toMatchObject({ result: "synced", size, missing: [{ key: expect.any(String) }] });
+    expect(summary).toMatchObject({ result: "synced", tree_size: size, missing: [{ key: expect.any(String) }] });
     expect(await own.run(await bucket())).toMatchObject({ missing: [] });
     expect(await own.proven(record, true)).toBe(size);
   });

@@ -4,6 +4,7 @@ import type { Publisher } from "../../../../pipelines/4-publish/publisher.ts";
 import { writeRun } from "../../../../pipelines/4-publish/runs.ts";
 import { evidenceKey } from "../../../../pipelines/published/objects.ts";
 import { tokenOf } from "../../../helpers/prove-record.ts";
+import { publishListings } from "../../../helpers/publishing.ts";
 import { capOf, cardToken, correction, header, JWKS, line, listing, rotated } from "../world.ts";
 import type { Machine } from "./machine.ts";
 
@@ -35,10 +36,10 @@ const edgeOfATile: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
-    await publisher.publishListings(listings("known", 250));
+    await publishListings(publisher, listings("known", 250));
   },
   async work(publisher) {
-    await publisher.publishListings(listings("new", 8));
+    await publishListings(publisher, listings("new", 8));
   },
   putIn: [...tokens("known", 250), ...tokens("new", 8)],
 };
@@ -48,14 +49,14 @@ const runsAndIndex: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
-    await publisher.publishListings(listings("known", 3));
+    await publishListings(publisher, listings("known", 3));
     const lines = [line("known-0", FIRST, ["A", LIVENESS]), line("known-1", FIRST, ["B"])];
     await writeRun(machine.privateStore, header(FIRST, 5), lines);
     const less = [line("known-0", SECOND, ["C"], "less rows")];
     await writeRun(machine.privateStore, header(SECOND, 9), less, -1, [correction("known-0", "c1")]);
   },
   async work(publisher) {
-    await publisher.publishListings(listings("new", 2), [capOf("known-2")]);
+    await publishListings(publisher, listings("new", 2), [capOf("known-2")]);
     await publisher.takeNewRuns();
     await publisher.buildIndex();
     await publisher.publishSchedule({ day: "2026-11-22", salt_hash: "00", covered_root: "00", covered: 2 });
@@ -97,7 +98,7 @@ const evidenceAndKeys: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
-    await publisher.publishListings(listings("known", 1));
+    await publishListings(publisher, listings("known", 1));
   },
   async work(publisher) {
     const { bucket, text, unpacked, packed, key } = evidenceFile();
@@ -127,7 +128,7 @@ const liveAndSweep: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
-    for (const part of [1, 250, 10]) await publisher.publishListings(listings(`known-${part}`, part));
+    for (const part of [1, 250, 10]) await publishListings(publisher, listings(`known-${part}`, part));
   },
   async work(publisher) {
     const table = await publisher.writeLive(0, Buffer.from("table"));

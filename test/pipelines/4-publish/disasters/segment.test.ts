@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Publisher } from "../../../../pipelines/4-publish/publisher.ts";
 import { readCheckpoint } from "../../../../pipelines/published/reader.ts";
 import { RecordBroken, tokenOf } from "../../../helpers/prove-record.ts";
+import { publishListings } from "../../../helpers/publishing.ts";
 import { BEFORE, goneCap, shortOfASegment } from "../short-of-a-segment.ts";
 import { listing, TRUST } from "../world.ts";
 import { idOf, isWrite } from "./calls.ts";
@@ -17,7 +18,7 @@ const NEW = Array.from({ length: 10 }, (_, i) => listing(`new-${i}`));
 const scene: Scene = {
   prepare: ({ privateStore, publicStore, clock }) => shortOfASegment(privateStore, publicStore, clock.now()),
   async work(publisher: Publisher) {
-    await publisher.publishListings(NEW);
+    await publishListings(publisher, NEW);
   },
   putIn: [
     ...Array.from({ length: BEFORE }, (_, i) => `delisting ${goneCap(i)}`),

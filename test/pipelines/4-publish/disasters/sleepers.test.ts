@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { writeRun } from "../../../../pipelines/4-publish/runs.ts";
 import { drawn } from "../../../helpers/drawn.ts";
 import { tokenOf } from "../../../helpers/prove-record.ts";
+import { publishListings } from "../../../helpers/publishing.ts";
 import { cardToken, header, JWKS, line, listing } from "../world.ts";
 import { type Around, Calls, idOf, isWrite, type StoreCall } from "./calls.ts";
 import { Dead } from "./disasters.ts";
@@ -58,9 +59,9 @@ describe.each(scenes)("two publishers at once, $name", ({ scene, base, made }) =
     await asleep;
     // Meanwhile another one does the same, and more before and after it.
     const { publisher: rival } = machine.publisher("rival");
-    await rival.publishListings([listing("rival-before")]);
+    await publishListings(rival, [listing("rival-before")]);
     await scene.work(rival);
-    await rival.publishListings([listing("rival-after")]);
+    await publishListings(rival, [listing("rival-after")]);
     await machine.prove();
     wake();
     await working;
@@ -115,7 +116,7 @@ describe("a grader that slept", () => {
       const machine = await Machine.open();
       const { publisher } = machine.publisher("publisher");
       await publisher.publishKeys(JWKS);
-      await publisher.publishListings([listing("a"), listing("b")]);
+      await publishListings(publisher, [listing("a"), listing("b")]);
       const { around, asleep, wake } = sleeper(step.at, step.after);
       const store = new Calls(around).wrap(machine.privateStore, "private");
       const written = writeRun(store, header(OLD, 5), [line("a", OLD, ["A"], "old rows"), line("b", OLD, ["B"])]);
