@@ -1,3 +1,5 @@
+import { readLedger } from "../../fixtures/market/ledger.ts";
+import type { WorldInfo } from "../../fixtures/market/world.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { knownPlan } from "../../pipelines/4-publish/day-plan.ts";
@@ -19,11 +21,14 @@ export interface Honest {
   /** ms, of delivered payments and of answered handshakes. */
   paidMs: number[];
   probeMs: number[];
+  /** ms, of delivered payments: by how much the record has them longer than the seller itself took. */
+  addedMs: number[];
 }
 
 type Json = Record<string, unknown>;
 
 interface Said {
+  id: string;
   type: string;
   cap: string;
   at: number;
@@ -37,8 +42,8 @@ async function saidOf(log: Log, topic: string): Promise<Said[]> {
     for (const record of await recordsOf(log, topic, partition)) {
       const read = readRecord(record);
       if (!read.ok) continue;
-      const { type, cap, observed_at, body } = read.envelope;
-      said.push({ type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
+      const { event_id: id, type, cap, observed_at, body } = read.envelope;
+      said.push({ id, type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
     }
   }
   return said;
@@ -46,24 +51,31 @@ async function saidOf(log: Log, topic: string): Promise<Said[]> {
 
 /**
  * Reads log and plans of a running service.
- * @param origins of the honest sellers
+ * @param sellers the honest ones
  * @param window the record's time, ms: calls planned in it
  */
 export async function readHonest(
   log: Log,
   privateStore: Store,
-  origins: ReadonlySet<string>,
+  sellers: WorldInfo["sellers"],
   window: { from: number; to: number },
 ): Promise<Honest> {
-  const honest: Honest = { planned: 0, delivered: 0, lost: [], unpaid: [], paidMs: [], probeMs: [] };
+  const honest: Honest = { planned: 0, delivered: 0, lost: [], unpaid: [], paidMs: [], probeMs: [], addedMs: [] };
+  const origins = new Set(sellers.map(({ origin }) => origin));
+  const took = new Map<string, number>();
+  for (const { nonce, ms } of sellers.flatMap(({ ledger }) => readLedger(ledger)))
+    if (nonce !== undefined && ms !== undefined && !took.has(nonce.toLowerCase())) took.set(nonce.toLowerCase(), ms);
+
   const caps = new Map<string, string>();
   for (const { type, cap, body } of await saidOf(log, "listings")) {
     const url = (body.claims as Json | undefined)?.url ?? body.normalised_url;
     if (type === "listing" && typeof url === "string" && origins.has(new URL(url).origin)) caps.set(cap, url);
   }
   const results = new Map<string, Json>();
-  for (const { type, body } of await saidOf(log, "observations.paid")) {
+  const nonces = new Map<string, string>();
+  for (const { type, id, body } of await saidOf(log, "observations.paid")) {
     if (type === "paid.result") results.set(String(body.intent), body);
+    if (type === "paid.intent") nonces.set(id, String(body.nonce).toLowerCase());
   }
   for (const { type, cap, at, body } of await saidOf(log, "observations.free")) {
     if (type !== "handshake" || !caps.has(cap) || at < window.from || at >= window.to) continue;
@@ -84,7 +96,10 @@ export async function readHonest(
           honest.lost.push(`${name}: ${JSON.stringify(result).slice(0, 300)}`);
         else {
           honest.delivered++;
-          if (typeof result.latency_ms === "number") honest.paidMs.push(result.latency_ms);
+          if (typeof result.latency_ms !== "number") continue;
+          honest.paidMs.push(result.latency_ms);
+          const itself = took.get(nonces.get(id)!);
+          if (itself !== undefined) honest.addedMs.push(result.latency_ms - itself);
         }
       }
     }
