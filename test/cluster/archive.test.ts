@@ -20,8 +20,8 @@ import { archiveFileKey, archiveManifestKey, dayOfManifest } from "../../pipelin
 import type { ArchiveLeaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
+import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import type { Owner } from "../../pipelines/roles/owner.ts";
-import { makeKeys } from "../../pipelines/roles/parts.ts";
 import { proveRecord } from "../helpers/prove-record.ts";
 import { handshake, later } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";

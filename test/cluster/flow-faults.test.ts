@@ -5,13 +5,16 @@ import type { TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { runs } from "../helpers/programs.ts";
 import type { Step, Who } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
-import { type Engines, type RealBed, realBed, S3_FAULTS, startEngines } from "./real-bed.ts";
+import { DOORS } from "./kafka.ts";
+import { type Engines, type Entrance, type RealBed, realBed, S3_FAULTS, startEngines } from "./real-bed.ts";
 import type { ChildPlace } from "./role-child.ts";
 
 /** Faults of the real engines during the whole way, from append to tree. After each the oracle, and a clean audit. */
 let engines: Engines;
+const free: Entrance[] = [];
 beforeAll(async () => {
-  engines = await startEngines();
+  engines = await startEngines(1, DOORS);
+  free.push(...engines.entrances);
 });
 afterAll(() => engines.stop());
 
@@ -43,19 +46,28 @@ const SHORT: readonly Step[] = [SEEN, RACE, { do: "pass", minutes: 1_440 }, SEEN
 
 let serial = 0;
 
-/** Lives through a script in this weather and proves the record. @returns how its jobs ended */
-async function through(script: readonly Step[], weather: (bed: RealBed) => void = () => undefined): Promise<string[]> {
+/**
+ * Lives through a script in this weather and proves the record. As many at once as there are entrances.
+ * @param script by what stands in front of its broker @returns how its jobs ended
+ */
+async function through(
+  script: readonly Step[] | ((tcp: TcpProxy) => readonly Step[]),
+  weather: (bed: RealBed) => void = () => undefined,
+): Promise<string[]> {
   const n = serial++;
-  const bed = await realBed(engines, `faults-${n}`);
+  const entrance = free.pop();
+  if (!entrance) throw new Error("more tests at once than entrances");
+  const bed = await realBed(engines, `faults-${n}`, entrance);
   try {
     weather(bed);
-    return await ScheduleWorld.run(bed, n, script);
+    return await ScheduleWorld.run(bed, n, typeof script === "function" ? script(entrance.tcp) : script);
   } finally {
     await bed.close();
+    free.push(entrance);
   }
 }
 
-// At the same moment: what takes the time are pauses between tries.
+// These and the following at the same moment: what takes the time are pauses between tries.
 describe.concurrent("a store that does so with every third request, the whole way", () => {
   test.each(S3_FAULTS)("%s", { timeout: 300_000 }, async (fault) => {
     let faults = 0;
@@ -66,48 +78,48 @@ describe.concurrent("a store that does so with every third request, the whole wa
   });
 });
 
-test("a store whose lists do not know what was put a minute ago", { timeout: 300_000 }, async () => {
+test.concurrent("a store whose lists do not know what was put a minute ago", { timeout: 300_000 }, async () => {
   await through(FLOW, ({ proxy }) => {
     proxy.lateMs = 60_000;
   });
 });
 
-describe("a broker behind a network that is", () => {
+describe.concurrent("a broker behind a network that is", () => {
   /** At these moments of the whole way the weather comes and, where the answers are gone, the cable with it. */
-  const in_ = (weather: TcpProxy["weather"]): Step => ({
+  const in_ = (tcp: TcpProxy, weather: TcpProxy["weather"]): Step => ({
     do: "meanwhile",
     work: async (append) => {
-      engines.tcp.weather = weather;
+      tcp.weather = weather;
       const ending = setTimeout(() => {
-        engines.tcp.weather = "clear";
-        if (weather !== "slow") engines.tcp.cut();
+        tcp.weather = "clear";
+        if (weather !== "slow") tcp.cut();
       }, 400);
       await append();
       clearTimeout(ending);
-      engines.tcp.weather = "clear";
+      tcp.weather = "clear";
     },
   });
   test.each(["answers lost", "slow", "refused"] as const)("%s", { timeout: 300_000 }, async (weather) => {
-    await through([in_(weather), ...FLOW.slice(0, 4), in_(weather), ...FLOW.slice(4)]);
+    await through((tcp) => [in_(tcp, weather), ...FLOW.slice(0, 4), in_(tcp, weather), ...FLOW.slice(4)]);
   });
 
   test("cut in the middle of batches", { timeout: 300_000 }, async () => {
-    const cutting: Step = {
+    const cutting = (tcp: TcpProxy): Step => ({
       do: "meanwhile",
       work: async (append) => {
-        const timer = setInterval(() => engines.tcp.cut(), 25);
+        const timer = setInterval(() => tcp.cut(), 25);
         try {
           for (let n = 0; n < 3; n++) await Promise.all([append(), new Promise((done) => setTimeout(done, 60))]);
         } finally {
           clearInterval(timer);
         }
       },
-    };
-    await through([cutting, ...FLOW.slice(0, 4), cutting, RACE, ...FLOW.slice(4)]);
+    });
+    await through((tcp) => [cutting(tcp), ...FLOW.slice(0, 4), cutting(tcp), RACE, ...FLOW.slice(4)]);
   });
 });
 
-describe("clocks", () => {
+describe.concurrent("clocks", () => {
   test("a publisher behind the last generation refuses, and goes on when its clock is right again", async () => {
     const story = await through([
       SEEN,

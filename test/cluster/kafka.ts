@@ -31,19 +31,30 @@ async function jars(): Promise<string> {
   throw new Error(`mvn dependency:copy-dependencies failed: ${said.slice(0, 2_000)}`);
 }
 
-interface Node {
-  id: number;
+/** One address of a broker. Who came by it is sent to it again, so that a proxy in front of it has all of a client. */
+interface Door {
   port: number;
   /** Where clients are sent: the port itself, or a proxy's in front of it. */
   advertised: number;
+}
+
+/** As many as the runner has concurrent tests of one file: each may have one to itself. */
+export const DOORS = 5;
+
+interface Node {
+  id: number;
+  /** Other brokers come by the first. */
+  doors: readonly [Door, ...Door[]];
   controllerPort: number;
   dir: string;
   process: ChildProcess | null;
 }
 
 export interface KafkaCluster {
-  /** `host:port` of every broker. */
+  /** `host:port` of every broker, by its first door. */
   brokers: string[];
+  /** The same by each door. */
+  doors: string[][];
   /** SIGKILL, as a machine that lost its power; the folder stays. */
   kill(node: number): Promise<void>;
   /** Start a node that was killed, over its old folder; resolves when it takes connections. */
@@ -51,15 +62,20 @@ export interface KafkaCluster {
   stop(): Promise<void>;
 }
 
+/** `name://127.0.0.1:port` of each door, in one line. */
+const listed = ({ doors }: Node, port: (door: Door) => number): string =>
+  doors.map((door, n) => `DOOR${n}://127.0.0.1:${port(door)}`).join(",");
+
 const properties = (node: Node, nodes: readonly Node[]): string =>
   Object.entries({
     "process.roles": "broker,controller",
     "node.id": node.id,
     "controller.quorum.voters": nodes.map(({ id, controllerPort }) => `${id}@127.0.0.1:${controllerPort}`).join(","),
-    listeners: `PLAINTEXT://127.0.0.1:${node.port},CONTROLLER://127.0.0.1:${node.controllerPort}`,
-    "advertised.listeners": `PLAINTEXT://127.0.0.1:${node.advertised}`,
+    listeners: `${listed(node, ({ port }) => port)},CONTROLLER://127.0.0.1:${node.controllerPort}`,
+    "advertised.listeners": listed(node, ({ advertised }) => advertised),
+    "inter.broker.listener.name": "DOOR0",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": `${node.doors.map((_, n) => `DOOR${n}:PLAINTEXT,`).join("")}CONTROLLER:PLAINTEXT`,
     "log.dirs": join(node.dir, "data"),
     "offsets.topic.replication.factor": nodes.length,
     "offsets.topic.num.partitions": 4,
@@ -74,16 +90,31 @@ const properties = (node: Node, nodes: readonly Node[]): string =>
     .map(([name, value]) => `${name}=${value}\n`)
     .join("");
 
-/**
- * A real Apache Kafka in KRaft mode: one broker, or three for fault tests, on free ports.
- * @param advertise where clients find a broker instead of at its own port: a proxy in front of it
- */
-export async function startKafka(
+export interface KafkaOptions {
+  /** One broker, or three for fault tests. */
+  count?: number;
+  /** Where clients find a broker instead of at its own port: a proxy in front of it. */
+  advertise?: (port: number) => number | Promise<number>;
+  /** Addresses of each broker: clients of one meet nothing of another's proxy. */
+  doors?: number;
+  /** It is measured, not only tried: the machine takes the time to compile what runs often as well as it can. */
+  measured?: boolean;
+}
+
+/** A machine that lives for a minute takes most of it to compile: three fifths of the work without the second compiler. */
+const SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
+
+/** A real Apache Kafka in KRaft mode, on free ports. */
+export async function startKafka({
   count = 1,
-  advertise: (port: number) => number | Promise<number> = (port) => port,
-): Promise<KafkaCluster> {
+  advertise = (port) => port,
+  doors = 1,
+  measured = false,
+}: KafkaOptions = {}): Promise<KafkaCluster> {
   const lib = await jars();
+  const machine = [...(measured ? [] : SHORT_LIVED), count > 1 ? "-Xmx400m" : "-Xmx512m"];
   const java = (args: readonly string[]) => [
+    ...machine,
     "-cp",
     join(lib, "*"),
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
@@ -94,9 +125,13 @@ export async function startKafka(
   for (let id = 1; id <= count; id++) {
     const own = join(dir, String(id));
     await mkdir(own);
-    const port = await freePort();
-    const advertised = await advertise(port);
-    nodes.push({ id, port, advertised, controllerPort: await freePort(), dir: own, process: null });
+    const door = async (): Promise<Door> => {
+      const port = await freePort();
+      return { port, advertised: await advertise(port) };
+    };
+    const all: [Door, ...Door[]] = [await door()];
+    while (all.length < doors) all.push(await door());
+    nodes.push({ id, doors: all, controllerPort: await freePort(), dir: own, process: null });
   }
   // 16 random bytes as base64url, as `StorageTool random-uuid` prints them.
   const clusterId = Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url");
@@ -109,9 +144,7 @@ export async function startKafka(
     if (format.status !== 0) throw new Error(`formatting a Kafka folder failed: ${format.stdout}${format.stderr}`);
   }
   const begin = (node: Node): void => {
-    const args = java([count > 1 ? "-Xmx400m" : "-Xmx512m", "kafka.Kafka", join(node.dir, "server.properties")]);
-    // -Xmx is an option of the machine, so it stands before the class.
-    args.sort((a, b) => Number(b.startsWith("-X")) - Number(a.startsWith("-X")));
+    const args = java(["kafka.Kafka", join(node.dir, "server.properties")]);
     node.process = spawn("java", args, { stdio: ["ignore", "ignore", "ignore"] });
   };
   const kill = async (node: Node) => {
@@ -134,8 +167,10 @@ export async function startKafka(
     await stop();
     throw error;
   }
+  const by = (n: number) => nodes.map((node) => `127.0.0.1:${node.doors[n]!.advertised}`);
   return {
-    brokers: nodes.map(({ advertised }) => `127.0.0.1:${advertised}`),
+    brokers: by(0),
+    doors: nodes[0]!.doors.map((_, n) => by(n)),
     kill: (node) => kill(nodes[node]!),
     async start(node) {
       begin(nodes[node]!);
@@ -149,7 +184,7 @@ export async function startKafka(
 async function untilUp(node: Node): Promise<void> {
   for (let tries = 0; tries < 2_500 && node.process?.exitCode === null; tries++) {
     const up = await new Promise<boolean>((resolve) => {
-      const socket = connect(node.port, "127.0.0.1", () => {
+      const socket = connect(node.doors[0].port, "127.0.0.1", () => {
         socket.destroy();
         resolve(true);
       });

@@ -8,14 +8,14 @@ import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
 import { record } from "../infra/log/contract.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
+import { DOORS, type KafkaCluster, startKafka } from "./kafka.ts";
 
 const logger = createLogger("silent");
 const TOPIC = "observations.free";
 const PARTITIONS = 4;
 
-const addressOf = (kafka: KafkaCluster, prefix: string) =>
-  parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
+const addressOf = (brokers: readonly string[], prefix: string) =>
+  parseKafkaAddress(`kafka://${brokers.join(",")}/${prefix}`);
 
 /** Everything of one topic, by partition, in order. */
 async function everything(log: Log): Promise<LogRecord[][]> {
@@ -90,15 +90,15 @@ async function holdsAll(member: Ownership, generation: number): Promise<void> {
   }
 }
 
-describe("three brokers, one of them killed and started again, twice", () => {
+describe.concurrent("three brokers, one of them killed and started again, twice", () => {
   let kafka: KafkaCluster;
   beforeAll(async () => {
-    kafka = await startKafka(3);
+    kafka = await startKafka({ count: 3 });
   });
   afterAll(() => kafka.stop());
 
   it("lose nothing that was acknowledged", async () => {
-    const place = addressOf(kafka, "killed");
+    const place = addressOf(kafka.brokers, "killed");
     const log = await openKafkaLog(place, {
       ...LOG_TOPICS,
       logger,
@@ -125,76 +125,104 @@ describe("three brokers, one of them killed and started again, twice", () => {
   });
 });
 
-describe("a network between client and broker", () => {
+/** A door of the broker, and the network in front of it. */
+interface Network {
+  proxy: TcpProxy;
+  brokers: readonly string[];
+}
+
+// At the same moment, each through a door of its own: what takes the time are pauses between tries.
+describe.concurrent("a network between client and broker", () => {
   let kafka: KafkaCluster;
-  let proxy: TcpProxy;
+  const free: Network[] = [];
+  const proxies: TcpProxy[] = [];
   beforeAll(async () => {
-    kafka = await startKafka(1, async (port) => {
-      proxy = await startTcpProxy(() => port);
+    const inFront = async (port: number) => {
+      const proxy = await startTcpProxy(() => port);
+      proxies.push(proxy);
       return proxy.port;
-    });
+    };
+    kafka = await startKafka({ advertise: inFront, doors: DOORS });
+    free.push(...proxies.map((proxy, n) => ({ proxy, brokers: kafka.doors[n]! })));
   });
   afterAll(async () => {
-    await proxy.close();
+    for (const proxy of proxies) await proxy.close();
     await kafka.stop();
   });
+  /** As many tests at once as there are doors. */
+  const through = async (work: (network: Network) => Promise<void>): Promise<void> => {
+    const network = free.pop();
+    if (!network) throw new Error("more tests at once than doors");
+    try {
+      await work(network);
+    } finally {
+      network.proxy.passing = () => undefined;
+      network.proxy.weather = "clear";
+      free.push(network);
+    }
+  };
 
   it.each(["answers lost", "slow", "refused"] as const)(
     "with %s: acknowledged is stored, and copies share an id",
-    async (weather) => {
-      const log = await openKafkaLog(addressOf(kafka, weather.replace(" ", "-")), {
-        ...LOG_TOPICS,
-        logger,
-        create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
-      });
-      let over = false;
-      const writing = appending(log, (acked) => over && acked > 100);
-      // An append whose answer was lost was made twice: that it happens is what that weather is for.
-      const isDone = async (n: number) => n >= 3 && (weather !== "answers lost" || (await hasCopies(log)));
-      for (let n = 0; !(await isDone(n)); n++) {
-        await new Promise((resolve) => setTimeout(resolve, 300));
-        proxy.weather = weather;
-        await new Promise((resolve) => setTimeout(resolve, 700));
-        // What was in flight is gone with the connection.
-        if (weather !== "slow") proxy.cut();
-        proxy.weather = "clear";
-      }
-      await new Promise((resolve) => setTimeout(resolve, 500));
-      over = true;
-      const { acked } = await writing;
-      await prove(log, acked);
-      await log.close();
-    },
+    { timeout: 300_000 },
+    (weather) =>
+      through(async ({ proxy, brokers }) => {
+        const log = await openKafkaLog(addressOf(brokers, weather.replace(" ", "-")), {
+          ...LOG_TOPICS,
+          logger,
+          create,
+        });
+        let over = false;
+        const writing = appending(log, (acked) => over && acked > 100);
+        // An append whose answer was lost was made twice: that it happens is what that weather is for.
+        const isDone = async (n: number) => n >= 3 && (weather !== "answers lost" || (await hasCopies(log)));
+        for (let n = 0; !(await isDone(n)); n++) {
+          await new Promise((resolve) => setTimeout(resolve, 300));
+          proxy.weather = weather;
+          await new Promise((resolve) => setTimeout(resolve, 700));
+          // What was in flight is gone with the connection.
+          if (weather !== "slow") proxy.cut();
+          proxy.weather = "clear";
+        }
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        over = true;
+        const { acked } = await writing;
+        await prove(log, acked);
+        await log.close();
+      }),
   );
 
   /** Calls that the product makes of a broker. What `made` opens is closed after the call; `step`: which moments are tried. */
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-  const opened = () => openKafkaLog(addressOf(kafka, "calls"), { ...LOG_TOPICS, logger, create });
+  const opened = ({ brokers }: Network) => openKafkaLog(addressOf(brokers, "calls"), { ...LOG_TOPICS, logger, create });
   let fresh = 0;
-  const calls: Record<string, { step: number; made?: () => Promise<Log>; call: (log: Log) => Promise<unknown> }> = {
-    "a log is opened": { step: 1, call: async () => (await opened()).close() },
+  const calls: Record<
+    string,
+    { step: number; made?: (by: Network) => Promise<Log>; call: (by: Network, log: Log) => Promise<unknown> }
+  > = {
+    "a log is opened": { step: 1, call: async (by) => (await opened(by)).close() },
     "a log is created": {
       step: 4,
-      call: async () =>
-        (await openKafkaLog(addressOf(kafka, `fresh-${fresh++}`), { ...LOG_TOPICS, logger, create })).close(),
+      call: async ({ brokers }) =>
+        (await openKafkaLog(addressOf(brokers, `fresh-${fresh++}`), { ...LOG_TOPICS, logger, create })).close(),
     },
-    "its bounds are asked": { step: 1, made: opened, call: (log) => log.bounds(TOPIC, 0) },
+    "its bounds are asked": { step: 1, made: opened, call: (_, log) => log.bounds(TOPIC, 0) },
     "it is read": {
       step: 1,
       made: opened,
-      call: async (log) => expect((await log.read(TOPIC, 0, 0, { waitMs: 5_000 })).length).toBeGreaterThan(0),
+      call: async (_, log) => expect((await log.read(TOPIC, 0, 0, { waitMs: 5_000 })).length).toBeGreaterThan(0),
     },
     // Which may fail, and is made again.
     "records are appended": {
       step: 1,
       made: opened,
-      call: (log) => log.append([record(TOPIC, 0)]).catch(() => log.append([record(TOPIC, 0)])),
+      call: (_, log) => log.append([record(TOPIC, 0)]).catch(() => log.append([record(TOPIC, 0)])),
     },
     "a member joins": {
       step: 3,
-      call: async () => {
+      call: async ({ brokers }) => {
         const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-        const member = await joinGroup(addressOf(kafka, `joined-${fresh++}`), OWNERS, options);
+        const member = await joinGroup(addressOf(brokers, `joined-${fresh++}`), OWNERS, options);
         await holdsAll(member, 0);
         await member.close();
       },
@@ -205,54 +233,62 @@ describe("a network between client and broker", () => {
   );
 
   // The weather comes at each moment at which bytes are on their way: whatever was asked just then gets no answer.
-  it.each(rows)("%s while connections are %s", { timeout: 300_000 }, async (name, weather) => {
-    const { step, made, call } = calls[name]!;
-    const first = await opened();
-    await first.append([record(TOPIC, 0)]);
-    await first.close();
-    let over = false;
-    for (let at = 1; !over; at += step) {
-      const log = await made?.();
-      let chunks = 0;
-      let clearing: NodeJS.Timeout | undefined;
-      proxy.passing = () => {
-        if (++chunks !== at) return;
-        if (weather !== "cut") proxy.weather = weather;
-        if (weather === "cut" || weather === "refused") proxy.cut();
-        clearing = setTimeout(() => {
-          proxy.weather = "clear";
-        }, 50);
-      };
-      await call(log!);
-      over = chunks < at;
-      proxy.passing = () => undefined;
-      clearTimeout(clearing);
-      proxy.weather = "clear";
-      await log?.close();
-    }
-  });
+  it.each(rows)("%s while connections are %s", { timeout: 300_000 }, (name, weather) =>
+    through(async (network) => {
+      const { proxy } = network;
+      const { step, made, call } = calls[name]!;
+      const first = await opened(network);
+      await first.append([record(TOPIC, 0)]);
+      await first.close();
+      let over = false;
+      for (let at = 1; !over; at += step) {
+        const log = await made?.(network);
+        let chunks = 0;
+        let clearing: NodeJS.Timeout | undefined;
+        proxy.passing = () => {
+          if (++chunks !== at) return;
+          if (weather !== "cut") proxy.weather = weather;
+          if (weather === "cut" || weather === "refused") proxy.cut();
+          clearing = setTimeout(() => {
+            proxy.weather = "clear";
+          }, 50);
+        };
+        await call(network, log!);
+        over = chunks < at;
+        proxy.passing = () => undefined;
+        clearTimeout(clearing);
+        proxy.weather = "clear";
+        await log?.close();
+      }
+    }),
+  );
 
-  it("a router that forgot all connections: the next ones are taken as soon as no answer came", {
-    timeout: 300_000,
-  }, async () => {
-    const log = await opened();
-    const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-    const member = await joinGroup(addressOf(kafka, "forgotten"), OWNERS, options);
-    await holdsAll(member, 0);
-    const { generation } = member;
-    await log.append([record(TOPIC, 0)]);
-    await log.read(TOPIC, 0, 0);
-    proxy.weather = "forgotten";
-    proxy.weather = "clear";
-    const [read, { end }] = await Promise.all([
-      log.read(TOPIC, 0, 0),
-      log.bounds(TOPIC, 0),
-      log.append([record(TOPIC, 1)]).catch(() => log.append([record(TOPIC, 1)])),
-      holdsAll(member, generation),
-    ]);
-    expect(read.length).toBeGreaterThan(0);
-    expect(end).toBeGreaterThanOrEqual(read.length);
-    await member.close();
-    await log.close();
-  });
+  it(
+    "a router that forgot all connections: the next ones are taken as soon as no answer came",
+    {
+      timeout: 300_000,
+    },
+    () =>
+      through(async (network) => {
+        const log = await opened(network);
+        const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
+        const member = await joinGroup(addressOf(network.brokers, "forgotten"), OWNERS, options);
+        await holdsAll(member, 0);
+        const { generation } = member;
+        await log.append([record(TOPIC, 0)]);
+        await log.read(TOPIC, 0, 0);
+        network.proxy.weather = "forgotten";
+        network.proxy.weather = "clear";
+        const [read, { end }] = await Promise.all([
+          log.read(TOPIC, 0, 0),
+          log.bounds(TOPIC, 0),
+          log.append([record(TOPIC, 1)]).catch(() => log.append([record(TOPIC, 1)])),
+          holdsAll(member, generation),
+        ]);
+        expect(read.length).toBeGreaterThan(0);
+        expect(end).toBeGreaterThanOrEqual(read.length);
+        await member.close();
+        await log.close();
+      }),
+  );
 });

@@ -8,17 +8,25 @@ import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
 import type { Source } from "../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { folders } from "../../pipelines/roles/data-folder.ts";
 import { DESERVED } from "../flow/deserved.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, s3Settings, startS3Server } from "./versitygw.ts";
 
-/** The whole market with its log in a real Kafka and its stores in a real S3: the same letters, the same proof. */
+/** The market with its log in a real Kafka and its stores in a real S3: its letters, and the same proof. */
 let kafka: KafkaCluster;
 let s3: S3Server;
 let dir: string;
 let result: MarketLetters;
+
+/**
+ * As many as every seller needs for the letter that it deserves, but for an A: that needs 31 days at least, and until
+ * then it is a B. test/flow/letters.test.ts lives through all of the demo. Drawn as in test/flow/lots.test.ts, of 16
+ * days and fewer one seller is a C instead of a D in one run of some hundred, and of 18 and 20 none in 300.
+ */
+const DAYS = 20;
+const byThen = (band: string): string => (band === "A" ? "B" : band);
 
 beforeAll(async () => {
   [kafka, s3] = [await startKafka(), await startS3Server()];
@@ -33,7 +41,7 @@ beforeAll(async () => {
     "--public",
     "s3://public",
   ];
-  const run = runStart(["--market", "--once", "--json", ...where], {
+  const run = runStart(["--market", "--once", "--json", "--days", String(DAYS), ...where], {
     TOUCHSTONE_DATA_DIR: dir,
     TOUCHSTONE_PORT: "0",
     TOUCHSTONE_BASE_URL: "http://touchstone.test",
@@ -54,10 +62,10 @@ afterAll(async () => {
 });
 
 describe("the market over Kafka and S3", () => {
-  test.each(Object.entries(DESERVED))("%s gets the letter of the embedded run", (seller, { band, tier }) => {
+  test.each(Object.entries(DESERVED))("%s gets what it deserves by then", (seller, { band, tier }) => {
     const found = result.market.find((one) => one.seller === seller)!;
     expect(found, JSON.stringify(found)).toMatchObject({ tier: `${tier}_VERIFIED` });
-    expect(found.band, JSON.stringify(found)).toMatch(new RegExp(`^(?:${band})$`));
+    expect(found.band, JSON.stringify(found)).toMatch(new RegExp(`^(?:${byThen(band)})$`));
   });
 
   test("nothing of log and stores lies on this machine", () => {

@@ -15,31 +15,39 @@ import { oneOf } from "../helpers/schedule.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
 
-/** A real broker behind a proxy of ours, and a real S3 server: what every schedule runs over, each with its own log. */
+/** A way to the brokers, and the proxy of ours in front of the first of them. */
+export interface Entrance {
+  brokers: readonly string[];
+  tcp: TcpProxy;
+}
+
+/** A real broker behind proxies of ours, and a real S3 server: what every schedule runs over, each with its own log. */
 export interface Engines {
   kafka: KafkaCluster;
-  tcp: TcpProxy;
+  entrances: readonly [Entrance, ...Entrance[]];
   s3: S3Server;
   stop(): Promise<void>;
 }
 
-export async function startEngines(brokers = 1): Promise<Engines> {
+/** @param doors entrances: whoever has one of his own meets nobody else's weather */
+export async function startEngines(brokers = 1, doors = 1): Promise<Engines> {
   const proxies: TcpProxy[] = [];
-  const kafka = await startKafka(brokers, async (port) => {
+  const inFront = async (port: number) => {
     const proxy = await startTcpProxy(() => port);
     proxies.push(proxy);
     return proxy.port;
-  });
+  };
+  const kafka = await startKafka({ count: brokers, advertise: inFront, doors });
   const s3 = await startS3Server();
   // Made here, before several schedules ask for them at once.
   for (const bucket of ["private", "public"]) await s3.place(bucket);
-  const tcp = proxies[0]!;
+  const [first, ...others] = kafka.doors.map((by, n): Entrance => ({ brokers: by, tcp: proxies[n]! }));
   const stop = async () => {
     for (const proxy of proxies) await proxy.close();
     await kafka.stop();
     await s3.stop();
   };
-  return { kafka, tcp, s3, stop };
+  return { kafka, entrances: [first!, ...others], s3, stop };
 }
 
 const PARTITIONS = 2;
@@ -60,16 +68,17 @@ export interface RealBed extends Bed {
   close(): Promise<void>;
 }
 
-/** Two buckets and a log of one schedule, behind a proxy of its own; the broker's proxy is everybody's. */
-export async function realBed(engines: Engines, name: string): Promise<RealBed> {
+/** Two buckets and a log of one schedule, behind a proxy of its own; the broker's is of whoever uses that entrance. */
+export async function realBed(engines: Engines, name: string, entrance = engines.entrances[0]): Promise<RealBed> {
+  const { brokers, tcp } = entrance;
   const dir = await mkdtemp(join(tmpdir(), "schedule-real-"));
   const proxy = await startFaultProxy(engines.s3.url);
   const places = {
     privateStore: await engines.s3.place("private", name),
     publicStore: await engines.s3.place("public", name),
   };
-  const kafkaPlace = parseKafkaAddress(`kafka://${engines.kafka.brokers.join(",")}/${name}`);
-  const copies = engines.kafka.brokers.length > 1 ? { replicas: 3, minInSync: 2 } : { replicas: 1, minInSync: 1 };
+  const kafkaPlace = parseKafkaAddress(`kafka://${brokers.join(",")}/${name}`);
+  const copies = brokers.length > 1 ? { replicas: 3, minInSync: 2 } : { replicas: 1, minInSync: 1 };
   const logger = createLogger("silent");
   const timers = new Set<NodeJS.Timeout>();
   const later = (ms: number, work: () => void) => timers.add(setTimeout(work, ms));
@@ -78,7 +87,7 @@ export async function realBed(engines: Engines, name: string): Promise<RealBed> 
     timers.clear();
     proxy.choose = () => null;
     proxy.lateMs = 0;
-    engines.tcp.weather = "clear";
+    tcp.weather = "clear";
   };
   const open = async (place: (typeof places)["publicStore"]) =>
     openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
@@ -87,11 +96,11 @@ export async function realBed(engines: Engines, name: string): Promise<RealBed> 
   // Whoever comes later finds it. Other schedules may have their weather now.
   await (await stubborn(openLog)).close();
   const cut = (weather: TcpProxy["weather"], ms: number) => {
-    engines.tcp.weather = weather;
+    tcp.weather = weather;
     later(ms, () => {
       // What was in flight is gone with the connection; without that a client waits for its answer's whole time.
-      engines.tcp.weather = "clear";
-      engines.tcp.cut();
+      tcp.weather = "clear";
+      tcp.cut();
     });
   };
   const weathers: readonly ((draw: () => number) => void)[] = [
@@ -107,11 +116,11 @@ export async function realBed(engines: Engines, name: string): Promise<RealBed> 
     },
     (draw) => cut("answers lost", 100 + (draw() % 300)),
     (draw) => cut("refused", 50 + (draw() % 200)),
-    () => engines.tcp.cut(),
+    () => tcp.cut(),
     () => {
-      engines.tcp.weather = "slow";
+      tcp.weather = "slow";
       later(600, () => {
-        engines.tcp.weather = "clear";
+        tcp.weather = "clear";
       });
     },
   ];

@@ -10,7 +10,7 @@ import { createSecret, keygen, ringPath } from "../../infra/keys/keys.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
+import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";

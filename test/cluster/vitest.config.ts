@@ -2,7 +2,7 @@ import { defineConfig } from "vitest/config";
 import { longestFirst } from "../longest-first.ts";
 
 const LONGEST = [
-  ...["schedules.test.ts", "flow-faults.test.ts", "market.test.ts", "schedules-real.test.ts", "log-faults.test.ts"],
+  ...["schedules.test.ts", "flow-faults.test.ts", "schedules-real.test.ts", "market.test.ts", "log-faults.test.ts"],
   ...["roles.test.ts", "owners.test.ts", "cluster/archive.test.ts"],
 ];
 
