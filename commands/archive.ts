@@ -2,16 +2,18 @@ import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { keysDocument } from "../infra/keys/keys.ts";
 import { fixedPartitions } from "../infra/log/ownership.ts";
+import { originOf } from "../infra/tree/checkpoint.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
-import { openIngest, originOf } from "../pipelines/roles/assemble.ts";
+import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
+import { openIngest } from "../pipelines/roles/ingesting.ts";
 import { Owner } from "../pipelines/roles/owner.ts";
-import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Publishing } from "../pipelines/roles/publishing.ts";
 import { withOpen } from "./files.ts";
-import { type RoleOptions, repeat, report } from "./roles.ts";
+import { type RoleOptions, repeat, report } from "./report.ts";
 
 /** Between two looks; a day comes of age once a day, and what comes late may wait as long. */
 const EVERY_S = 3_600;

@@ -1,12 +1,10 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { LakeBusy } from "../infra/lake/damage.ts";
-import { openLake } from "../infra/lake/duckdb.ts";
-import { createIngest } from "../pipelines/2-ingest/ingest.ts";
-import { INGEST_TABLES } from "../pipelines/2-ingest/load.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
+import { capsOf } from "../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../pipelines/2-ingest/memory.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
-import { movedOut } from "../pipelines/5-archive/follow.ts";
 import {
   type BudgetLine,
   type BudgetReport,
@@ -17,10 +15,10 @@ import {
 } from "../pipelines/budget/report.ts";
 import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { capsOf, openIngest, originOf } from "../pipelines/roles/assemble.ts";
-import { folders, makeKeys, openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { makeKeys } from "../pipelines/roles/data-folder.ts";
+import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
+import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
-import { trustOf } from "./serving-tier.ts";
 
 export interface BudgetOptions {
   day?: string;
@@ -104,24 +102,21 @@ async function budgetHere(config: Config, options: BudgetOptions): Promise<Budge
  */
 async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   return withOpen(openOwnerParts(config, systemClock), async (parts) => {
-    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+    const { privateStore, publicStore, clock, ring } = parts;
     const now = clock.now();
     const day = options.day ?? dayOf(now);
     const known = await keptReport(privateStore);
     if (known && isFresh(known, day, now)) return known;
-    const { memory_limit: memoryLimit, threads } = config.lake;
-    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES }).catch(
-      (error: unknown) => {
-        if (error instanceof LakeBusy) return null;
-        throw error;
-      },
-    );
-    if (!lake) return await kept(parts, day, options.day !== undefined);
+    const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+    const archived = async () => (await followed.current()).archive;
+    const opened = await openIngestOf({ ...parts, config }, archived).catch((error: unknown) => {
+      if (error instanceof LakeBusy) return null;
+      throw error;
+    });
+    if (!opened) return await kept(parts, day, options.day !== undefined);
+    const { lake, ingest } = opened;
     try {
-      const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
-      const moved = movedOut(async () => (await followed.current()).archive);
-      const ownHosts = [new URL(config.base_url).host];
-      await createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts, moved }).pass();
+      await ingest.pass();
       const published = await followed.current();
       const caps = capsOf(config.spend);
       const over = { lake, memory: createMemory(lake), privateStore, caps, published, now: clock.now() };

@@ -2,23 +2,11 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
-import {
-  checkPayee,
-  disputeBody,
-  disputeId,
-  readDispute,
-  type SignedDispute,
-} from "../pipelines/corrections/dispute.ts";
-import {
-  CorrectionRecords,
-  type EndpointRecord,
-  findEndpoint,
-  readEndpoint,
-} from "../pipelines/corrections/endpoint-record.ts";
-import { AlreadyRecorded, BadCorrection, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { CorrectionRecords, findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
+import { BadCorrection } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { FileUnreadable, needsData, readNamedJson, withOpen } from "./files.ts";
+import { needsData, withOpen } from "./files.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -49,7 +37,8 @@ export async function withReading(
   );
 }
 
-const withDone = (
+/** The same, and what was done is said. */
+export const withDone = (
   config: Config,
   json: boolean | undefined,
   work: (reading: Reading, parts: Parts) => Promise<Done>,
@@ -59,9 +48,11 @@ const withDone = (
     process.stdout.write(json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
   });
 
-const recorderOf = ({ log, metrics }: Parts): Recorder => new Recorder({ log, producer: "touchstone/1", metrics });
+export const recorderOf = ({ log, metrics }: Parts): Recorder =>
+  new Recorder({ log, producer: "touchstone/1", metrics });
 
-const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
+/** Where the change shows. */
+export const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
 /** What follows, and where it can be seen. */
 const nextLines = (config: Config, cap: string): string[] => [
@@ -114,42 +105,3 @@ export const reinstate = (config: Config, id: string, options: { says: string; j
       lines: [`Taken back: ${id} of ${cap}; its records count again.`, ...nextLines(config, cap)],
     };
   });
-
-/** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
-export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
-  withDone(config, options.json, async (reading, parts) => {
-    const now = systemClock.now();
-    const signed = await disputeIn(file, new URL(config.base_url).origin, now);
-    const record = await readEndpoint(reading, signed.capability_id);
-    await checkPayee(signed, record.payTos);
-    refuseUnknown(record, signed.record_id);
-    const id = disputeId(signed);
-    if (record.correctionRecords.disputes.has(id)) throw new AlreadyRecorded(`dispute ${id} is in the record already`);
-    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
-    return {
-      facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
-      lines: [
-        `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
-        "It changes no number. The endpoint is flagged disputed until a correction of the same record names our fault.",
-        `Look: ${lookAt(config, record.cap)}`,
-      ],
-    };
-  });
-
-function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): void {
-  if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
-}
-
-/** Which file is no dispute, and the first reason: the page shows one that is. @throws FileUnreadable, BadCorrection */
-async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
-  const value = await readNamedJson(file);
-  try {
-    return readDispute(value, service, now);
-  } catch (error) {
-    if (!(error instanceof BadDispute)) throw error;
-    const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
-    throw new FileUnreadable(
-      `${file} is not a signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
-    );
-  }
-}

@@ -2,11 +2,10 @@ import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { fromBase64url, PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
 import { type KeyRecord, loadKeys, readRing, rotate } from "../infra/keys/keys.ts";
-import { witnessName } from "../infra/tree/checkpoint.ts";
+import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
-import { folders, makeKeys } from "../pipelines/roles/parts.ts";
+import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { needsData } from "./files.ts";
 
 /** `touchstone keygen`: make keys where there are none, and say which ones there are. */

@@ -10,7 +10,7 @@ import { type Books, booksOf, type Difference, differences, type Owed } from "..
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
-import { folders } from "../pipelines/roles/parts.ts";
+import { folders } from "../pipelines/roles/data-folder.ts";
 import { needsData } from "./files.ts";
 
 export interface LedgerOptions {

@@ -65,7 +65,6 @@ async function endpointsOf(reading: Reading): Promise<ListedEndpoint[]> {
 }
 
 const stands = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
-const hostOf = (url: string): string => parseUrl(url)?.host ?? "";
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
 /** `touchstone listings list`: every endpoint that a source lists now. */
@@ -73,7 +72,7 @@ export const listListings = (config: Config, options: Options & { host?: string;
   withReading(config, async (reading) => {
     const all = await endpointsOf(reading);
     const shown = all.filter(
-      (one) => (options.all || stands(one)) && (options.host === undefined || hostOf(one.url) === options.host),
+      (one) => (options.all || stands(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
     );
     if (options.json) return void process.stdout.write(`${JSON.stringify({ endpoints: shown })}\n`);
     const lines = shown.map((one) => `${one.capability_id}  ${stands(one) ? "" : "(delisted) "}${nameOf(one)}`);

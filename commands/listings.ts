@@ -20,7 +20,8 @@ import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
-import { makeKeys, openParts } from "../pipelines/roles/parts.ts";
+import { makeKeys } from "../pipelines/roles/data-folder.ts";
+import { openParts } from "../pipelines/roles/parts.ts";
 import { readNamed, withOpen } from "./files.ts";
 
 export interface ListingsOptions {

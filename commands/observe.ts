@@ -2,10 +2,10 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { OBSERVERS } from "../pipelines/record/topics.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
 import { lagOf } from "../pipelines/roles/lag.ts";
 import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
@@ -14,8 +14,8 @@ import { startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
-import { type RoleOptions, type Roles, report, withRoles } from "./roles.ts";
-import { trustOf } from "./serving-tier.ts";
+import { type RoleOptions, report } from "./report.ts";
+import { type Roles, withRoles } from "./roles.ts";
 
 /**
  * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the

@@ -1,23 +1,19 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import { openLake } from "../infra/lake/duckdb.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
-import { createIngest } from "../pipelines/2-ingest/ingest.ts";
-import { INGEST_TABLES } from "../pipelines/2-ingest/load.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
-import { movedOut } from "../pipelines/5-archive/follow.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
+import { openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/owner.ts";
-import { folders, openOwnerParts } from "../pipelines/roles/parts.ts";
+import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
-import { type RoleOptions, report } from "./roles.ts";
-import { trustOf } from "./serving-tier.ts";
+import { type RoleOptions, report } from "./report.ts";
 
 type OwnedParts = OwnerParts & {
   log: Parameters<typeof lagOf>[0];
@@ -63,17 +59,13 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
     const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
     status = await openStatus(config.status, { role: "own", clock, metrics, listen: !options.once }, "own");
     sayStatus(status, options.json);
-    const { memory_limit: memoryLimit, threads } = config.lake;
-    const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
+    const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+    const archived = async () => (await followed.current()).archive;
+    const { lake, ingest } = await openIngestOf({ ...parts, config }, archived, []);
     try {
       const ownership = await openOwnership(config, log, OWNERS, logger);
       try {
         const common = { log, privateStore, lake, clock, logger, metrics };
-        const origin = originOf(config.base_url);
-        const followed = new Followed(publicStore, () => trustOf(origin, ring, clock.now()));
-        const moved = movedOut(async () => (await followed.current()).archive);
-        const ownHosts = [new URL(config.base_url).host];
-        const ingest = createIngest({ ...common, partitions: [], ownHosts, moved });
         const ownerParts = { ...common, publicStore, ingest, followed, ownership };
         const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
         ownership.onChange(async (_taken, lost) => {

@@ -1,15 +1,15 @@
 import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { callsOf, coveredRoot, dayBytes } from "../pipelines/1-observe/plan/plan.ts";
 import { knownPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
-import { makeKeys, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { makeKeys } from "../pipelines/roles/data-folder.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
-import { trustOf } from "./serving-tier.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {

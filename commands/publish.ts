@@ -5,20 +5,22 @@ import type { Config } from "../infra/config.ts";
 import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { originOf } from "../infra/tree/checkpoint.ts";
+import { chainTimeOf } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
-import { chainTimeOf, originOf } from "../pipelines/roles/assemble.ts";
+import { foldsOf, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
-import { foldsOf, makeKeys, openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
+import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/publishing.ts";
 import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
-import { type RoleOptions, report } from "./roles.ts";
+import { type RoleOptions, report } from "./report.ts";
 
 interface Publishers extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;

@@ -3,11 +3,11 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Keyring } from "../infra/keys/keys.ts";
 import { openLog } from "../infra/log/open.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { GivenKeys } from "../pipelines/published/trust.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
 import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { LateLog } from "../serving/replica/late-log.ts";
 import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
@@ -15,7 +15,7 @@ import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { openServing, trustOf } from "./serving-tier.ts";
+import { openServing } from "./serving-tier.ts";
 
 export interface ReplicaOptions {
   /** Where the public record is: an address of the service or of a mirror, a folder, or s3://bucket[/folder]. */

@@ -15,7 +15,7 @@ import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
 import { createHttpTill, createTill, type Till } from "../infra/rails/till.ts";
 import { createTills } from "../infra/rails/tills.ts";
-import type { WalletsHeld } from "../infra/rails/wallet-folder.ts";
+import { WalletFolder, type WalletsHeld } from "../infra/rails/wallet-folder.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
@@ -30,7 +30,7 @@ import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
 import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
-import { foldsOf, walletFolderOf } from "../pipelines/roles/parts.ts";
+import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
@@ -158,7 +158,7 @@ export async function configuredSales(
   const network = soldNetwork(config);
   const without = (unsold: string) => ({ unsold, close: async () => undefined });
   if (!network || !secret) return without("nothing is sold here: the setting sell.network names no network");
-  const held = walletFolderOf(config).read();
+  const held = new WalletFolder(walletsAt(config)).read();
   const { till, float, gas } = held;
   if (!till || !float || !gas) {
     const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");

@@ -2,13 +2,13 @@ import type { H3 } from "h3";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
-import { fromBase64url, type Jwks } from "../infra/keys/jwk.ts";
+import type { Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keys.ts";
 import type { Signer } from "../infra/keys/signer.ts";
 import { ownLag, ownLoop } from "../infra/loop-watch.ts";
 import { networksIn, payerOn } from "../infra/rails/networks.ts";
 import type { Logger } from "../infra/telemetry.ts";
-import { type CheckpointTrust, witnessName } from "../infra/tree/checkpoint.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
 import { LOOKS, WORK } from "../pipelines/1-observe/queue.ts";
@@ -16,8 +16,8 @@ import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
-import { originOf } from "../pipelines/roles/assemble.ts";
-import { foldsOf, type Parts } from "../pipelines/roles/parts.ts";
+import { foldsOf } from "../pipelines/roles/data-folder.ts";
+import type { Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
@@ -59,20 +59,6 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   unsold?: string;
   /** Other processes listen on the port too. */
   shared?: boolean;
-}
-
-/** Whom serving believes at `now`: the log's and the witness's keys in use, and those that are not retired yet. */
-export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
-  const believed = (purpose: "log" | "witness", name: string) => {
-    const valid = ring.keys.filter(
-      (one) => one.purpose === purpose && (!one.retired_at || new Date(one.retired_at) > now),
-    );
-    const [inUse, ...retiring] = valid.sort((a, b) => Number(!!a.retired_at) - Number(!!b.retired_at));
-    const named = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
-    return { inUse: named(inUse!), retiring: retiring.map(named) };
-  };
-  const [log, witness] = [believed("log", origin), believed("witness", witnessName(origin))];
-  return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
 }
 
 /** What strangers may hold, from the settings. */

@@ -4,7 +4,7 @@ import { addDays, BLOCK_MS, DAY_MS, dayOf, dayStart } from "../pipelines/record/
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 
 /** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and some room. */
-export const PAST_DAYS = 40;
+export const PAST_DAYS = 34;
 
 /** Days before today on which a few sellers were called already: some days are old enough for the archive then. */
 const LONG_AGO: readonly number[] = [124, 110];

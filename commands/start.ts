@@ -7,13 +7,14 @@ import { openWorld, requireMarket, type World } from "../infra/world.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { folders, makeKeys, openParts } from "../pipelines/roles/parts.ts";
+import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
+import { openParts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
 import { sayStatus } from "../serving/status/listener.ts";
 import { onStopSignal } from "./exit.ts";
 import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
-import { live } from "./roles.ts";
 import { localMoney, openSales } from "./selling.ts";
+import { live } from "./serve.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
 

@@ -7,10 +7,10 @@ import { type Network, paidNetworks, railOn, type Token } from "../infra/rails/n
 import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
 import { createReader, reading } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
-import type { WalletFolder } from "../infra/rails/wallet-folder.ts";
+import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { walletFolderOf } from "../pipelines/roles/parts.ts";
+import { walletsAt } from "../pipelines/roles/data-folder.ts";
 
 interface Printing {
   json?: boolean;
@@ -21,7 +21,7 @@ const print = (options: Printing, told: unknown, lines: readonly string[]): void
 
 /** `touchstone wallets new`: make the known wallet where there is none, and further blind ones; say what to fund. */
 export function newWallets(config: Config, options: Printing & { blind: number }): void {
-  const folder = walletFolderOf(config);
+  const folder = new WalletFolder(walletsAt(config));
   const had = folder.read();
   const sells = config.sell.network !== null;
   const made = folder.make(options.blind, sells);
@@ -47,7 +47,7 @@ export function newWallets(config: Config, options: Printing & { blind: number }
 
 /** What lies in the folder of these settings. @throws NoWallet */
 function wallets(config: Config): WalletFolder {
-  const folder = walletFolderOf(config);
+  const folder = new WalletFolder(walletsAt(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
   return folder;
 }

@@ -18,6 +18,22 @@ function importsOf(file: string, text = readFileSync(file, "utf8")): string[] {
   return [...text.matchAll(IMPORT)].map((match) => relative(ROOT, resolve(dirname(file), match[1]!)));
 }
 
+const LOADED = /^(?:import|export)\s+(?!type\b)(?:([^;"']*?)\bfrom\s+)?["']([^"']+)["']/gm;
+const isTypesOnly = (names = "") => /^\{\s*(?:type [^,}]+[,\s]*)+\}\s*$/.test(names);
+
+/** Packages that are loaded with this file: what it imports by dynamic import or for its types alone is not. */
+function packagesOf(file: string, seen = new Set<string>()): Set<string> {
+  const packages = new Set<string>();
+  if (seen.has(file)) return packages;
+  seen.add(file);
+  for (const [, names, to] of readFileSync(join(ROOT, file), "utf8").matchAll(LOADED)) {
+    if (isTypesOnly(names)) continue;
+    if (!to!.startsWith(".")) packages.add(to!);
+    else for (const one of packagesOf(relative(ROOT, resolve(ROOT, dirname(file), to!)), seen)) packages.add(one);
+  }
+  return packages;
+}
+
 /** Why `from` may not import `to`, or null. */
 function trespass(from: string, to: string): string | null {
   const source = from.split("/")[0]!;
@@ -69,6 +85,23 @@ describe("import floors", () => {
       .filter((file) => /\bprocess\.env\b/.test(readFileSync(file, "utf8")))
       .map((file) => relative(ROOT, file));
     expect(readers).toEqual(["infra/config.ts"]);
+  });
+
+  // Each of these costs a start more than such a command takes.
+  const HEAVY = ["viem", "@duckdb/node-api", "h3", "kafkajs", "@aws-sdk/client-s3", "@modelcontextprotocol/server"];
+  test.each(["keys", "mirror", "audit", "recompute", "exposure", "export", "plan"])(
+    "%s loads no heavy package",
+    (word) => {
+      const loaded = packagesOf(`commands/${word}.ts`);
+      expect(loaded).toContain("zod");
+      expect(HEAVY.filter((name) => loaded.has(name))).toEqual([]);
+    },
+  );
+
+  test("what a service loads is found by the same search", () => {
+    const loaded = packagesOf("commands/start.ts");
+    // Kafka and S3 are loaded by those whose settings name one.
+    expect(HEAVY.filter((name) => !loaded.has(name))).toEqual(["kafkajs", "@aws-sdk/client-s3"]);
   });
 
   test("the rule itself can fail", () => {

@@ -4,7 +4,7 @@ import { dirname, resolve } from "node:path";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeys, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
-import { folders, OBSERVER_SECRET } from "../../pipelines/roles/parts.ts";
+import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 
 /** What runs on the machine that is looked at; `start` is all of them. */
 export const ROLES = ["start", "observe", "own", "publish", "serve"] as const;

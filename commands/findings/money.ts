@@ -2,8 +2,9 @@ import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
+import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
-import { walletFolderOf } from "../../pipelines/roles/parts.ts";
+import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
 /** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
 export async function networkFindings(config: Config): Promise<Finding[]> {
@@ -32,7 +33,7 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const { wallets } = config;
   if (wallets.mint)
     return [warn("wallets", "they mint, which only a local chain allows", "wallets.mint is for a chain of your own")];
-  const folder = walletFolderOf(config);
+  const folder = new WalletFolder(walletsAt(config));
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
   const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);

@@ -7,7 +7,8 @@ import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts
 import type { Rail } from "../../infra/rails/rails.ts";
 import { createReader, type Reader, reading } from "../../infra/rails/rpc.ts";
 import { settlesOn } from "../../infra/rails/till.ts";
-import { walletFolderOf } from "../../pipelines/roles/parts.ts";
+import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
 /** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
 const TRANSACTIONS = 10n;
@@ -59,7 +60,7 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
 }
 
 async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {
-  const { till, float, gas } = walletFolderOf(config).read();
+  const { till, float, gas } = new WalletFolder(walletsAt(config)).read();
   if (!till || !float || !gas)
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
   const { symbol, decimals } = network.assets[0]!;

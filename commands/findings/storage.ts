@@ -6,7 +6,7 @@ import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { folders } from "../../pipelines/roles/data-folder.ts";
 import type { Role } from "./machine.ts";
 
 /** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */

@@ -1,4 +1,6 @@
 import { createHash } from "node:crypto";
+import { fromBase64url } from "../keys/jwk.ts";
+import type { Keyring } from "../keys/keys.ts";
 import { verifyBytes } from "../keys/verify.ts";
 import { HASH_BYTES } from "./hash.ts";
 import {
@@ -44,8 +46,25 @@ export interface CheckpointTrust {
  */
 export const MAX_SKEW_MS = 5 * 60_000;
 
+/** Origin of a log that is published at this address: the address without its scheme. */
+export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
+
 /** Name of the witness's key beside a log's origin. */
 export const witnessName = (origin: string): string => `${origin}/witness`;
+
+/** Whom a reader of our own log believes at `now`: log and witness by their keys in use, and those not retired yet. */
+export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
+  const believed = (purpose: "log" | "witness", name: string) => {
+    const valid = ring.keys.filter(
+      (one) => one.purpose === purpose && (!one.retired_at || new Date(one.retired_at) > now),
+    );
+    const [inUse, ...retiring] = valid.sort((a, b) => Number(!!a.retired_at) - Number(!!b.retired_at));
+    const named = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
+    return { inUse: named(inUse!), retiring: retiring.map(named) };
+  };
+  const [log, witness] = [believed("log", origin), believed("witness", witnessName(origin))];
+  return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
+}
 
 /** First 16 hex of sha256(origin): the log's part of a feed cursor. */
 export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);

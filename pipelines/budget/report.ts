@@ -4,7 +4,6 @@ import type { Store } from "../../infra/store/store.ts";
 import { demandBefore } from "../1-observe/ask-line.ts";
 import { reservedFor } from "../1-observe/plan/plan.ts";
 import { type Caps, toWhom } from "../1-observe/plan/spend.ts";
-import { hostOf } from "../1-observe/urls.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
 import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
@@ -16,6 +15,7 @@ import type { ListedCap, Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
+import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { nextLetter } from "./next-letter.ts";
 

@@ -1,28 +1,28 @@
 import type { Clock } from "../../infra/clock.ts";
 import { keysDocument } from "../../infra/keys/keys.ts";
-import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { confirmedNetworks } from "../../infra/rails/network-checks.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
+import { originOf } from "../../infra/tree/checkpoint.ts";
 import { AskLine } from "../1-observe/ask-line.ts";
 import { shareHosts } from "../1-observe/hosts.ts";
 import { createObserver, type Observer } from "../1-observe/observer.ts";
-import type { Caps } from "../1-observe/plan/spend.ts";
-import { createIngest, type Ingest } from "../2-ingest/ingest.ts";
-import { INGEST_TABLES } from "../2-ingest/load.ts";
+import { capsOf } from "../1-observe/plan/spend.ts";
+import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
-import type { ChainTime } from "../4-publish/clocks.ts";
+import { chainTimeOf } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
-import { movedOut } from "../5-archive/follow.ts";
-import { archiveFold, archivePlace, trustOf } from "../5-archive/place.ts";
+import { archivePlace, trustOf } from "../5-archive/place.ts";
 import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
-import { parseMoney } from "../record/money.ts";
 import { classesOf } from "./classes.ts";
-import { folders, foldsOf, type Parts } from "./parts.ts";
+import { foldsOf } from "./data-folder.ts";
+import { openIngest } from "./ingesting.ts";
+import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
 /** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
@@ -49,47 +49,6 @@ export interface Assembled {
 
 /** Longest wait for looks at asked urls before their hosts are another observer's, real ms. */
 const RELEASE_MS = 60_000;
-
-export const capsOf = (spend: Parts["config"]["spend"]): Caps => ({
-  perCall: parseMoney(spend.per_call),
-  perHostDay: parseMoney(spend.per_host_day),
-  perDomainDay: parseMoney(spend.per_domain_day),
-  perPayeeDay: parseMoney(spend.per_payee_day),
-  perDay: parseMoney(spend.per_day),
-  total: parseMoney(spend.total),
-  // A share with six decimals is written like money.
-  newShare: parseMoney(spend.new_share),
-});
-
-/** Origin of the tree: the base address without its scheme (publication.md). */
-export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
-
-/** What the chain's newest block says of the time; null when it cannot be asked. */
-export const chainTimeOf =
-  (rail: Pick<Rail, "head" | "network">, logger: Parts["logger"]) => async (): Promise<ChainTime | null> => {
-    try {
-      const head = await rail.head({ network: rail.network });
-      return { newest: new Date(head.time * 1000), fixedBlockTime: true };
-    } catch (error) {
-      // The chain only cross-checks our clock here; what was graded is published without it.
-      logger.warn({ err: error }, "the chain's time could not be read");
-      return null;
-    }
-  };
-
-/** The lake and the way into it: all that ingest, redrive, rebuild and gap need. Nothing is read yet. */
-export async function openIngest(parts: Parts, clock: Clock): Promise<{ lake: Lake; ingest: Ingest }> {
-  const { config, log, privateStore, logger, metrics } = parts;
-  const lake = await openLake(folders(config.data_dir).lake, {
-    memoryLimit: config.lake.memory_limit,
-    threads: config.lake.threads,
-    init: INGEST_TABLES,
-  });
-  const ownHosts = [new URL(config.base_url).host];
-  const trust = trustOf(originOf(config.base_url), parts.keys);
-  const moved = movedOut(() => archiveFold(parts.publicStore, trust));
-  return { lake, ingest: createIngest({ log, privateStore, lake, clock, logger, metrics, ownHosts, moved }) };
-}
 
 /**
  * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and

@@ -1,25 +1,19 @@
-import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
-import { resolveTo, type Sources, whyNotOurs } from "../../infra/egress/address.ts";
-import { createEgress } from "../../infra/egress/create.ts";
+import { type Sources, whyNotOurs } from "../../infra/egress/address.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
+import { createEgressThread } from "../../infra/egress/thread.ts";
 import {
-  createSecret,
-  hasKeys,
   hasSecret,
   type Keys,
-  keygen,
   loadKeys,
   loadSecret,
   loadSigner,
   publicHalves,
   readRing,
 } from "../../infra/keys/keys.ts";
-import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
-import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { tellingMissing } from "../../infra/store/unlisted.ts";
@@ -27,6 +21,7 @@ import { createLogger, createMetrics, type Logger, type Metrics } from "../../in
 import { LOOKS, POOLS, placesFor } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
+import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
 
 /** What every role may need of this machine, opened from the settings. */
 export interface Parts {
@@ -44,53 +39,6 @@ export interface Parts {
   logger: Logger;
   metrics: Metrics;
   close(): Promise<void>;
-}
-
-/** Folders of a data folder, in one place. */
-export const folders = (dataDir: string) => ({
-  keys: join(dataDir, "keys"),
-  log: join(dataDir, "log"),
-  private: join(dataDir, "private"),
-  public: join(dataDir, "public"),
-  lake: join(dataDir, "lake", "lake.duckdb"),
-  market: join(dataDir, "market"),
-  folds: join(dataDir, "folds"),
-  wallets: join(dataDir, "wallets"),
-});
-
-/** Where this machine keeps its folds of a log. */
-export const foldsOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
-  ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
-});
-
-/** Where the wallets of these settings lie. */
-export const walletFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): WalletFolder =>
-  new WalletFolder(wallets.dir ?? folders(data_dir).wallets);
-
-/** The one secret of the observer, beside the keys. */
-export const OBSERVER_SECRET = "observer";
-/** What planted pages follow from: observers plant by it, serving replicas serve by it. */
-export const PAGES_SECRET = "pages";
-
-/** Make keys and secrets in the data folder when there are none. @returns false when the keys were there already */
-export function makeKeys(dataDir: string, validFrom: Date): boolean {
-  const dir = folders(dataDir).keys;
-  // A folder of before there were such pages gets theirs now.
-  makeSecret(dir, PAGES_SECRET);
-  if (hasKeys(dir)) return false;
-  // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
-  makeSecret(dir, OBSERVER_SECRET);
-  keygen(dir, validFrom);
-  return true;
-}
-
-function makeSecret(dir: string, name: string): void {
-  try {
-    createSecret(dir, name);
-  } catch (error) {
-    loadSecret(dir, name);
-    if ((error as Error).name !== "KeyFileError") throw error;
-  }
 }
 
 /**
@@ -158,15 +106,14 @@ async function sourcesOf(config: Config): Promise<Sources> {
 export function egressOf(config: Config, sources?: Sources): Egress {
   const { allow_loopback: allowLoopback, resolve_to: address } = config;
   if (address !== null && !allowLoopback) throw new ConfigError(["resolve_to: only together with allow_loopback"]);
-  const resolve = address === null ? {} : { resolve: resolveTo(address) };
   const looks = config.limits.looks_at_once;
-  return createEgress({
+  return createEgressThread({
     allowLoopback,
     extraPorts: config.ports,
     userAgent: `touchstone (+${config.base_url})`,
     maxConcurrent: placesFor(config.observe.hosts_at_once, looks),
     pools: { ...POOLS, [LOOKS]: { most: looks } },
-    ...resolve,
+    ...(address === null ? {} : { resolveTo: address }),
     ...(sources && { sources }),
   });
 }

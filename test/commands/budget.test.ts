@@ -10,7 +10,7 @@ import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { type BudgetReport, keepReport } from "../../pipelines/budget/report.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { folders } from "../../pipelines/roles/data-folder.ts";
 
 /** What an operator is told beside a running service, which owns the lake. */
 let dir: string;

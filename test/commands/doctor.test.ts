@@ -7,10 +7,10 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { atStart, examine } from "../../commands/doctor.ts";
 import { EXIT } from "../../commands/exit.ts";
+import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
 import type { Finding } from "../../infra/finding.ts";
-import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
-import { makeKeys } from "../../pipelines/roles/parts.ts";
+import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import { runs } from "../helpers/programs.ts";
 
 /** Seconds that the server's `Date` is off, by path. */

@@ -7,7 +7,7 @@ import { publish } from "../../commands/publish.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { folders } from "../../pipelines/roles/data-folder.ts";
 import { dayOf, PARTITIONS, SELLERS } from "../pipelines/roles/records.ts";
 
 /** The two halves as an operator starts them, over the parts of one machine: what one writes the other publishes. */

@@ -5,7 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { ConfigError, loadConfig } from "../../../infra/config.ts";
 import { whyNotOurs } from "../../../infra/egress/address.ts";
-import { makeKeys, openParts } from "../../../pipelines/roles/parts.ts";
+import { makeKeys } from "../../../pipelines/roles/data-folder.ts";
+import { openParts } from "../../../pipelines/roles/parts.ts";
 
 let dir: string;
 beforeAll(async () => {

@@ -1,0 +1,66 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { dayOf, dayStart } from "../pipelines/record/time.ts";
+import { openServingParts } from "../pipelines/roles/parts.ts";
+import { startMachine } from "../pipelines/roles/schedule.ts";
+import { sayStatus } from "../serving/status/listener.ts";
+import { atStart } from "./doctor.ts";
+import { untilStopped } from "./exit.ts";
+import { withOpen } from "./files.ts";
+import { type RoleOptions, report } from "./report.ts";
+import { type Roles, withRoles } from "./roles.ts";
+import { configuredSales } from "./selling.ts";
+import { openServing, type ServingTier } from "./serving-tier.ts";
+
+/** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
+export async function live(config: Config, options: RoleOptions): Promise<void> {
+  await atStart(config, "start", options);
+  await withRoles(config, async (all) => goLive(config, options, all), undefined, { watched: !options.once });
+}
+
+type Selling = Awaited<ReturnType<typeof configuredSales>>;
+
+/** The serving tier with what the settings sell, for the work alone: the tier is closed first, then the sales. */
+const withServing = (
+  parts: Parameters<typeof configuredSales>[0],
+  serve: (selling: Selling) => Promise<ServingTier>,
+  work: (serving: ServingTier) => Promise<void>,
+): Promise<void> => withOpen(configuredSales(parts, systemClock), (selling) => withOpen(serve(selling), work));
+
+async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
+  const { answers, ring } = parts.keys;
+  const serve = (selling: Selling) => openServing({ ...parts, answers, ring, ...selling }, systemClock);
+  await withServing(parts, serve, async (serving) => {
+    if (options.once) {
+      await roles.pipeline.intake(config.catalogues);
+      const now = systemClock.now();
+      const seen = await roles.pipeline.observe(await roles.pipeline.plan(dayOf(now)), dayStart(dayOf(now)), now);
+      const graded = await roles.pipeline.grade(systemClock.now());
+      await roles.pipeline.index();
+      await roles.pipeline.volatile();
+      return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
+    }
+    const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
+    process.stdout.write(`Serving at ${serving.url}\n`);
+    sayStatus(serving.status, options.json);
+    await untilStopped();
+    await schedule.stop();
+  });
+}
+
+/**
+ * `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers;
+ * where it sells, the wallets and the observer's secret too, and the public store is written: bought calls are
+ * published there.
+ */
+export async function serveRole(config: Config): Promise<void> {
+  await atStart(config, "serve");
+  await withOpen(openServingParts(config), (parts) => {
+    const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);
+    return withServing(parts, serve, async (serving) => {
+      process.stdout.write(`Serving at ${serving.url}\n`);
+      sayStatus(serving.status, false);
+      await untilStopped();
+    });
+  });
+}

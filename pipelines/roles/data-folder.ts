@@ -1,0 +1,53 @@
+import { join } from "node:path";
+import type { Config } from "../../infra/config.ts";
+import { createSecret, hasKeys, keygen, loadSecret } from "../../infra/keys/keys.ts";
+import type { FoldFolder } from "../../infra/log/fold-file.ts";
+import type { Log } from "../../infra/log/log.ts";
+import type { Logger } from "../../infra/telemetry.ts";
+
+/** Folders of a data folder, in one place. */
+export const folders = (dataDir: string) => ({
+  keys: join(dataDir, "keys"),
+  log: join(dataDir, "log"),
+  private: join(dataDir, "private"),
+  public: join(dataDir, "public"),
+  lake: join(dataDir, "lake", "lake.duckdb"),
+  market: join(dataDir, "market"),
+  folds: join(dataDir, "folds"),
+  wallets: join(dataDir, "wallets"),
+});
+
+/** Where this machine keeps its folds of a log. */
+export const foldsOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
+  ...{ dir: folders(config.data_dir).folds, logId: () => log.id, logger },
+});
+
+/** Folder in which the wallets of these settings lie. */
+export const walletsAt = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
+  wallets.dir ?? folders(data_dir).wallets;
+
+/** The one secret of the observer, beside the keys. */
+export const OBSERVER_SECRET = "observer";
+/** What planted pages follow from: observers plant by it, serving replicas serve by it. */
+export const PAGES_SECRET = "pages";
+
+/** Make keys and secrets in the data folder when there are none. @returns false when the keys were there already */
+export function makeKeys(dataDir: string, validFrom: Date): boolean {
+  const dir = folders(dataDir).keys;
+  // A folder of before there were such pages gets theirs now.
+  makeSecret(dir, PAGES_SECRET);
+  if (hasKeys(dir)) return false;
+  // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
+  makeSecret(dir, OBSERVER_SECRET);
+  keygen(dir, validFrom);
+  return true;
+}
+
+function makeSecret(dir: string, name: string): void {
+  try {
+    createSecret(dir, name);
+  } catch (error) {
+    loadSecret(dir, name);
+    if ((error as Error).name !== "KeyFileError") throw error;
+  }
+}
