@@ -138,7 +138,15 @@ async function shops(buyer: Official, ofWhom: () => SoldSpec, stop: AbortSignal)
   }
 }
 
-/** Kills one service after the other. @returns the one that lives on */
+/** If what was bought and lost so far is worth a look at what the kills did to it. */
+function isEnough(): boolean {
+  const payments = [...told.values()];
+  const delivered = payments.filter(({ status }) => status === 200);
+  const inEscrow = payments.filter(({ buyer }) => buyer.scheme === "auth-capture");
+  return [lostAnswers, delivered.length].every((many) => many > KILLS / 2) && inEscrow.length > KILLS / 12;
+}
+
+/** Kills one service after the other, until it is enough. @returns the one that lives on */
 async function killing(): Promise<Standby> {
   const asked: SellingProcess = { dir, world, specs };
   let next = standby();
@@ -149,7 +157,7 @@ async function killing(): Promise<Standby> {
     const opened = one.line().then((address) => {
       serving = address ?? null;
     });
-    if (kill === KILLS) {
+    if (kill === 3 * KILLS || (kill >= KILLS && isEnough())) {
       await opened;
       return one;
     }
@@ -167,11 +175,16 @@ async function killing(): Promise<Standby> {
   }
 }
 
-/** Until nothing of an order can move money any more: chain time passes, and none of it comes back. */
-async function ending({ child, line }: Standby): Promise<void> {
+/** Whatever was signed so far can move no money any more. */
+async function timePasses(): Promise<void> {
   const { request } = createReader(world.rpcUrl);
   await request({ method: "evm_increaseTime", params: [2_500] } as never);
   await request({ method: "evm_mine", params: [] } as never);
+}
+
+/** Until nothing of an order can move money any more, and none of it comes back. */
+async function ending({ child, line }: Standby): Promise<void> {
+  await timePasses();
   child.stdin!.write("close\n");
   expect(await line()).toBe("closed");
 }
@@ -218,11 +231,14 @@ beforeAll(async () => {
   const shopping = Promise.all(buyers.map((buyer) => shops(buyer, ofWhom, stop.signal)));
   const last = await Promise.race([living, shopping.then(() => Promise.reject(new Error("the buyers went home")))]);
   stop.abort();
+  // Whose hold a kill cut off is told how it ended once his signature has: five minutes that nobody has to wait here.
+  const waited = setTimeout(() => void timePasses(), 10_000);
   await shopping;
+  clearTimeout(waited);
   for (const one of told.values()) if (one.answers.length > 0) await again(one);
   await ending(last);
   orders = [...(await tableOf()).all()];
-  process.stdout.write(`${KILLS} kills of seed ${SEED}: ${figures()}\n`);
+  process.stdout.write(`${signals.length} kills of seed ${SEED}: ${figures()}\n`);
 });
 
 afterAll(async () => {
@@ -247,10 +263,10 @@ function figures(): string {
 const orderOf = ({ nonce }: Told): Order | undefined => orders.find((one) => one.nonce === nonce.toLowerCase());
 const sum = (all: readonly bigint[]): bigint => all.reduce((one, other) => one + other, 0n);
 
-describe(`after ${KILLS} kills`, () => {
+describe(`after ${KILLS} kills and more`, () => {
   test("they were kills, in the midst of orders of every kind", () => {
     expect(signals).toEqual(signals.map(() => "SIGKILL"));
-    expect(signals).toHaveLength(KILLS);
+    expect(signals.length).toBeGreaterThanOrEqual(KILLS);
     const many = (is: (order: Order) => boolean) => orders.filter(is).length;
     expect(lostAnswers).toBeGreaterThan(KILLS / 2);
     expect(many(({ epoch }) => epoch > 0)).toBeGreaterThan(KILLS / 5);
