@@ -1,7 +1,8 @@
-import { spawnSync } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { promisify } from "node:util";
 
 /**
  * The other releases of Node that package.json admits: what is computed (canonical text, keys, tree, grading, record), what
@@ -30,30 +31,35 @@ const said = process.argv.slice(2).map(Number);
 const own = Number(process.versions.node.split(".")[0]);
 const releases = said.length > 0 ? said : TRIED.filter((release) => release !== own);
 
-function run(cwd: string, command: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env): void {
+/** A step of a release's tests, in sight. @throws when it fails */
+function run(cwd: string, command: string, args: readonly string[], env: NodeJS.ProcessEnv): void {
   const { status, error } = spawnSync(command, args, { cwd, env, stdio: "inherit" });
   if (status !== 0) throw new Error(`${command} ${args.join(" ")}: ${error?.message ?? `ended with ${status}`}`);
+}
+
+/** A step of what comes before, beside those of other releases. @throws with everything that it said */
+async function quietly(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env): Promise<void> {
+  try {
+    await promisify(execFile)("npm", args, { cwd, env, maxBuffer: 64 * 1024 * 1024 });
+  } catch (error) {
+    const { message, stdout, stderr } = error as Error & { stdout?: string; stderr?: string };
+    throw new Error(`${cwd}: ${message}\n${stdout ?? ""}${stderr ?? ""}`);
+  }
 }
 
 /** An environment in which `node` is this one. */
 const under = (node: string) => ({ ...process.env, PATH: `${join(node, "bin")}:${process.env.PATH}` });
 
 /** The folder of a release, with `bin/node` and its headers. */
-function fetched(release: number, into: string): string {
+async function fetched(release: number, into: string): Promise<string> {
   const name = `node-${process.platform}-${process.arch}`;
-  run(into, "npm", [
-    "install",
-    "--no-save",
-    "--no-package-lock",
-    "--ignore-scripts",
-    "--silent",
-    `${name}@${NEWEST[release] ?? release}`,
-  ]);
+  const wanted = `${name}@${NEWEST[release] ?? release}`;
+  await quietly(into, ["install", "--no-save", "--no-package-lock", "--ignore-scripts", "--silent", wanted]);
   return join(into, "node_modules", name);
 }
 
-/** A copy of the project whose packages are ours, but for the one that is bound to a release. */
-function projectFor(node: string, into: string): void {
+/** A copy of the project whose packages are ours, but for the one that is bound to a release. @returns where it is */
+async function projectFor(node: string, into: string): Promise<string> {
   mkdirSync(join(into, "node_modules"), { recursive: true });
   for (const one of [...PARTS, ...FILES]) cpSync(join(ROOT, one), join(into, one), { recursive: true });
   const theirs = join(ROOT, "node_modules");
@@ -63,20 +69,27 @@ function projectFor(node: string, into: string): void {
   const sqlite = join(into, "node_modules/better-sqlite3");
   cpSync(join(theirs, "better-sqlite3"), sqlite, { recursive: true });
   rmSync(join(sqlite, "build"), { recursive: true, force: true });
-  run(sqlite, "npm", ["run", "--silent", "build-debug"], { ...under(node), npm_config_nodedir: node });
+  await quietly(sqlite, ["run", "--silent", "build-debug"], { ...under(node), npm_config_nodedir: node });
+  return into;
 }
 
-for (const release of releases) {
-  const dir = mkdtempSync(join(tmpdir(), `node-${release}-`));
-  const began = performance.now();
-  try {
-    const node = fetched(release, dir);
-    const app = join(dir, "app");
-    projectFor(node, app);
+const began = performance.now();
+const seconds = () => Math.round((performance.now() - began) / 1000);
+const dirs = releases.map((release) => mkdtempSync(join(tmpdir(), `node-${release}-`)));
+try {
+  // A compiler takes one core, and a registry none: they are made ready together, and tried one after the other.
+  const ready = await Promise.all(
+    releases.map(async (release, n) => {
+      const node = await fetched(release, dirs[n]!);
+      return { release, node, app: await projectFor(node, join(dirs[n]!, "app")) };
+    }),
+  );
+  process.stdout.write(`Node ${releases.join(" and ")}: fetched and compiled in ${seconds()} s\n`);
+  for (const { release, node, app } of ready) {
     run(app, "node", ["--version"], under(node));
     run(app, "node", ["node_modules/vitest/vitest.mjs", "run", ...SUITES], under(node));
-    process.stdout.write(`Node ${release}: ${Math.round((performance.now() - began) / 1000)} s\n`);
-  } finally {
-    rmSync(dir, { recursive: true, force: true });
+    process.stdout.write(`Node ${release}: ${seconds()} s so far\n`);
   }
+} finally {
+  for (const dir of dirs) rmSync(dir, { recursive: true, force: true });
 }
