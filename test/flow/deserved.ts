@@ -91,7 +91,7 @@ export const DESERVED: Record<string, Deserved> = {
   "regulars-only": {
     band: "[DF]",
     tier: "OUTCOME",
-    why: /^[DF]: (?:too many of its answers were wrong or missing|its newest paid calls failed one after the other)/,
+    why: /^[DF]: (?:(?:at most [\d.]+ %|too many) of its answers (?:are right|were wrong or missing)|its newest paid calls failed one after the other|a worse letter of the last 14 days stands)/,
     flags: ["recent_failures"],
     without: ["took_the_money"],
   },

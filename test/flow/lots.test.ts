@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import { lots } from "../helpers/drawn.ts";
 import { BEST, DESERVED } from "./deserved.ts";
@@ -13,7 +14,8 @@ const DRAWINGS = Number(process.env.LOTS ?? ENDS.length);
 const WEEK = 7;
 
 test("every seller of the market has its model, and joins when it does", () => {
-  for (const { name, joins = 40 } of SELLERS) expect(MODELS.find((one) => one.name === name)?.days, name).toBe(joins);
+  for (const { name, joins = PAST_DAYS } of SELLERS)
+    expect(MODELS.find((one) => one.name === name)?.days, name).toBe(joins);
 });
 
 describe("whatever the lots and the hour, a seller gets what it deserves", () => {
