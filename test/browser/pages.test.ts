@@ -5,13 +5,13 @@ import { join } from "node:path";
 import axe from "axe-core";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { STEADY_LOOP } from "../../infra/loop-watch.ts";
 import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { capOf, type PublicRecord } from "../helpers/public-record.ts";
 import { servingOver } from "../helpers/serving.ts";
+import { STEADY_LOOP } from "../helpers/steady-loop.ts";
 import {
   answer,
   entry,

@@ -10,7 +10,8 @@ import { loadConfig } from "../../infra/config.ts";
 import { knownUsdc } from "../../infra/rails/charge.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
-import { makeKeys, openParts, type Parts } from "../../pipelines/roles/parts.ts";
+import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { MACHINE_JOBS } from "../../pipelines/roles/schedule.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
 

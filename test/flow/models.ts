@@ -1,11 +1,11 @@
+import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { verdictOf } from "../../fixtures/market/sellers/flaky.ts";
 import { creptTo } from "../../fixtures/market/sellers/price-creeper.ts";
 import { KNOCK as ANSWERED, PAID as DELIVERED, type Row } from "../pipelines/3-grade/rows.ts";
 
 export type { Row };
 
-/** Days of the past that the market's demo lives through, today included. */
-const DAYS = 40;
+const DAYS = PAST_DAYS;
 
 /** What a seller does, as the observer would record it: a free knock, or a planned payment. */
 export interface Behaviour {

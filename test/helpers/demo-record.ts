@@ -5,6 +5,7 @@ import { openLake } from "../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
+import { originOf } from "../../infra/tree/checkpoint.ts";
 import type { WorldInfo } from "../../infra/world.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
@@ -13,8 +14,7 @@ import type { BodyOf, RecordType } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { originOf } from "../../pipelines/roles/assemble.ts";
-import { folders } from "../../pipelines/roles/parts.ts";
+import { folders } from "../../pipelines/roles/data-folder.ts";
 import { recomputeAll } from "./demo-evidence.ts";
 import { proveRecord } from "./prove-record.ts";
 

@@ -8,7 +8,7 @@ import {
 } from "@x402/core/http";
 import type { PaymentRequirements } from "@x402/core/types";
 import { type Address, createTestClient, encodeAbiParameters, http, keccak256, pad, publicActions, toHex } from "viem";
-import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
+import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { knownUsdc } from "../../infra/rails/charge.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
 

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { type Address, encodeFunctionData, getAddress, type Hex, parseAbi } from "viem";
 import { type PrivateKeyAccount, privateKeyToAccount } from "viem/accounts";
+import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { createAuthorizations, TRANSFER_TYPES } from "../../infra/rails/authorization.ts";
-import { type LocalChain, startLocalChain } from "../../infra/rails/chain/local-chain.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
 import type { Rail, Settlement } from "../../infra/rails/rails.ts";

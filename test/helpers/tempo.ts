@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { Mppx, tempo } from "mppx/server";
 import { createClient, encodeFunctionData, erc20Abi, formatUnits, http, publicActions } from "viem";
 import { tempo as tempoChain } from "viem/tempo/chains";
-import { freePort, spawnAnvil } from "../../infra/rails/chain/local-chain.ts";
+import { freePort, spawnAnvil } from "../../fixtures/chain/local-chain.ts";
 import { tempoDollar } from "../../infra/rails/tempo.ts";
 
 /** An account that anvil holds the key of, and that has all the tokens of a new Tempo chain. */

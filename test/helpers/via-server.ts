@@ -3,8 +3,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
+import { LOCAL_NETWORK, LOCAL_USDC } from "../../fixtures/chain/local-chain.ts";
 import { signObject } from "../../infra/keys/signer.ts";
-import { LOCAL_NETWORK, LOCAL_USDC } from "../../infra/rails/chain/local-chain.ts";
 import type { Facilitator } from "../../infra/rails/facilitator.ts";
 import { NOW, type PublicRecord } from "./public-record.ts";
 

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { createEgress } from "../../infra/egress/create.ts";
-import { STEADY_LOOP } from "../../infra/loop-watch.ts";
 import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
@@ -10,6 +9,7 @@ import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { ListingAnswer } from "../../serving/schemas/listing.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
+import { STEADY_LOOP } from "../helpers/steady-loop.ts";
 import { realSeller } from "../pipelines/1-observe/real-seller.ts";
 import {
   ASSET,

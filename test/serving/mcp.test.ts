@@ -54,7 +54,7 @@ beforeAll(async () => {
     sales: {
       policy: SALE_POLICY,
       cashier: { network: "eip155:84532" },
-      buying: { orders: { table: new OrderTable() } },
+      buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,
   });
   live = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });

@@ -51,8 +51,8 @@ test("another mirror copies and proves it, as it would the service itself", asyn
   const source = new HttpSource(serving.url, { clock: new FixedClock(NOW) });
   try {
     const done = await second.run(source, { keys: keysOf(record) });
-    expect(done).toMatchObject({ result: "synced", size: record.committer.fold.size });
-    expect(await second.proven(record, true)).toBe(done.size);
+    expect(done).toMatchObject({ result: "synced", tree_size: record.committer.fold.size });
+    expect(await second.proven(record, true)).toBe(done.tree_size);
     expect(await second.run(source)).toMatchObject({ result: "idle" });
   } finally {
     await source.close();

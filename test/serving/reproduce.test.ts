@@ -9,7 +9,6 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
-import { STEADY_LOOP } from "../../infra/loop-watch.ts";
 import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
 import { requestOf } from "../../pipelines/1-observe/probe/request.ts";
 import { listedAs, type Said } from "../../pipelines/1-observe/probe/unplanned.ts";
@@ -21,6 +20,7 @@ import { encodeVolatile, rowsIn } from "../../pipelines/record/volatile-arrow.ts
 import { reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
+import { STEADY_LOOP } from "../helpers/steady-loop.ts";
 
 /** The command of an answer in a real shell, and our own probe, both against a real server that notes what came. */
 interface Came {

@@ -3,6 +3,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { PublishedTree, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { Follower } from "../../serving/tables/follower.ts";
+import { publishListings } from "../helpers/publishing.ts";
 import { JWKS, listing, ORIGIN, TRUST, World } from "../pipelines/4-publish/world.ts";
 
 /** A replica elsewhere has nothing but the public record, and has to say of it what its maker knew. */
@@ -10,7 +11,7 @@ async function toldOf(first: boolean, later: boolean): Promise<{ extensions: rea
   const world = await World.open();
   try {
     await world.publisher({ simulatedTime: first }).publishKeys(JWKS);
-    await world.publisher({ simulatedTime: later }).publishListings([listing("a")]);
+    await publishListings(world.publisher({ simulatedTime: later }), [listing("a")]);
     const follower = new Follower({
       tree: new PublishedTree(world.publicStore, TRUST),
       ...{ store: world.publicStore, origin: ORIGIN, clock: systemClock },

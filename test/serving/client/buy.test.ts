@@ -7,7 +7,7 @@ import { wrapFetchWithPayment } from "@x402/fetch";
 import { createPublicClient, http, parseAbi } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { LOCAL_USDC, type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
+import { LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator, type Facilitator } from "../../../infra/rails/facilitator.ts";
 import { BuyUnknown, buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import { fundedKey, now } from "../../helpers/client.ts";

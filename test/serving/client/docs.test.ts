@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { encodePaymentRequiredHeader } from "@x402/core/http";
 import { build } from "esbuild";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../infra/rails/chain/local-chain.ts";
+import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import { VERSION } from "../../../serving/client/index.ts";
 import { type Serving, serve } from "../../../serving/main.ts";
