@@ -33,8 +33,8 @@ export interface ChildPlace {
   patienceMs: number;
 }
 
-/** From the parent: a round to be graded at this moment; that all owners have said theirs of it; a question. */
-export type Order = { round: number; now: string } | { go: number } | { ping: number };
+/** From the parent: a round to be graded at this moment, or once more; that all owners have said theirs of it; a question. */
+export type Order = { round: number; now: string } | { again: number } | { go: number } | { ping: number };
 /** To the parent. */
 export type Said =
   | { settled: number; held: readonly number[] }
@@ -54,10 +54,13 @@ const publicStore = await openS3Store(place.stores.publicStore, { probe: false }
 const say = (said: Said): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 /** What the parent said last; heard from the first moment, since a line that nobody listens to is gone. */
-const heard: { round?: { round: number; now: string }; went: number; pings: number[] } = { went: -1, pings: [] };
+const heard: { round?: { round: number; now: string }; again: number; went: number; pings: number[] } = {
+  ...{ again: 0, went: -1, pings: [] },
+};
 createInterface({ input: process.stdin }).on("line", (line) => {
   const order = JSON.parse(line) as Order;
   if ("round" in order) heard.round = order;
+  if ("again" in order) heard.again = order.again;
   if ("go" in order) heard.went = order.go;
   if ("ping" in order) heard.pings.push(order.ping);
 });
@@ -97,8 +100,8 @@ async function ownUntilKilled(): Promise<void> {
   for (;;) {
     await pause(50);
     const held = JSON.stringify(ownership.held());
-    const { round } = heard;
-    if (!round || held === "[]" || done === `${round.round} ${held}`) continue;
+    const { round, again } = heard;
+    if (!round || held === "[]" || done === `${round.round} ${again} ${held}`) continue;
     const { round: n, now } = round;
     clock.set(now);
     try {
@@ -106,7 +109,7 @@ async function ownUntilKilled(): Promise<void> {
       await owner.evidence(new Date(now));
       await owner.volatile();
       if (report.held.length === 0) continue;
-      done = `${n} ${JSON.stringify(report.held)}`;
+      done = `${n} ${again} ${JSON.stringify(report.held)}`;
       say({ done: n, held: report.held });
     } catch (error) {
       failed(error);

@@ -22,6 +22,7 @@ export class Owned {
   readonly #done = new Set<number>();
   #round: { round: number; now: string } | null = null;
   #went = -1;
+  #again = 0;
   #ping = 0;
   readonly #ponged = new Set<number>();
   /** The last failures that children told: what a hang is explained with. */
@@ -59,13 +60,21 @@ export class Owned {
     this.#note(`${name} started`);
     this.#children.set(name, own);
     if (this.#round) this.#tell(own, this.#round);
+    if (this.#again > 0) this.#tell(own, { again: this.#again });
     if (this.#went >= 0) this.#tell(own, { go: this.#went });
   }
 
-  /** One more owner, which others give partitions to. Resolves when it has graded them. */
+  /**
+   * One more owner, which others give partitions to. Resolves when it has graded them. One of the others may have read
+   * what was appended since the round, and not graded it before partitions changed hands: the new one waits for its
+   * payees, so the others grade again, as owners do every minute.
+   */
   async joins(name: string): Promise<void> {
     this.start("owner", name);
-    await this.#until(`${name} has graded`, () => this.#children.get(name)!.held.length > 0);
+    const graded = () => this.#children.get(name)!.held.length > 0;
+    await this.#until(`${name} has graded`, graded, () => {
+      if (this.failures.some((said) => said.startsWith(`${name}: PartBehind`))) this.#all({ again: ++this.#again });
+    });
   }
 
   names(role: ChildPlace["role"]): string[] {
