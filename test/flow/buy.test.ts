@@ -1,6 +1,8 @@
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { evm, Mppx } from "mppx/client";
+import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { WorldInfo } from "../../infra/world.ts";
@@ -72,6 +74,23 @@ test("each seller that is sold: charged once what passed, and not at all what di
       expect([name, answer.status, said]).toEqual([name, status, expect.any(String)]);
       break;
     }
+  }
+  await rail.close();
+});
+
+test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", {
+  timeout: 120_000,
+}, async () => {
+  const { rpcUrl, asset, chainId } = world;
+  const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+  const account = privateKeyToAccount(buyer.privateKey);
+  const mppx = Mppx.create({ methods: [evm.charge({ account })], polyfill: false });
+  for (const name of ["honest-v2", "mpp"]) {
+    const check = await checked(name);
+    const before = await rail.balance(buyer.address);
+    const answer = await mppx.fetch(viaOf(check));
+    expect([name, answer.status, await answer.json()]).toEqual([name, 200, { sum: 42 }]);
+    expect(before - (await rail.balance(buyer.address))).toBe(BigInt(check.buy!.total.replace(".", "")));
   }
   await rail.close();
 });
