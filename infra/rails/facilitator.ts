@@ -4,7 +4,7 @@ import type { Network } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import { type Hex, verifyTypedData } from "viem";
+import { type Address, type Hex, hashTypedData, isAddressEqual, recoverAddress } from "viem";
 import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender } from "./sender.ts";
 
@@ -36,8 +36,31 @@ interface Course {
 
 type Signer = ConstructorParameters<typeof ExactEvmScheme>[0];
 
+/** Signatures that are remembered, newest kept. */
+const MAX_SIGNED = 1_000;
+
+/** The package asks for one signature twice, as it verifies a payment and as it settles it: 3 ms of a core each time. */
+function signatureCheck(): Signer["verifyTypedData"] {
+  const good = new Set<string>();
+  return async ({ address, signature, ...message }) => {
+    const hash = hashTypedData(message as Parameters<typeof hashTypedData>[0]);
+    const key = `${address} ${hash} ${signature}`;
+    if (good.has(key)) return true;
+    const isGood = isAddressEqual(await recoverAddress({ hash, signature }), address as Address);
+    if (isGood) good.add(key);
+    if (good.size > MAX_SIGNED) good.delete(good.values().next().value!);
+    return isGood;
+  };
+}
+
+interface SignerParts {
+  reader: Reader;
+  sender: Sender;
+  isSigned: Signer["verifyTypedData"];
+}
+
 /** What the package asks of the chain in the course of one question, and what of it failed. */
-function signerIn(course: Course, reader: Reader, sender: Sender): Signer {
+function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {
       return await work();
@@ -52,7 +75,7 @@ function signerIn(course: Course, reader: Reader, sender: Sender): Signer {
   return {
     getAddresses: () => [sender.address],
     readContract: (call) => read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
-    verifyTypedData: (message) => verifyTypedData(message as Parameters<typeof verifyTypedData>[0]),
+    verifyTypedData: isSigned,
     async writeContract(call) {
       course.tx = await write(() => sender.write(call));
       return course.tx;
@@ -82,11 +105,12 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const chainId = Number(network.replace(/^eip155:/, ""));
   const reader = createReader(rpcUrl);
   const sender = options.sender ?? createSender(reader, chainId, privateKey as Hex);
+  const parts = { reader, sender, isSigned: signatureCheck() };
   const names = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).filter(([, id]) => id === chainId);
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** The package's own, with a signer of this question. To follow a question through shared ones slows every promise. */
   const facilitatorIn = (course: Course) => {
-    const signer = signerIn(course, reader, sender);
+    const signer = signerIn(course, parts);
     return new x402Facilitator().register(network as Network, new ExactEvmScheme(signer, known)).registerV1(
       names.map(([name]) => name as Network),
       new ExactEvmSchemeV1(signer),
