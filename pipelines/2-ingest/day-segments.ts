@@ -71,12 +71,16 @@ export async function openDaySegments(
   { lake, privateStore, logId }: DaySegmentsParts,
   { partition, day, below }: DayRecords,
 ): Promise<DaySegments> {
-  const wanted: SegmentsOf[] = [];
-  for (const [topic, next] of Object.entries(below)) {
-    const others = await lake.all<{ file: string }>(sql("queries/loaded:other_days"), { topic, part: partition, day });
-    const without = new Set(others.map(({ file }) => file));
-    wanted.push({ topic, partition, wants: ({ first, file }) => first < next && !without.has(file) });
-  }
+  const others = await lake.all<{ topic: string; file: string }>(sql("queries/loaded:other_days"), {
+    part: partition,
+    day,
+  });
+  const without = new Set(others.map(({ topic, file }) => `${topic}/${file}`));
+  const wanted = Object.entries(below).map(([topic, next]) => ({
+    topic,
+    partition,
+    wants: ({ first, file }: SegmentRef) => first < next && !without.has(`${topic}/${file}`),
+  }));
   return openSegments({ workDir: lake.workDir, privateStore, logId }, wanted);
 }
 

@@ -7,11 +7,11 @@ SELECT l.file, p.next FROM (SELECT (SELECT next FROM positions WHERE topic = $to
 LEFT JOIN (SELECT file FROM loaded WHERE topic = $topic AND part = $part) l ON TRUE;
 
 -- name: other_days
--- Loaded segments of a partition without a record of a UTC day.
+-- Loaded segments of a partition without a record of a UTC day, of all topics.
 -- grain: one live segment
--- reads: loaded; $topic, $part, $day
+-- reads: loaded; $part, $day
 -- writes: nothing
-SELECT file FROM loaded WHERE topic = $topic AND part = $part
+SELECT topic, file FROM loaded WHERE part = $part
   AND NOT coalesce(since < $day::DATE + INTERVAL 1 DAY AND until >= $day::DATE, FALSE);
 
 -- name: day
