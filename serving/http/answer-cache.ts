@@ -20,8 +20,9 @@ export interface CacheBounds {
 export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
- * Answers by normalised query, bounded by number and size; the one made longest ago goes first. All live equally long,
- * so the order of insertion is the order of expiry.
+ * Answers by normalised query, bounded by time, number and size; the one made longest ago goes first. All live equally
+ * long, so the order of insertion is the order of expiry. What has expired goes with the next that comes: strangers ask
+ * for ever new addresses, and their answers would else fill the cache to its last byte and stay.
  */
 export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
   readonly #answers = new Map<string, A>();
@@ -46,8 +47,10 @@ export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
     if (held) this.#drop(key, held);
     this.#answers.set(key, answer);
     this.#bytes += key.length + answer.bytes.length;
-    while (this.#answers.size > this.bounds.maxEntries || this.#bytes > this.bounds.maxBytes) {
-      const [oldest, dropped] = this.#answers.entries().next().value!;
+    for (const [oldest, dropped] of this.#answers) {
+      const { ttlMs, maxEntries, maxBytes } = this.bounds;
+      const isFull = this.#answers.size > maxEntries || this.#bytes > maxBytes;
+      if (!isFull && this.now() - dropped.madeAt < ttlMs) return;
       this.#drop(oldest, dropped);
     }
   }

@@ -97,6 +97,13 @@ test("the answer cache keeps within its number and its size, and forgets in time
   cache.set("g", made("1"));
   now = 10;
   expect([cache.get("g"), cache.size]).toEqual([undefined, 0]);
+  cache.set("h", made("1"));
+  now = 15;
+  cache.set("i", made("1"));
+  now = 20;
+  cache.set("j", made("1"));
+  // Nobody asked for it again: it is gone all the same.
+  expect([cache.size, cache.get("i")?.etag, cache.get("h")]).toEqual([2, '"x"', undefined]);
 });
 
 test("a layered map answers as a plain one, before and after it merges", () => {
