@@ -5,6 +5,6 @@ test("a past ends on its last day; a whole one has two days of long ago before i
   expect(daysOfPast("2026-03-01", 3)).toEqual(["2026-02-27", "2026-02-28", "2026-03-01"]);
   const whole = daysOfPast("2026-11-23", PAST_DAYS);
   expect(whole).toHaveLength(2 + PAST_DAYS);
-  expect([...whole.slice(0, 3), whole.at(-1)]).toEqual(["2026-07-22", "2026-08-05", "2026-10-21", "2026-11-23"]);
+  expect([...whole.slice(0, 3), whole.at(-1)]).toEqual(["2026-07-22", "2026-08-05", "2026-10-23", "2026-11-23"]);
   expect(daysOfPast("2026-11-23", 200)[0]).toBe("2026-05-08");
 });
