@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
@@ -7,7 +8,6 @@ import type { BodyOf } from "../record/bodies.ts";
 import { ENVELOPE_VERSION, sealEnvelope } from "../record/envelope.ts";
 import { recordId } from "../record/ids.ts";
 import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
-import { BoundedMap } from "./bounded.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type Said, saidOf } from "./probe/unplanned.ts";

@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Appended, Log } from "../../infra/log/log.ts";
@@ -45,7 +46,7 @@ export interface Receipt {
 /** Sellers' disputes: held against what the public record says of their payTo, appended, and read back. */
 export class Disputes {
   /** id -> capability, oldest first. */
-  readonly #recent = new Map<string, string>();
+  readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);
 
   constructor(private readonly deps: DisputeDeps) {}
 
@@ -62,7 +63,7 @@ export class Disputes {
     await believed(signed, view);
     this.#refuseCopies(view, cap, disputeId(signed));
     const id = disputeId(signed);
-    this.#remember(id, cap);
+    this.#recent.set(id, cap);
     try {
       return await this.#append(cap, signed, now);
     } catch (error) {
@@ -81,11 +82,6 @@ export class Disputes {
     if (known.has(id)) throw new Problem("already_there", `dispute ${id} is in the record already`);
     if (known.size < MAX_OF_ENDPOINT) return;
     throw new Problem("too_many_disputes", `${cap} has ${known.size} disputes: write to the operator`);
-  }
-
-  #remember(id: string, cap: string): void {
-    if (this.#recent.size >= MAX_REMEMBERED) this.#recent.delete(this.#recent.keys().next().value!);
-    this.#recent.set(id, cap);
   }
 
   async #append(cap: string, signed: SignedDispute, now: Date): Promise<Receipt> {

@@ -1,4 +1,5 @@
 import { isAddress, isHex, verifyMessage } from "viem";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
@@ -7,7 +8,6 @@ import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
-import { BoundedMap } from "../bounded.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
 import { INTAKE } from "../queue.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
