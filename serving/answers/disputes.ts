@@ -11,10 +11,8 @@ import {
   type SignedDispute,
 } from "../../pipelines/corrections/dispute.ts";
 import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
-import { recordId } from "../../pipelines/record/ids.ts";
+import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
-import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import type { View } from "../tables/view.ts";
@@ -87,10 +85,10 @@ export class Disputes {
   async #append(cap: string, signed: SignedDispute, now: Date): Promise<Receipt> {
     const { log } = this.deps;
     const body = disputeBody(signed, now);
-    const event_id = recordId("dispute", cap, sha256hex(canonicalText(body)));
-    const envelope = { v: ENVELOPE_VERSION, type: "dispute" as const, event_id, cap, key: cap, body };
-    const record = sealEnvelope({ ...envelope, observed_at: rfc3339(now), producer: "serving" }, log.partitions);
-    const [at] = (await log.append([record])) as [Appended];
+    const of = { cap, key: cap, slot: sha256hex(canonicalText(body)), at: now, producer: "serving", body };
+    const envelope = envelopeOf({ type: "dispute", ...of });
+    const { event_id } = envelope;
+    const [at] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [Appended];
     const { topic, partition, offset } = at;
     const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
     if (found?.eventId !== event_id)
