@@ -12,7 +12,7 @@ export interface Egress {
 }
 
 /** The same way out, with this said of every fetch. */
-export const saying = (egress: Egress, all: Pick<EgressRequest, "pool" | "stock">): Egress => ({
+export const saying = (egress: Egress, all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs">): Egress => ({
   fetch: (request) => egress.fetch({ ...request, ...all }),
   validate: (url) => egress.validate(url),
   close: () => egress.close(),

@@ -1,4 +1,5 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
+import { BoundedMap } from "../bounded-map.ts";
 import { type Expectation, examine, isUsableKey, type Verdict } from "./examine.ts";
 import type { Jwks } from "./jwk.ts";
 import { thumbprint } from "./signer.ts";
@@ -7,8 +8,7 @@ import { thumbprint } from "./signer.ts";
  * Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents
  * are bounded.
  */
-const keys = new Map<string, KeyObject | null>();
-const MAX_KEYS = 256;
+const keys = new BoundedMap<string, KeyObject | null>(256);
 
 function keyOf(x: string, publicKey: Uint8Array): KeyObject | null {
   const known = keys.get(x);
@@ -16,7 +16,6 @@ function keyOf(x: string, publicKey: Uint8Array): KeyObject | null {
   const key = isUsableKey(publicKey)
     ? createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" })
     : null;
-  if (keys.size >= MAX_KEYS) keys.delete(keys.keys().next().value!);
   keys.set(x, key);
   return key;
 }

@@ -8,6 +8,7 @@ import {
   keccak256,
 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
+import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { redact } from "../secrets.ts";
 import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
@@ -119,7 +120,7 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex, c
     }
   }
 
-  const costs = new Map<string, bigint>();
+  const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
   /** Null also where a node left out what it is made of, or wrote it otherwise: the transaction is mined all the same. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
     try {
@@ -128,7 +129,6 @@ export function createSender(reader: Reader, chainId: number, privateKey: Hex, c
       const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
       // Of a member that is missing viem makes a null, whatever its type says; multiplied, that throws.
       const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
-      if (costs.size >= COSTS_KEPT) costs.delete(costs.keys().next().value!);
       costs.set(receipt.transactionHash.toLowerCase(), cost);
       return cost;
     } catch {

@@ -1,3 +1,4 @@
+import { BoundedMap } from "../bounded-map.ts";
 import { HASH_BYTES, nodeHash, rootOf, sameHash } from "./hash.ts";
 import { edgeOf, levelsOf, TILE_WIDTH, tilePath } from "./path.ts";
 import type { NodeReader } from "./proof.ts";
@@ -77,7 +78,7 @@ const KEPT_TILES = 64;
  * a full tile by its hash in the tile above it.
  */
 export class TileReader {
-  #kept = new Map<string, Promise<Buffer[]>>();
+  #kept = new BoundedMap<string, Promise<Buffer[]>>(KEPT_TILES);
 
   private constructor(
     readonly size: number,
@@ -101,7 +102,6 @@ export class TileReader {
       kept = this.#proven(level, n);
       this.#kept.set(key, kept);
       kept.catch(() => this.#kept.delete(key));
-      if (this.#kept.size > KEPT_TILES) this.#kept.delete(this.#kept.keys().next().value!);
     }
     return kept;
   }

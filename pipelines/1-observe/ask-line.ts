@@ -1,13 +1,12 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../record/envelope.ts";
-import { recordId } from "../record/ids.ts";
+import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
-import { BoundedMap } from "./bounded.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type Said, saidOf } from "./probe/unplanned.ts";
@@ -168,16 +167,8 @@ const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
 
 /** Its id names the ask, so a look that is written again after a crash is the same record. */
 function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
-  return sealEnvelope(
-    {
-      v: ENVELOPE_VERSION,
-      type: "ask.looked",
-      event_id: recordId("ask.looked", ask.host, `${ask.cap}/${rfc3339(new Date(t))}`),
-      key: ask.host,
-      observed_at: rfc3339(at),
-      producer: "touchstone/1",
-      body: { cap: ask.cap, host: ask.host, knocked: report.probed.slice(0, MAX_PROBED) },
-    },
-    partitions,
-  );
+  const body = { cap: ask.cap, host: ask.host, knocked: report.probed.slice(0, MAX_PROBED) };
+  const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
+  const producer = "touchstone/1";
+  return sealEnvelope(envelopeOf({ type: "ask.looked", key: ask.host, slot, at, producer, body }), partitions);
 }

@@ -1,9 +1,9 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { type Log, OffsetGone } from "../../infra/log/log.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";
 import { partitionOf } from "../record/ids.ts";
-import { BoundedMap } from "./bounded.ts";
 
 const TOPIC = "observations.paid";
 /** Intents that are remembered: more than are ever written within the six hours in which a slot can be taken twice. */

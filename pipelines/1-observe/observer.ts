@@ -1,4 +1,5 @@
 import { setMaxListeners } from "node:events";
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import { type Clock, SimulatedClock } from "../../infra/clock.ts";
 import { type Egress, saying } from "../../infra/egress/egress.ts";
@@ -11,7 +12,6 @@ import type { Sources } from "../record/classes/checker.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { hostOf } from "../record/url.ts";
-import { BoundedMap } from "./bounded.ts";
 import { Asking } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
 import { Excuses } from "./classes/excuse.ts";

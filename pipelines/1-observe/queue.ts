@@ -20,43 +20,28 @@ export const PRICES = "prices";
 /** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
 export const PAID = "paid";
 
-const KEPT = 16;
-/** Challenges and notices at once, to receivers that strangers name: beside the places of the plan, never of them. */
-export const CHALLENGES_AT_ONCE = 8;
+/** Notices at once, to receivers that strangers name: as challenges, beside the places of the plan, never of them. */
 export const NOTICES_AT_ONCE = 16;
-/** Addresses at once that buyers of our own work name. */
-const WORK_AT_ONCE = 16;
-/** Calls of sellers at once that are bought for others, and prices that are asked at once. */
+/** Calls of sellers at once that are bought for others. */
 export const VIA_AT_ONCE = 32;
-const PRICES_AT_ONCE = 16;
 
 /** What is asked for or listed never takes more than a few places, and some are there for paid calls alone. */
 export const POOLS: Readonly<Record<string, Pool>> = {
   [ASKS]: { most: ASKS_AT_ONCE },
   [INTAKE]: { most: INTAKE_AT_ONCE },
-  [PAID]: { kept: KEPT },
-  challenge: { most: CHALLENGES_AT_ONCE },
+  [PAID]: { kept: 16 },
+  challenge: { most: 8 },
   notice: { most: NOTICES_AT_ONCE },
-  [WORK]: { most: WORK_AT_ONCE },
+  [WORK]: { most: 16 },
   [VIA]: { most: VIA_AT_ONCE },
-  [PRICES]: { most: PRICES_AT_ONCE },
+  [PRICES]: { most: 16 },
 };
+
+const BESIDE = Object.values(POOLS).reduce((sum, { most = 0, kept = 0 }) => sum + most + kept, 0);
 
 /** Places of egress: so many that no host of the plan waits for one. */
 export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
-  Math.max(
-    64,
-    hostsAtOnce +
-      ASKS_AT_ONCE +
-      INTAKE_AT_ONCE +
-      KEPT +
-      CHALLENGES_AT_ONCE +
-      NOTICES_AT_ONCE +
-      WORK_AT_ONCE +
-      VIA_AT_ONCE +
-      PRICES_AT_ONCE +
-      looksAtOnce,
-  );
+  Math.max(64, hostsAtOnce + BESIDE + looksAtOnce);
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

@@ -1,19 +1,13 @@
 import { systemClock } from "../../infra/clock.ts";
-import type { Log, NewRecord } from "../../infra/log/log.ts";
+import type { Log } from "../../infra/log/log.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import type { BodyOf, RecordType } from "../record/bodies.ts";
-import { ENVELOPE_VERSION, type Envelope, sealEnvelope } from "../record/envelope.ts";
+import type { RecordType } from "../record/bodies.ts";
+import { envelopeOf, sealEnvelope, type Unsealed } from "../record/envelope.ts";
 import { recordId } from "../record/ids.ts";
-import { rfc3339 } from "../record/time.ts";
 
-/** A record before it is sealed. `slot` and `attempt` make its id, known before the act. */
-export interface Draft<T extends RecordType = RecordType> {
-  type: T;
+/** A record of an endpoint before it is sealed. */
+export interface Draft<T extends RecordType = RecordType> extends Omit<Unsealed<T>, "key" | "producer"> {
   cap: string;
-  slot: string;
-  attempt?: number;
-  at: Date;
-  body: BodyOf<T>;
 }
 
 /** The log did not confirm these records; any prefix of them, or none, may be there. */
@@ -56,11 +50,7 @@ export class Recorder {
    */
   async append(drafts: readonly Draft[]): Promise<string[]> {
     const { log, producer, metrics, onAck } = this.with_;
-    const records = drafts.map((one): NewRecord => {
-      const { type, cap, at, body } = one;
-      const envelope = { v: ENVELOPE_VERSION, type, event_id: Recorder.idOf(one), cap, key: cap, producer, body };
-      return sealEnvelope({ ...envelope, observed_at: rfc3339(at) } as Envelope, log.partitions);
-    });
+    const records = drafts.map((one) => sealEnvelope(envelopeOf({ ...one, key: one.cap, producer }), log.partitions));
     const ids = records.map((record) => record.eventId);
     for (let i = 0; ; i++) {
       try {

@@ -1,6 +1,6 @@
+import type { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { BoundedMap } from "./bounded.ts";
 import type { Asking } from "./classes/asking.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";

@@ -3,9 +3,8 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import type { NewRecord } from "../../infra/log/log.ts";
 import type { BodyOf, Standing } from "../record/bodies.ts";
 import type { SignedCard } from "../record/card.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../record/envelope.ts";
-import { noticeId, recordId } from "../record/ids.ts";
-import { rfc3339 } from "../record/time.ts";
+import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
+import { noticeId } from "../record/ids.ts";
 import type { NoticeChange } from "../record/vocabulary.ts";
 
 /** A notice that is due: the card in one leaf, for one watcher. */
@@ -109,14 +108,6 @@ export function watcherRecord<T extends WatcherType>(
   partitions: number,
 ): NewRecord {
   const { id } = body as { id: string };
-  const event_id = recordId(type, id, sha256hex(canonicalText(body)));
-  const envelope = {
-    v: ENVELOPE_VERSION,
-    type,
-    event_id,
-    key: id,
-    observed_at: rfc3339(by.now),
-    producer: by.producer,
-  };
-  return sealEnvelope<T>({ ...envelope, body }, partitions);
+  const slot = sha256hex(canonicalText(body));
+  return sealEnvelope(envelopeOf({ type, key: id, slot, at: by.now, producer: by.producer, body }), partitions);
 }

@@ -17,17 +17,10 @@ import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
-import { nextLetter } from "./next-letter.ts";
+import { type NextLetter, nextLetter } from "./next-letter.ts";
 
 /** The next better letter of an endpoint and its price (next-letter.ts). */
-export interface NextCost {
-  letter: Band;
-  gate_calls: number;
-  gate_day: string;
-  calls: number;
-  day: string;
-  cost: string;
-}
+type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
 
 export interface BudgetLine {
   capability_id: string;
@@ -212,13 +205,13 @@ export async function turnedTo(
     const next = price && one.next ? { ...one.next, cost: formatMoney(price * BigInt(one.next.calls)) } : null;
     return { ...one, ...plannedAs(line), next };
   });
-  const spent = kept.spent.by_day.find((one) => one.day === day);
+  const { day: _, ...spent } = kept.spent.by_day.find((one) => one.day === day) ?? { day, ...told(none()) };
   return {
     ...kept,
     day,
     spent: {
       ...kept.spent,
-      ...{ day: spent ? spentOf(spent) : told(none()), by_host: null, by_domain: null, by_payee: null },
+      ...{ day: spent, by_host: null, by_domain: null, by_payee: null },
     },
     coverage: coverageOf(plan, endpoints),
     endpoints: endpoints.sort(order),
@@ -267,14 +260,6 @@ const told = (sum: Sum): Spent => ({
   settled: formatMoney(sum.settled),
   lost: formatMoney(sum.lost),
   refunded: formatMoney(sum.refunded),
-});
-
-const spentOf = ({ calls, signed, settled, lost, refunded }: Spent): Spent => ({
-  calls,
-  signed,
-  settled,
-  lost,
-  refunded,
 });
 
 /** Days of `by_day`, as the query (sql/queries/spending.sql, month) sums them up. */

@@ -4,8 +4,8 @@ import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Named } from "../1-observe/json.ts";
-import { ENVELOPE_VERSION, readRecord, sealEnvelope } from "../record/envelope.ts";
-import { partitionOf, recordId } from "../record/ids.ts";
+import { envelopeOf, readRecord, sealEnvelope } from "../record/envelope.ts";
+import { partitionOf } from "../record/ids.ts";
 import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { At, Order } from "./order.ts";
@@ -119,12 +119,11 @@ export class OrderLog {
 
   /** @returns whether each of them changed its order */
   async #append(steps: readonly OrderStep[], before: number): Promise<boolean> {
-    const now = rfc3339(this.clock.now());
+    const at = this.clock.now();
     const records = steps.map((body, i) => {
       const slot = `${body.order}/${body.state}/${body.epoch}/${body.by}`;
-      const event_id = recordId("order.step", body.key, slot, before + i);
-      const envelope = { v: ENVELOPE_VERSION, type: "order.step" as const, event_id, key: body.key };
-      return sealEnvelope({ ...envelope, observed_at: now, producer: PRODUCER, body }, this.log.partitions);
+      const made = { type: "order.step" as const, key: body.key, slot, attempt: before + i, at };
+      return sealEnvelope(envelopeOf({ ...made, producer: PRODUCER, body }), this.log.partitions);
     });
     const changes = new Set<string>();
     this.#changes.add(changes);

@@ -7,8 +7,8 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { putPacked } from "../4-publish/writes.ts";
 import { callKey } from "../published/objects.ts";
 import { commitmentRecord, commitTo, SALT_BYTES } from "../record/commitment.ts";
-import { ENVELOPE_VERSION, type Envelope, sealEnvelope } from "../record/envelope.ts";
-import { crockford130, recordId } from "../record/ids.ts";
+import { type Envelope, envelopeOf, sealEnvelope } from "../record/envelope.ts";
+import { crockford130 } from "../record/ids.ts";
 import type { BoughtRequest, StepOf } from "../record/order-step.ts";
 import { callToRecord, type Leg, type Order } from "./order.ts";
 import { type OrderLog, StepNotSeen } from "./order-log.ts";
@@ -131,11 +131,9 @@ export class PublishingCalls {
       ...{ request_sha256: intent.request.sha256, request_bytes: request.length },
       ...{ response_sha256: result.sha256, response_bytes: response?.length ?? 0 },
     };
-    return {
-      ...{ v: ENVELOPE_VERSION, type: "paid.published" },
-      event_id: recordId("paid.published", leg.cap, `${order.id}/${leg.leg}`),
-      ...{ cap: leg.cap, key: leg.cap, observed_at: result.at, producer: PRODUCER, body },
-    };
+    const slot = `${order.id}/${leg.leg}`;
+    const of = { cap: leg.cap, key: leg.cap, slot, at: new Date(result.at), producer: PRODUCER };
+    return envelopeOf({ type: "paid.published", ...of, body });
   }
 
   /** Two of an answered call, one where no bytes came. An order from before there were salts has none. */

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
-import type { Envelope } from "./envelope.ts";
-import { recordId } from "./ids.ts";
+import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
@@ -39,6 +38,6 @@ export function commitmentRecord(
   producer: string,
 ): Envelope<"paid.commitment"> {
   const body = { sha256 };
-  const event_id = recordId("paid.commitment", cap, sha256hex(canonicalText(body)));
-  return { v: 1, type: "paid.commitment", event_id, cap, key: cap, observed_at: rfc3339(observedAt), producer, body };
+  const slot = sha256hex(canonicalText(body));
+  return envelopeOf({ type: "paid.commitment", cap, key: cap, slot, at: observedAt, producer, body });
 }

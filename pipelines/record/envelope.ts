@@ -2,8 +2,8 @@ import { z } from "zod";
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { LogRecord, NewRecord } from "../../infra/log/log.ts";
 import { BODIES, type BodyOf, type RecordType, TOPIC_OF } from "./bodies.ts";
-import { isId, partitionOf } from "./ids.ts";
-import { RFC3339 } from "./time.ts";
+import { isId, partitionOf, recordId } from "./ids.ts";
+import { RFC3339, rfc3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 
 /** The version that we write. Readers accept every version ever written. */
@@ -36,6 +36,22 @@ export interface Envelope<T extends RecordType = RecordType> {
   observed_at: string;
   producer: string;
   body: BodyOf<T>;
+}
+
+/** What an envelope is made of. `slot` and `attempt` make its id, so it is known before the act (records.md). */
+export interface Unsealed<T extends RecordType>
+  extends Pick<Envelope<T>, "type" | "cap" | "key" | "producer" | "body"> {
+  slot: string;
+  attempt?: number;
+  at: Date;
+}
+
+/** The envelope that we write today. */
+export function envelopeOf<T extends RecordType>(of: Unsealed<T>): Envelope<T> {
+  const { type, cap, key, slot, attempt, at, producer, body } = of;
+  const event_id = recordId(type, key, slot, attempt);
+  const named = cap === undefined ? {} : { cap };
+  return { v: ENVELOPE_VERSION, type, event_id, ...named, key, observed_at: rfc3339(at), producer, body };
 }
 
 /** One up-cast a step, pure: `UPCASTS[n]` turns version n into n + 1. Empty while there is one version. */

@@ -6,12 +6,12 @@ import {
   Int32,
   Int64,
   Table,
-  tableFromIPC,
   tableToIPC,
   Utf8,
   type Vector,
   vectorFromArray,
 } from "apache-arrow";
+import { columnsIn } from "./arrow-file.ts";
 import type { HistoryDay } from "./history.ts";
 import { DAY_MS } from "./time.ts";
 
@@ -37,14 +37,6 @@ const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
 });
 const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
 
-/** Bytes that are no history file, or one without a column that we need. */
-export class BadHistory extends Error {
-  constructor(why: string, cause?: unknown) {
-    super(`history file: ${why}`, { cause });
-    this.name = "BadHistory";
-  }
-}
-
 /** Rows of one bucket, ascending by capability and day, as one Arrow IPC file. */
 export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
   const types = columnTypes();
@@ -57,26 +49,16 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
 
 /**
  * One bucket's history as it lies in memory: the columns of the file itself, with rows made only of the endpoint that
- * somebody looks at. @throws BadHistory
+ * somebody looks at. @throws BadTable
  */
 export class HistoryFile {
   readonly rows: number;
   readonly #columns: Record<keyof HistoryDay, Vector>;
 
   constructor(bytes: Uint8Array) {
-    let table: Table;
-    try {
-      table = tableFromIPC(bytes);
-    } catch (error) {
-      throw new BadHistory("no Arrow file", error);
-    }
-    const columns = NAMES.map((name) => {
-      const column = table.getChild(name);
-      if (!column) throw new BadHistory(`no column ${name}`);
-      return [name, column];
-    });
+    const { rows, columns } = columnsIn("history file", bytes, NAMES);
     this.#columns = Object.fromEntries(columns) as Record<keyof HistoryDay, Vector>;
-    this.rows = table.numRows;
+    this.rows = rows;
   }
 
   /** Days of one endpoint, oldest first; none when the file does not know it. */

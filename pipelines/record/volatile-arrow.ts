@@ -1,15 +1,6 @@
-import {
-  type DataType,
-  Field,
-  Float64,
-  List,
-  Table,
-  tableFromIPC,
-  tableToIPC,
-  Utf8,
-  vectorFromArray,
-} from "apache-arrow";
+import { type DataType, Field, Float64, List, Table, tableToIPC, Utf8, vectorFromArray } from "apache-arrow";
 import { inTurns } from "../../infra/concurrency.ts";
+import { columnsIn } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
 
 const text = new Utf8();
@@ -55,14 +46,6 @@ const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
 const NONE: string[] = Object.freeze([]) as unknown as string[];
 
-/** Bytes that are no volatile table, or one without all columns. */
-export class BadVolatile extends Error {
-  constructor(why: string, cause?: unknown) {
-    super(`volatile table: ${why}`, { cause });
-    this.name = "BadVolatile";
-  }
-}
-
 /** A column of some rows. */
 const columnOf = (rows: readonly VolatileRow[], name: keyof VolatileRow) =>
   vectorFromArray(
@@ -84,23 +67,13 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
   return fileOf(columns);
 }
 
-/** The rows of such a file, each made when it is asked for. @throws BadVolatile before the first */
+/** The rows of such a file, each made when it is asked for. @throws BadTable before the first */
 export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
-  let table: Table;
-  try {
-    table = tableFromIPC(bytes);
-  } catch (error) {
-    throw new BadVolatile("no Arrow file", error);
-  }
-  const columns = NAMES.map((name) => {
-    const column = table.getChild(name);
-    if (!column) throw new BadVolatile(`no column ${name}`);
-    return column;
-  });
-  for (let i = 0; i < table.numRows; i++) {
+  const { rows, columns } = columnsIn("volatile table", bytes, NAMES);
+  for (let i = 0; i < rows; i++) {
     const row: Record<string, unknown> = {};
-    for (const [at, name] of NAMES.entries()) {
-      const value: unknown = columns[at]!.get(i);
+    for (const [name, column] of columns) {
+      const value: unknown = column.get(i);
       row[name] = COLUMNS[name] === texts ? listOf(value) : value;
     }
     yield row as unknown as VolatileRow;

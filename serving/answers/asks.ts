@@ -3,8 +3,8 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
-import { capId, recordId } from "../../pipelines/record/ids.ts";
+import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
@@ -183,13 +183,8 @@ export class Asks {
     const said = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turn].join(" ");
     const attempt = sha256(said).readUInt32BE(0) >>> 1;
     return sealEnvelope(
-      {
-        v: ENVELOPE_VERSION,
-        type: "ask",
-        event_id: recordId("ask", host, `${host}/${slot}`, attempt),
-        key: host,
-        observed_at: rfc3339(now),
-        producer: this.deps.producer,
+      envelopeOf({
+        ...{ type: "ask", key: host, slot: `${host}/${slot}`, attempt, at: now, producer: this.deps.producer },
         body: {
           url,
           normalised_url: normalised,
@@ -200,7 +195,7 @@ export class Asks {
           ...later,
           ...(proof ? { retest: proof } : {}),
         },
-      },
+      }),
       this.deps.log.partitions,
     );
   }

@@ -2,9 +2,8 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
-import { recordId } from "../../pipelines/record/ids.ts";
-import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
+import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { dayOf } from "../../pipelines/record/time.ts";
 
 export interface DemandBounds {
   /** Endpoints that one client is counted for on a day: who walks through the whole index says nothing by it. */
@@ -97,19 +96,9 @@ export class Demand {
       const asked = most.slice(i, i + this.#bounds.perRecord).map(([cap, clients]) => ({ cap, clients }));
       const key = `demand/${this.#replica}`;
       try {
-        const record = sealEnvelope(
-          {
-            v: ENVELOPE_VERSION,
-            type: "demand",
-            event_id: recordId("demand", key, `${day}/${this.#seq++}`),
-            key,
-            observed_at: rfc3339(clock.now()),
-            producer: "serving",
-            body: { day, replica: this.#replica, asked },
-          },
-          log.partitions,
-        );
-        await log.append([record]);
+        const body = { day, replica: this.#replica, asked };
+        const of = { key, slot: `${day}/${this.#seq++}`, at: clock.now(), producer: "serving", body };
+        await log.append([sealEnvelope(envelopeOf({ type: "demand", ...of }), log.partitions)]);
       } catch (error) {
         logger.warn({ err: error }, "a tally of checks could not be appended; it is kept for the next");
         if (day === this.#day) for (const { cap, clients } of asked) this.#add(cap, clients);

@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Appended, Log } from "../../infra/log/log.ts";
@@ -10,10 +11,8 @@ import {
   type SignedDispute,
 } from "../../pipelines/corrections/dispute.ts";
 import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
-import { ENVELOPE_VERSION, sealEnvelope } from "../../pipelines/record/envelope.ts";
-import { recordId } from "../../pipelines/record/ids.ts";
+import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
-import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import type { View } from "../tables/view.ts";
@@ -45,7 +44,7 @@ export interface Receipt {
 /** Sellers' disputes: held against what the public record says of their payTo, appended, and read back. */
 export class Disputes {
   /** id -> capability, oldest first. */
-  readonly #recent = new Map<string, string>();
+  readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);
 
   constructor(private readonly deps: DisputeDeps) {}
 
@@ -62,7 +61,7 @@ export class Disputes {
     await believed(signed, view);
     this.#refuseCopies(view, cap, disputeId(signed));
     const id = disputeId(signed);
-    this.#remember(id, cap);
+    this.#recent.set(id, cap);
     try {
       return await this.#append(cap, signed, now);
     } catch (error) {
@@ -83,18 +82,13 @@ export class Disputes {
     throw new Problem("too_many_disputes", `${cap} has ${known.size} disputes: write to the operator`);
   }
 
-  #remember(id: string, cap: string): void {
-    if (this.#recent.size >= MAX_REMEMBERED) this.#recent.delete(this.#recent.keys().next().value!);
-    this.#recent.set(id, cap);
-  }
-
   async #append(cap: string, signed: SignedDispute, now: Date): Promise<Receipt> {
     const { log } = this.deps;
     const body = disputeBody(signed, now);
-    const event_id = recordId("dispute", cap, sha256hex(canonicalText(body)));
-    const envelope = { v: ENVELOPE_VERSION, type: "dispute" as const, event_id, cap, key: cap, body };
-    const record = sealEnvelope({ ...envelope, observed_at: rfc3339(now), producer: "serving" }, log.partitions);
-    const [at] = (await log.append([record])) as [Appended];
+    const of = { cap, key: cap, slot: sha256hex(canonicalText(body)), at: now, producer: "serving", body };
+    const envelope = envelopeOf({ type: "dispute", ...of });
+    const { event_id } = envelope;
+    const [at] = (await log.append([sealEnvelope(envelope, log.partitions)])) as [Appended];
     const { topic, partition, offset } = at;
     const [found] = await log.read(topic, partition, offset, { maxRecords: 1, waitMs: READ_BACK_MS });
     if (found?.eventId !== event_id)

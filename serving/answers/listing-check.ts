@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
@@ -150,7 +151,7 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
  * minute.
  */
 export class ListingChecks {
-  readonly #kept = new Map<string, { answer: ListingAnswer; madeAt: number }>();
+  readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_KEPT);
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
   /** Domains that are being looked at. */
   readonly #busy = new Set<string>();
@@ -229,9 +230,7 @@ export class ListingChecks {
   }
 
   #keep(key: string, answer: ListingAnswer): ListingAnswer {
-    this.#kept.delete(key);
     this.#kept.set(key, { answer, madeAt: this.deps.clock.monotonic() });
-    if (this.#kept.size > MAX_KEPT) this.#kept.delete(this.#kept.keys().next().value!);
     return answer;
   }
 }

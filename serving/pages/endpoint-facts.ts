@@ -1,5 +1,5 @@
 import { html } from "hono/html";
-import { checkerOf } from "../../pipelines/record/classes.ts";
+import { any, checkerOf } from "../../pipelines/record/classes.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
@@ -111,7 +111,7 @@ const LEVELS = {
 
 /** The deepest thing that answers are held against. A schema counts where an answer that was bought was held against one. */
 function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
-  if (checkerOf(entry?.class ?? "any").level === "truth") return "truth";
+  if (checkerOf(entry?.class ?? any.name) !== any) return "truth";
   const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];
   const held = (part: "schema_conformance" | "correctness") => cards.some((one) => one && one[part].lower !== null);
   return held("schema_conformance") ? "schema" : held("correctness") ? "parse" : "none";
@@ -123,7 +123,7 @@ export function aboutPart(view: View, cap: string, { url }: CheckFacts): unknown
   return html`<section aria-labelledby="about" class="rule"><h2 id="about">About</h2><dl>
 ${entry?.description ? html`<dt>Description</dt><dd>${entry.description} <span class="soft small">(the seller's words)</span></dd>` : ""}<dt>Url</dt><dd>${code(url)}</dd>
 <dt>Method</dt><dd>${entry?.method ?? view.row(cap)?.method ?? NONE}</dd>${entry?.tool ? html`<dt>MCP tool</dt><dd>${code(entry.tool)}</dd>` : ""}
-<dt>Class</dt><dd>${checkerOf(kind).level === "truth" ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd>
+<dt>Class</dt><dd>${checkerOf(kind) !== any ? html`<a href="/docs/classes#${kind}">${kind}</a>` : kind}</dd>
 <dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 

@@ -1,4 +1,5 @@
 import { html, raw } from "hono/html";
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts } from "../schemas/check.ts";
@@ -31,8 +32,7 @@ interface Drawn {
 }
 
 /** Rows that were drawn: entries never change, so what was drawn stays right. A few pages, the oldest go first. */
-const drawn = new Map<ListedEntry, Drawn>();
-const MAX_DRAWN = 2_000;
+const drawn = new BoundedMap<ListedEntry, Drawn>(2_000);
 
 function drawRow(entry: ListedEntry): Drawn {
   const known = drawn.get(entry);
@@ -55,7 +55,6 @@ function drawRow(entry: ListedEntry): Drawn {
       : "",
   };
   drawn.set(entry, made);
-  if (drawn.size > MAX_DRAWN) drawn.delete(drawn.keys().next().value!);
   return made;
 }
 

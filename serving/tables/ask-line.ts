@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
@@ -60,8 +61,8 @@ export interface Wait {
 export class AskLine {
   readonly #open = new Map<string, Waiting>();
   readonly #domains = new Map<string, Domain>();
-  readonly #looked = new Map<string, number>();
-  readonly #retested = new Map<string, number>();
+  readonly #looked = new BoundedMap<string, number>(MAX_LOOKED);
+  readonly #retested = new BoundedMap<string, number>(MAX_LOOKED);
   #came = 0;
 
   constructor(private readonly limits: LineLimits) {}
@@ -113,16 +114,12 @@ export class AskLine {
 
   /** Its seller asked for a re-test: it is in line until a look that comes after its turn. */
   retest(cap: string, normalised: string, t: number, from = t): void {
-    this.#retested.delete(cap);
-    if (this.#retested.size >= MAX_LOOKED) this.#retested.delete(this.#retested.keys().next().value!);
     this.#retested.set(cap, t);
     this.ask(cap, normalised, t, from, 0);
   }
 
   /** It was looked at and leaves the line, unless its turn is a later one. */
   looked(cap: string, t: number): void {
-    this.#looked.delete(cap);
-    if (this.#looked.size >= MAX_LOOKED) this.#looked.delete(this.#looked.keys().next().value!);
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
     if (!waiting || t < waiting.from - waiting.rest) return;

@@ -1,10 +1,10 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import { Lots, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
 import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
-import { BoundedMap } from "../bounded.ts";
 import { hashOf, keepable } from "../json.ts";
 import { draft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";

@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
 import { draftOf } from "../../corrections/correct.ts";
@@ -7,7 +8,6 @@ import { idOf } from "../../record/ids.ts";
 import type { ClassCall, FailedClass, Memory } from "../../record/memory.ts";
 import { addDays, dayOf, rfc3339 } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
 

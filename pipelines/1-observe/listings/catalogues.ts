@@ -1,8 +1,8 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { asCatalogue, type Catalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult } from "../../../infra/egress/egress.ts";
 import { retryAfterMs } from "../../../infra/egress/headers.ts";
-import { BoundedMap } from "../bounded.ts";
 import type { Reader } from "../reading/reader.ts";
 import type { PageRow } from "./documents.ts";
 import { MAX_ROWS } from "./tables.ts";

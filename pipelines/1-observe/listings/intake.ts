@@ -1,4 +1,5 @@
 import { isAddress, isHex, verifyMessage } from "viem";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
@@ -7,7 +8,6 @@ import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
-import { BoundedMap } from "../bounded.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
 import { INTAKE } from "../queue.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
@@ -210,7 +210,7 @@ export class Intake {
     const rows: Row[] = [];
     const refused: Rejected[] = [...document.rejected];
     const items = document.items.flatMap(expand);
-    for await (const { row, read } of this.#read(items, from)) {
+    for await (const { row, read } of readRows(this.with_, items, from)) {
       const taken = settleClaim(read, row, from, rail);
       if ("rejected" in taken) refused.push(taken.rejected);
       else rows.push({ claim: source.signedRows ? await this.#vouched(row, taken) : taken.claim, row });
@@ -231,27 +231,6 @@ export class Intake {
     };
   }
 
-  /** Rows as claims, some at a time, so that one that cannot be read stops only itself. */
-  async *#read(items: readonly unknown[], from: Source): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
-    const { validate: _, ...source } = from;
-    const { rail, reader = ownReader } = this.with_;
-    const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
-    let stuck = 0;
-    for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
-      const rows = items.slice(i, i + ROWS_AT_ONCE);
-      const together = stuck < MAX_STUCK ? await ask(rows) : null;
-      for (const [n, row] of rows.entries()) {
-        if (together?.ok) {
-          yield { row, read: together.said[n]! };
-          continue;
-        }
-        const alone = stuck < MAX_STUCK ? await ask([row]) : null;
-        if (alone?.ok === false) stuck++;
-        yield { row, read: alone?.ok ? alone.said[0]! : { rejected: rejected("unreadable", row) } };
-      }
-    }
-  }
-
   /**
    * The claim, under the seller's control when its payee signed the row. Only of an operator's file: a row that
    * was signed once stays signed, and a catalogue could hold a seller to what it said long ago.
@@ -260,6 +239,30 @@ export class Intake {
     const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
     if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
     return { ...claim, body: { ...claim.body, seller_controlled: true, defects: own } };
+  }
+}
+
+/** Rows as claims, some at a time, so that one that cannot be read stops only itself. */
+export async function* readRows(
+  { rail, reader = ownReader }: Pick<IntakeParts, "rail" | "reader">,
+  items: readonly unknown[],
+  from: Source,
+): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
+  const { validate: _, ...source } = from;
+  const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
+  let stuck = 0;
+  for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
+    const rows = items.slice(i, i + ROWS_AT_ONCE);
+    const together = stuck < MAX_STUCK ? await ask(rows) : null;
+    for (const [n, row] of rows.entries()) {
+      if (together?.ok) {
+        yield { row, read: together.said[n]! };
+        continue;
+      }
+      const alone = stuck < MAX_STUCK ? await ask([row]) : null;
+      if (alone?.ok === false) stuck++;
+      yield { row, read: alone?.ok ? alone.said[0]! : { rejected: rejected("unreadable", row) } };
+    }
   }
 }
 

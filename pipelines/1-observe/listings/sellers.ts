@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { asCatalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
@@ -5,7 +6,6 @@ import { type Egress, saying } from "../../../infra/egress/egress.ts";
 import type { Memory } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 import type { Hosts } from "../hosts.ts";
 import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
 import { originOf } from "../urls.ts";

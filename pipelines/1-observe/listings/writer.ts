@@ -1,11 +1,11 @@
 import { setImmediate } from "node:timers/promises";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Metrics } from "../../../infra/telemetry.ts";
 import { BODIES, type BodyOf, type Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
 import { registrableDomain } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 import { hashOf } from "../json.ts";
 import { type Draft, draft, Recorder } from "../recorder.ts";
 import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
@@ -51,7 +51,7 @@ class Standings {
   #keep(source: string, rows: SourceRows): void {
     this.#rows += rows.rows.size;
     if (this.#rows > MAX_ROWS) {
-      for (const name of this.#sources.keys()) this.#sources.delete(name);
+      this.#sources.clear();
       this.#rows = rows.rows.size;
     }
     this.#sources.set(source, rows);

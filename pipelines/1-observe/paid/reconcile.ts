@@ -1,8 +1,8 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 import type { Draft } from "../recorder.ts";
 import { factTime, followupRow, lostRow, settlementRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
@@ -109,7 +109,7 @@ export class Reconciler {
     }
     let settled = 0;
     for (const one of this.#waiting.values()) if (!this.#isOurs(one.of)) this.#waiting.delete(one.of.eventId);
-    for (const one of this.#waiting.values().slice(0, PER_LOOK)) {
+    for (const one of [...this.#waiting.values()].slice(0, PER_LOOK)) {
       const { network } = one.of.intent.quote;
       const head = await heads.of(network);
       const { seen, down } = head ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };

@@ -1,9 +1,9 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
 import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 import { factTime, followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { settlementOf } from "./payment.ts";
@@ -101,7 +101,7 @@ export class Refunds {
     const recorded = refunds.map(
       ({ intent, tx, payee, wallet }) => [intent, { tx, pair: pairOf(payee, wallet) }] as const,
     );
-    const booked = new Map<string, Claim>([...recorded, ...this.#paidBack.entries()]);
+    const booked = new Map<string, Claim>([...recorded, ...this.#paidBack]);
     let found = 0;
     this.#look++;
     const pairs = await this.#pairs(heads);
@@ -138,7 +138,7 @@ export class Refunds {
   /** The payments of this look by payee and wallet, oldest first; each pair goes to the end of the line. */
   async #pairs(heads: Heads): Promise<Undelivered[][]> {
     const pairs = new Map<string, Undelivered[]>();
-    for (const payment of this.#undelivered.values()) {
+    for (const payment of [...this.#undelivered.values()]) {
       const { eventId } = payment.of;
       const { network, asset } = payment.seen;
       const head = await heads.of(network);

@@ -1,8 +1,8 @@
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Memory } from "../../record/memory.ts";
 import { DAY_MS, rfc3339 } from "../../record/time.ts";
-import { BoundedMap } from "../bounded.ts";
 import { passes } from "../plan/steps.ts";
 import type { Evaluation } from "../reading/checks.ts";
 import { NotRecorded } from "../recorder.ts";

@@ -1,11 +1,11 @@
 import { setMaxListeners } from "node:events";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import { eachAtOnce, turnByTurn } from "../../../infra/concurrency.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory } from "../../record/memory.ts";
 import type { DayPlan, PlanLine } from "../../record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../record/time.ts";
-import { BoundedMap } from "../bounded.ts";
 import { type Call, idsOf } from "../call.ts";
 import type { HostShare } from "../hosts.ts";
 import { paidCall } from "../paid/paid.ts";

@@ -1,11 +1,11 @@
 import ipaddr from "ipaddr.js";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Config } from "../../../infra/config.ts";
 import { networkKey } from "../../../infra/egress/address.ts";
 import type { Memory } from "../../record/memory.ts";
 import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { Uncovered } from "../../record/plan.ts";
 import { registrableDomain } from "../../record/url.ts";
-import { BoundedMap } from "../bounded.ts";
 
 /** Most that may be spent, in micro-units. A day is a UTC date. */
 export interface Caps {

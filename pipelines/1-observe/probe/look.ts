@@ -1,10 +1,9 @@
 import type { Clock } from "../../../infra/clock.ts";
-import type { Egress } from "../../../infra/egress/egress.ts";
-import { networksOf } from "../../../infra/rails/rails.ts";
+import { saying } from "../../../infra/egress/egress.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
-import { type ListedClaim, type Source, settleClaim } from "../listings/claims.ts";
-import { expand } from "../listings/intake.ts";
+import { type Source, settleClaim } from "../listings/claims.ts";
+import { expand, readRows } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
 import type { Answer402 } from "../terms/x402.ts";
 import { originOf } from "../urls.ts";
@@ -24,37 +23,26 @@ export interface Looked {
 
 /** Each of the seller's documents, ms: a look waits for somebody. */
 const DOCUMENT_MS = 5_000;
-/** Rows of a document that are looked through, and of those read together. */
+/** Rows of a document that are looked through, and for how long, ms. */
 const MAX_ROWS = 2_000;
-const ROWS_AT_ONCE = 100;
+const ROWS_MS = 40_000;
 
 type Asked = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 
-/** The same way out, with another fetch. */
-const through = (egress: Egress, fetch: Egress["fetch"]): Egress => ({
-  fetch,
-  validate: (url) => egress.validate(url),
-  close: () => egress.close(),
-});
-
 /** What the seller's own document says of this url now, as an ask would hold it against the 402. */
-async function ownListing(tools: ProbeTools, asked: Asked): Promise<{ document: string; claim: ListedClaim } | null> {
+async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
   const origin = originOf(asked.normalised_url);
-  const hurried = through(tools.egress, (request) => tools.egress.fetch({ ...request, deadlineMs: DOCUMENT_MS }));
+  const hurried = saying(tools.egress, { deadlineMs: DOCUMENT_MS });
   const { documents } = await readSellerDocuments(hurried, origin, tools.reader);
   for (const { url, listed } of documents) {
-    const source: Source = { name: url, ownOrigin: origin, ...(listed.base ? { base: listed.base } : {}) };
-    const items = listed.items.flatMap(expand).slice(0, MAX_ROWS);
-    for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
-      const rows = items.slice(i, i + ROWS_AT_ONCE);
-      const read = await tools.reader.ask("rows", { rows, source, ownNetwork: networksOf(tools.rail) });
-      if (!read.ok) continue;
-      for (const [n, one] of read.said.entries()) {
-        const from = { ...source, validate: (address: string) => tools.egress.validate(address) };
-        const taken = settleClaim(one, rows[n], from, tools.rail);
-        if ("claim" in taken && listedTargets(asked, [taken.claim]).length > 0)
-          return { document: url, claim: taken.claim };
-      }
+    const base = listed.base ? { base: listed.base } : {};
+    const from: Source = { name: url, ownOrigin: origin, ...base, validate: hurried.validate };
+    const until = clock.monotonic() + ROWS_MS;
+    for await (const { row, read } of readRows(tools, listed.items.flatMap(expand).slice(0, MAX_ROWS), from)) {
+      const taken = settleClaim(read, row, from, tools.rail);
+      if ("claim" in taken && listedTargets(asked, [taken.claim]).length > 0)
+        return { document: url, claim: taken.claim };
+      if (clock.monotonic() > until) break;
     }
   }
   return null;
@@ -72,17 +60,18 @@ export async function lookOnce(
   clock: Clock,
 ): Promise<Looked> {
   const asked: Asked = { cap: capId(method ?? "GET", url), normalised_url: url, method };
-  const own = await ownListing(tools, asked);
+  const own = await ownListing(tools, asked, clock);
   const one = own
     ? listedTargets(asked, [own.claim])[0]!
     : asListed(asked.cap, url, method ?? "GET", blank(url, method ?? "GET"), false);
   let answer402: Answer402 | null = null;
-  const hearing = through(tools.egress, async (request) => {
+  const hearing = saying(tools.egress, {});
+  hearing.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
-  });
+  };
   const { request } = requestOf(one, null, null);
   const seen = await probe({ ...tools, egress: hearing }, request, one.sellerClaims, clock);
   return {

@@ -2,8 +2,8 @@ import vm from "node:vm";
 import { Ajv, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { processorMs } from "../../../infra/bounded-thread.ts";
-import { BoundedMap } from "../bounded.ts";
 import { hashOf, isObject } from "../json.ts";
 
 /** A stranger's schema or pattern that would not come to an end. */

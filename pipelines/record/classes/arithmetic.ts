@@ -10,8 +10,6 @@ const isNumber = (value: unknown): boolean => typeof value === "number" && Numbe
  */
 export const arithmetic: Checker = {
   name: "arithmetic",
-  level: "truth",
-  tolerance: "exact",
   variants: {
     sum: {
       asks: ["a", "b"],

@@ -60,8 +60,6 @@ const daySaid = (value: unknown): number => {
 /** Facts of the calendar that do not move: the weekday of a date, and how far a zone was from UTC at a past moment. */
 export const calendarFacts: Checker = {
   name: "calendar-facts",
-  level: "truth",
-  tolerance: "exact; a weekday by its English name or its first three letters, an offset as minutes or as +hh:mm",
   variants: {
     weekday: {
       asks: ["date"],

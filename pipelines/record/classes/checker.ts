@@ -5,16 +5,12 @@
  */
 export interface Checker {
   name: string;
-  /** The deepest thing it can check: truth (a known answer), schema, or parse. */
-  level: "truth" | "schema" | "parse";
   /** Its questions by name: one seller answers one kind, and its form or a mapping says which. */
   variants: Readonly<Record<string, Variant>>;
   /**
    * May an unnamed endpoint be given it by the schema that it declares? Only where nothing else could look like that.
    */
   bySchema?: true;
-  /** How near to the truth an answer has to be, in words (docs/classes.md). */
-  tolerance: string;
   /** Class check of an answer to a question that was not ours (delivery, 0..1). Absent: whatever came will do. */
   unasked?(parsed: unknown): number;
 }

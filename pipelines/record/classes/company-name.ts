@@ -3,8 +3,6 @@ import { type Checker, plain, short, yes } from "./checker.ts";
 /** The legal name of a company by its LEI (ISO 17442), as the open register has it that we hold a copy of. */
 export const companyName: Checker = {
   name: "company-name",
-  level: "truth",
-  tolerance: "letters and figures of the legal name, whatever the case and the signs between them",
   variants: {
     by_lei: {
       asks: ["lei"],

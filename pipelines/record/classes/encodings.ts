@@ -45,8 +45,6 @@ const variant = (name: string): Variant => {
  */
 export const encodings: Checker = {
   name: "encodings",
-  level: "truth",
-  tolerance: "exact; hexadecimal in either case, with or without 0x",
   variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, variant(name)])),
   bySchema: true,
 };

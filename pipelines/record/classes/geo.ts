@@ -117,7 +117,5 @@ const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
 /** Facts of countries that do not move: capitals, codes of countries and of their currencies. */
 export const geoFacts: Checker = {
   name: "geo-facts",
-  level: "truth",
-  tolerance: "exact, but for case, signs and marks over letters",
   variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, variant(fact)])),
 };

@@ -9,8 +9,6 @@ const ROUNDING = 1e-9;
  */
 export const knownRows: Checker = {
   name: "known-rows",
-  level: "truth",
-  tolerance: "a number within what the operator's rows allow; a text by its letters and figures, whatever the case",
   variants: {
     row: {
       // What a row asks is the operator's to name.

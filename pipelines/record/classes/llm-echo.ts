@@ -45,8 +45,6 @@ const MOST = 4_000;
  */
 export const llmEcho: Checker = {
   name: "llm-echo",
-  level: "truth",
-  tolerance: "a third each for the word, the sum, and the bare JSON object",
   variants: {
     chat: {
       asks: ["prompt"],

@@ -16,8 +16,6 @@ const words = (text: string): string => ` ${text.toLowerCase().replace(/[^a-z0-9
  */
 export const plantedPage: Checker = {
   name: "planted-page",
-  level: "truth",
-  tolerance: "the share of the page's facts that the answer holds, in whatever form; case and signs do not matter",
   variants: {
     read: {
       asks: ["url"],

@@ -40,7 +40,5 @@ const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][strin
 /** What a token or a currency costs now, held against a reference of ours that was asked in the same moment. */
 export const tokenPrice: Checker = {
   name: "token-price",
-  level: "truth",
-  tolerance: "within 2 % of our reference at the moment of the question; half within 5 %",
   variants: { token: variant(PAIRS, "price"), currency: variant(RATES, "rate") },
 };

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import { BoundedMap } from "../../../pipelines/1-observe/bounded.ts";
 import { HostQueue, QueueFull } from "../../../pipelines/1-observe/queue.ts";
 
 const turn = () => new Promise<void>((done) => setImmediate(done));

@@ -1,10 +1,11 @@
 import { tableFromIPC, tableToIPC } from "apache-arrow";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { BadTable } from "../../../pipelines/record/arrow-file.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
-import { BadVolatile, encodeVolatile, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
 import { fc } from "../../helpers/histories.ts";
 import { rowOf as publicRow } from "../../helpers/public-record.ts";
 import {
@@ -241,7 +242,7 @@ describe("Arrow", () => {
   test("a table without one of the columns is refused", () => {
     const table = tableFromIPC(encodeVolatile([publicRow({ url: "https://a.example/x" })]));
     const torn = tableToIPC(table.select(table.schema.names.filter((name) => name !== "said")), "file");
-    expect(() => [...rowsIn(torn)]).toThrow(BadVolatile);
+    expect(() => [...rowsIn(torn)]).toThrow(BadTable);
   });
 
   test.each([
@@ -249,6 +250,6 @@ describe("Arrow", () => {
     ["nothing", new Uint8Array()],
     ["a torn file", encodeVolatile([]).subarray(0, 200)],
   ])("%s is refused", (_what, bytes) => {
-    expect(() => [...rowsIn(bytes)]).toThrow(BadVolatile);
+    expect(() => [...rowsIn(bytes)]).toThrow(BadTable);
   });
 });
