@@ -112,31 +112,10 @@ const BREAK = /[\r\n]/g;
  * become spaces; nothing else of it is changed.
  */
 export function lineOf(row: Row): string {
+  const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;
   const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(BREAK, " ") : row.body;
-  return (
-    row.offset +
-    FIELD +
-    row.eventId +
-    FIELD +
-    row.type +
-    FIELD +
-    row.key +
-    FIELD +
-    (row.cap ?? "") +
-    FIELD +
-    row.observedMs +
-    FIELD +
-    row.producer +
-    FIELD +
-    row.v +
-    FIELD +
-    row.appendedMs +
-    FIELD +
-    body +
-    FIELD +
-    (row.extra ?? "") +
-    "\n"
-  );
+  // What is null stands as nothing.
+  return `${[offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, body, extra].join(FIELD)}\n`;
 }
 
 /**
