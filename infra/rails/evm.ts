@@ -20,7 +20,7 @@ import {
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
-  /** One node, or several in the order in which they are asked. */
+  /** One node, several in the order in which they are asked, or none: then entries are read, and nothing is asked. */
   rpcUrl: string | readonly string[];
   /** So many nodes have to say the same of a settlement; default 1. */
   agree?: number;
@@ -50,16 +50,6 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   };
 }
 
-/** What a rail would pay, for who pays nothing: no chain, no wallet. */
-export const payableOn = (token: Token): Pick<Rail, "network" | "canPay" | "decimalsOf"> => {
-  const obstacleTo = obstacleOn(token);
-  return {
-    network: token.network,
-    decimalsOf: () => token.decimals ?? 6,
-    canPay: (entry) => obstacleTo(entry) === null,
-  };
-};
-
 /** Units of the token that an address holds. @throws ChainDown */
 export const balanceOf = ({ reader, asset }: Money, address: string): Promise<bigint> =>
   reading("a balance", () =>
@@ -86,7 +76,8 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
   if (typeof confirmations === "number" && !(Number.isSafeInteger(confirmations) && confirmations >= 1))
     throw new RangeError("confirmations start at 1");
   const urls = [rpcUrl].flat();
-  if (agree < 1 || agree > urls.length) throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
+  if (agree < 1 || (urls.length > 0 && agree > urls.length))
+    throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
   const token = asset.toLowerCase() as Address;
   const moneyOf = (url: string | readonly string[]): Money => ({
     ...{ reader: createReader(url), network, asset: token, confirmations, decimals },

@@ -47,13 +47,11 @@ const quietHttp = (rpcUrl: string) => {
 
 /**
  * A client that reads a chain. Each question is tried at most four times, ten seconds each.
- * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer
+ * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer; none is `ChainDown`
  */
 export function createReader(rpcUrl: string | readonly string[]) {
   const transports = [rpcUrl].flat().map(quietHttp);
-  const [first] = transports;
-  if (!first) throw new TypeError("no node to ask");
-  return createPublicClient({ transport: transports.length === 1 ? first : inTurn(transports) });
+  return createPublicClient({ transport: transports.length === 1 ? transports[0]! : inTurn(transports) });
 }
 
 /** How long a node that did not answer is asked after the others. */
@@ -80,7 +78,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
     const made = transports.map((transport) => transport(options));
     const resting = new Resting<(typeof made)[number]>();
     const request: (typeof made)[number]["request"] = async (...asked) => {
-      let failed: unknown;
+      let failed: unknown = new ChainDown("no node is named");
       for (const node of resting.order(made)) {
         try {
           return (await node.request(...asked)) as never;
@@ -99,7 +97,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
 export type Reader = ReturnType<typeof createReader>;
 
 /** Trouble that says nothing of the question. A block that is not found was replaced while we asked. */
-const PASSING = [HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
+const PASSING = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;

@@ -190,12 +190,6 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
   };
 }
 
-/** What a rail on Tempo would pay, for who pays nothing. */
-export const payableOnTempo = (network: string, asset: string): Pick<Rail, "network" | "canPay"> => ({
-  network,
-  canPay: (entry) => whyNotTempo(entry, network, asset.toLowerCase()) === null,
-});
-
 /** Rail for mpp `tempo/charge` with a TIP-20 token: settlement is read from the token's event that carries the memo. */
 export const createTempoRail = (options: EvmRailOptions): Rail =>
   railOver(options, {
