@@ -1,9 +1,9 @@
 import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
-import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { keepAddress, redact, redactError } from "../secrets.ts";
 import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
+import { v1NamesOf } from "./charge.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
 /**
@@ -75,12 +75,6 @@ function readable(payment: unknown, requirements: PaymentRequirements): Readable
   if (version !== 1) return null;
   return { payload, requirements: asVersion1(requirements, named.network), payer };
 }
-
-/** Names that x402 v1 has for a chain, which v2 names by its CAIP-2 id. */
-export const v1NamesOf = (network: string): string[] =>
-  Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
-    .filter(([, id]) => network === `eip155:${id}`)
-    .map(([name]) => name);
 
 /**
  * The same offer in the words of x402 v1: the amount is called `maxAmountRequired`, and the chain has a name.
