@@ -122,7 +122,6 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     close: async () => {
       orders.close();
       await recovering.stop();
-      await rail.close();
     },
   };
 }

@@ -119,8 +119,6 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
         return { number: Number(block.number), time: Number(block.timestamp) };
       }),
     balance: (address) => balanceOf(any, address),
-    // Reads share the process's HTTP connections: there is nothing of our own to let go.
-    close: async () => {},
   };
 }
 

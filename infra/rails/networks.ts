@@ -177,6 +177,5 @@ export function createRails(rails: readonly Rail[], confirm?: (network: string) 
     head: async (place = {}) => railAt(place).head(),
     finalHead: async (place = {}) => railAt(place).finalHead(),
     balance: async (address, place = {}) => railAt(place).balance(address),
-    close: async () => void (await Promise.all(rails.map((rail) => rail.close()))),
   };
 }
