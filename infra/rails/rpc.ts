@@ -57,17 +57,26 @@ export function createReader(rpcUrl: string | readonly string[]) {
 /** How long a node that did not answer is asked after the others. */
 const REST_MS = 60_000;
 
-/** Which of several nodes are passed over for a while: each question to one that is down costs seconds. */
+/** Which of several nodes or tills are passed over for a while: each question to one that is down costs seconds. */
 export class Resting<K extends object> {
   readonly #until = new WeakMap<K, number>();
 
+  constructor(
+    private readonly ms = REST_MS,
+    private readonly now = () => performance.now(),
+  ) {}
+
   fell(one: K): void {
-    this.#until.set(one, performance.now() + REST_MS);
+    this.#until.set(one, this.now() + this.ms);
+  }
+
+  rose(one: K): void {
+    this.#until.delete(one);
   }
 
   /** In their order, those that rest last: a rest is a guess, and somebody has to be asked. */
   order(all: readonly K[]): K[] {
-    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > performance.now();
+    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > this.now();
     return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
   }
 }
