@@ -91,25 +91,21 @@ async function shownOf(books: Books, config: Config, given?: string | null): Pro
   const rpcUrl = given === undefined ? rpcOf(config, network) : given;
   const confirmations = networksIn(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
-  try {
-    const wallets: LedgerShown["assets"][number]["wallets"] = {};
-    for (const [address, { cash, micro }] of walletsOf(books)) {
-      const holds = rail ? sumOf(await rail.balance(address)) : null;
-      wallets[address] = { cash, books: sumOf(micro), holds };
-    }
-    return {
-      ...{ network, asset, orders: books.orders },
-      accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, sumOf(micro)])),
-      sum: sumOf([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
-      ...{ wallets, owed: owedOf(books.owed) },
-      gas: Object.fromEntries(
-        Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
-      ),
-      differences: rail ? await differences(books.movements, rail) : null,
-    };
-  } finally {
-    await rail?.close();
+  const wallets: LedgerShown["assets"][number]["wallets"] = {};
+  for (const [address, { cash, micro }] of walletsOf(books)) {
+    const holds = rail ? sumOf(await rail.balance(address)) : null;
+    wallets[address] = { cash, books: sumOf(micro), holds };
   }
+  return {
+    ...{ network, asset, orders: books.orders },
+    accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, sumOf(micro)])),
+    sum: sumOf([...books.accounts.values()].reduce((all, one) => all + one, 0n)),
+    ...{ wallets, owed: owedOf(books.owed) },
+    gas: Object.fromEntries(
+      Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
+    ),
+    differences: rail ? await differences(books.movements, rail) : null,
+  };
 }
 
 function walletsOf({ movements }: Books): Map<string, { cash: "till" | "float"; micro: bigint }> {

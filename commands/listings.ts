@@ -7,7 +7,8 @@ import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
-import { networksIn, payerOn } from "../infra/rails/networks.ts";
+import { networksIn, railOn } from "../infra/rails/networks.ts";
+import type { Payer } from "../infra/rails/rails.ts";
 import { countReasons, type Rejected } from "../pipelines/1-observe/listings/claims.ts";
 import { type Listed, readText, textOf } from "../pipelines/1-observe/listings/documents.ts";
 import { Intake, type IntakeReport } from "../pipelines/1-observe/listings/intake.ts";
@@ -37,7 +38,7 @@ async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise
     const { egress, log, metrics, privateStore } = parts;
     return withOpen(Reading.open({ log, privateStore, lake: config.lake }), async (reading) => {
       // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
-      const rail = payerOn(networksIn(config));
+      const rail: Payer = railOn(networksIn(config));
       const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });

@@ -135,7 +135,6 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   } finally {
     await notifier?.stop();
     await status?.close();
-    await rail?.close();
     await parts.close();
   }
 }

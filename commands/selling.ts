@@ -13,8 +13,7 @@ import { type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
 import type { Rail, Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
-import { createHttpTill, createTill, type Till } from "../infra/rails/till.ts";
-import { createTills } from "../infra/rails/tills.ts";
+import { createHttpTill, createTill, createTills, type Till } from "../infra/rails/till.ts";
 import { WalletFolder, type WalletsHeld } from "../infra/rails/wallet-folder.ts";
 import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
@@ -122,7 +121,6 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     close: async () => {
       orders.close();
       await recovering.stop();
-      await rail.close();
     },
   };
 }
@@ -193,7 +191,7 @@ function chargerOf({ sell }: Config, network: Network, sender: Sender, privateKe
       ? createTill("own", createFacilitator({ rpcUrl: network.rpcUrls, network: network.id, privateKey, sender }))
       : createHttpTill({ name: `facilitator ${n + 1}`, ...one }),
   );
-  return tills.length === 1 ? tills[0]! : createTills(tills, { clock: systemClock });
+  return tills.length === 1 ? tills[0]! : createTills(tills);
 }
 
 const WATCH_MS = 60_000;

@@ -6,7 +6,8 @@ import type { Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keys.ts";
 import type { Signer } from "../infra/keys/signer.ts";
 import { ownLag, ownLoop } from "../infra/loop-watch.ts";
-import { networksIn, payerOn } from "../infra/rails/networks.ts";
+import { networksIn, railOn } from "../infra/rails/networks.ts";
+import type { Payer } from "../infra/rails/rails.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
@@ -81,7 +82,7 @@ export const boundsOf = (limits: Config["limits"]) => ({
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
 function looksWith(config: Config, egress: Egress): ProbeTools {
   const out = saying(egress, { pool: LOOKS });
-  const rail = payerOn(networksIn(config));
+  const rail: Payer = railOn(networksIn(config));
   return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
 

@@ -149,7 +149,6 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
       }
     }
   }
-  await rail.close();
   const lines = swept.map(({ network, symbol, from, amount, tx, says }) =>
     [`${amount} ${symbol}`, from, network, tx ?? "", says].filter(Boolean).join("  "),
   );

@@ -39,10 +39,6 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
   if (networks.length === 0) return [ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
   const rail = railOn(networks);
-  try {
-    const report = await walletReport(held, rail, networks);
-    return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind });
-  } finally {
-    await rail.close();
-  }
+  const report = await walletReport(held, rail, networks);
+  return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind });
 }

@@ -40,23 +40,19 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
-  try {
-    const found = await Promise.all([
-      looked("sell.network", "look at its nodes", () => checkNetwork(network)),
-      looked("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
-      ...config.sell.facilitators.map((one, n) =>
-        looked(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
-      ),
-      looked("escrow", "look at the node", async () => {
-        const missing = await escrowMissing(network, rail);
-        return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
-      }),
-    ]);
-    const nodes = found[0]!.map((one) => ({ ...one, name: `sell ${one.name}` }));
-    return [...nodes, ...found.slice(1).flat()];
-  } finally {
-    await rail.close();
-  }
+  const found = await Promise.all([
+    looked("sell.network", "look at its nodes", () => checkNetwork(network)),
+    looked("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
+    ...config.sell.facilitators.map((one, n) =>
+      looked(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
+    ),
+    looked("escrow", "look at the node", async () => {
+      const missing = await escrowMissing(network, rail);
+      return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
+    }),
+  ]);
+  const nodes = found[0]!.map((one) => ({ ...one, name: `sell ${one.name}` }));
+  return [...nodes, ...found.slice(1).flat()];
 }
 
 async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {

@@ -22,6 +22,9 @@ import { type Bounds, LogRows } from "./log-rows.ts";
 /** Rows that one transaction of a truncation deletes: the loop and other writers get a turn in between. */
 const TRUNCATE_ROWS = 2_000;
 
+/** How often a reader that waits looks for appends, whichever process they are of. */
+const POLL_MS = 40;
+
 export interface EmbeddedLogOptions {
   /** What the log consists of; one that a file has not yet is added to it. */
   topics: readonly string[];
@@ -57,7 +60,6 @@ class EmbeddedLog implements Log {
   readonly #file: LogFile;
   readonly #rows: LogRows;
   readonly #group: GroupCommit;
-  readonly #wakeups: Wakeups;
   /** Version of the file up to which it was synced. */
   #synced = "";
   #closed = false;
@@ -68,13 +70,10 @@ class EmbeddedLog implements Log {
     this.partitions = partitions;
     this.#file = file;
     const rows = new LogRows(file);
-    const wakeups = new Wakeups(() => rows.foreignVersion());
     this.#rows = rows;
-    this.#wakeups = wakeups;
     this.#group = new GroupCommit(async (batches) => {
       const appended = rows.append(batches, clock.now().getTime());
       await this.#durable();
-      for (const batch of appended) wakeups.wake(batch);
       return appended;
     });
   }
@@ -97,7 +96,7 @@ class EmbeddedLog implements Log {
       if (found.length > 0) await this.#durable();
       const left = deadline - performance.now();
       if (found.length > 0 || left <= 0) return found;
-      await this.#wakeups.wait({ topic, partition }, left, options?.signal);
+      await systemClock.sleep(Math.min(POLL_MS, left), options?.signal);
     }
   }
 
@@ -128,7 +127,6 @@ class EmbeddedLog implements Log {
   async close(): Promise<void> {
     this.#closed = true;
     await this.#group.drained();
-    this.#wakeups.end(new LogClosed());
     await this.#file.close();
   }
 
@@ -143,87 +141,6 @@ class EmbeddedLog implements Log {
   #check(topic: string, partition: number): void {
     if (this.#closed) throw new LogClosed();
     checkPartition(this, topic, partition);
-  }
-}
-
-/** How often another process's appends are looked for while somebody waits. */
-const POLL_MS = 40;
-
-interface Partition {
-  topic: string;
-  partition: number;
-}
-
-interface Waiter {
-  of: Partition;
-  end(error?: unknown): void;
-}
-
-/**
- * Readers that wait for a record. Appends of this process wake them at once; those of other processes are noticed by one
- * shared poll that runs only while somebody waits.
- */
-class Wakeups {
-  readonly #waiting = new Set<Waiter>();
-  readonly #version: () => number;
-  #known: number;
-  #poll: NodeJS.Timeout | undefined;
-
-  /** @param version changes when another process writes. */
-  constructor(version: () => number) {
-    this.#version = version;
-    this.#known = version();
-  }
-
-  /** Resolves when `of` may have grown or after `ms`; rejects when `signal` aborts or everything closes. */
-  wait(of: Partition, ms: number, signal?: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const abort = () => waiter.end(signal?.reason);
-      const timer = setTimeout(() => waiter.end(), ms);
-      const waiter: Waiter = {
-        of,
-        end: (error) => {
-          if (!this.#waiting.delete(waiter)) return;
-          clearTimeout(timer);
-          signal?.removeEventListener("abort", abort);
-          if (this.#waiting.size === 0) this.#stop();
-          if (error === undefined) resolve();
-          else reject(error);
-        },
-      };
-      this.#waiting.add(waiter);
-      signal?.addEventListener("abort", abort, { once: true });
-      // The known version is as old as the last poll: what was written since wakes the waiter once in vain, never too late.
-      this.#poll ??= setInterval(() => this.#look(), POLL_MS);
-    });
-  }
-
-  /** Those who wait for one of these partitions. */
-  wake(grown: readonly Partition[]): void {
-    for (const waiter of [...this.#waiting]) {
-      const { topic, partition } = waiter.of;
-      if (grown.some((one) => one.topic === topic && one.partition === partition)) waiter.end();
-    }
-  }
-
-  /** Everybody who waits gets `error`. */
-  end(error: Error): void {
-    for (const waiter of [...this.#waiting]) waiter.end(error);
-  }
-
-  #look(): void {
-    const before = this.#known;
-    try {
-      this.#known = this.#version();
-    } catch (error) {
-      for (const waiter of [...this.#waiting]) waiter.end(error);
-    }
-    if (this.#known !== before) for (const waiter of [...this.#waiting]) waiter.end();
-  }
-
-  #stop(): void {
-    clearInterval(this.#poll);
-    this.#poll = undefined;
   }
 }
 

@@ -44,14 +44,9 @@ export class LogRows {
     return this.#bounds.get(this.#number(topic, partition))!;
   }
 
-  /** A number that differs after another connection committed; our own commits do not change it. */
-  foreignVersion(): number {
-    return this.#version.get()!;
-  }
-
-  /** Differs after every commit, of ours or of another connection. */
+  /** Differs after every commit, of ours or of another connection: of its own commits a connection's number says nothing. */
   version(): string {
-    return `${this.#changes.get()} ${this.foreignVersion()}`;
+    return `${this.#changes.get()} ${this.#version.get()}`;
   }
 
   /** One transaction for all batches: give offsets, insert, remember the next offset, commit. */

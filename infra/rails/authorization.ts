@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { type Address, getAddress, type Hex, isHex, parseAbi, parseAbiItem, parseSignature } from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type Address, getAddress, type Hex, parseAbi, parseAbiItem, parseSignature } from "viem";
 import { z } from "zod";
 import { systemClock } from "../clock.ts";
-import { signingDomain } from "./charge.ts";
+import { accountOf, isUsed, signingDomain } from "./charge.ts";
 import type { Settlement, Wallet } from "./rails.ts";
 import { ChainDown, reading } from "./rpc.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
@@ -12,7 +11,6 @@ import { findSettlement, logsSince, type Money, newestFinal } from "./settlement
 const TOKEN = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
   "function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
-  "function authorizationState(address authorizer, bytes32 nonce) view returns (bool)",
   "error ERC3009InvalidSignature()",
   "error ERC3009InvalidAuthorizationTime(uint256 validAfter, uint256 validBefore)",
   "error ERC3009UsedAuthorization(address authorizer, bytes32 nonce)",
@@ -171,11 +169,6 @@ export function createAuthorizations(money: Money, sender: Sender): Authorizatio
   };
 }
 
-function accountOf(wallet: Wallet) {
-  if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
-  return privateKeyToAccount(wallet.privateKey);
-}
-
 function vrs(signature: string): [number, Hex, Hex] {
   const { v, yParity, r, s } = parseSignature(signature as Hex);
   return [Number(v ?? BigInt(27 + yParity)), r, s];
@@ -189,12 +182,7 @@ async function stateOf(
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   const head = await reading("its head", () => reader.getBlock());
-  const used = await reading("a nonce", () =>
-    reader.readContract({
-      ...{ address: asset, abi: TOKEN, functionName: "authorizationState" },
-      ...{ args: [args.authorizer, args.nonce], blockNumber: head.number },
-    }),
-  );
+  const used = await isUsed(reader, asset, args.authorizer, args.nonce, head.number);
   if (!used) return { state: "unused", block: { number: Number(head.number), time: Number(head.timestamp) } };
   const settlement = await findSettlement(money, query);
   if (settlement) return { state: "used", settlement };

@@ -1,4 +1,5 @@
 import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
+import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import {
   type Address,
   getAddress,
@@ -13,7 +14,7 @@ import {
 import { privateKeyToAccount } from "viem/accounts";
 import { systemClock } from "../clock.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
-import { reading } from "./rpc.ts";
+import { type Reader, reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
 
 /** A challenge that ends sooner could lapse on the way: it is not signed at all. */
@@ -21,7 +22,7 @@ const LEAST_VALIDITY_S = 10;
 /** Nonces remembered so that none is signed twice, newest kept. */
 const MAX_SIGNED = 10_000;
 
-const STATE = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
+const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 
 /** A token's EIP-712 name and version (EIP-3009 signatures are over them). */
 export interface SigningDomain {
@@ -54,6 +55,48 @@ export const knownUsdc = (network: string): KnownToken | null => KNOWN.find((one
 export function signingDomain(network: string, asset: string): SigningDomain | null {
   const known = KNOWN.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
   return known ? { name: known.name, version: known.version } : null;
+}
+
+/** Names that x402 v1 has for a chain, which v2 names by its CAIP-2 id. */
+export const v1NamesOf = (network: string): string[] =>
+  Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
+    .filter(([, id]) => network === `eip155:${id}`)
+    .map(([name]) => name);
+
+export function accountOf({ privateKey }: Wallet) {
+  if (!isHex(privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
+  return privateKeyToAccount(privateKey);
+}
+
+/** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
+export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
+  reading("a nonce", () =>
+    reader.readContract({
+      ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
+      ...(blockNumber === undefined ? {} : { blockNumber }),
+    }),
+  );
+
+/**
+ * Refuses a nonce that was signed here before, or that the chain says was paid.
+ * @param isPaid asks the chain; where it throws, the nonce may be signed another time
+ */
+export function signedOnce(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
+  const signed = new Set<string>();
+  return async (from: Address, nonce: Hex): Promise<void> => {
+    const key = `${from} ${nonce}`;
+    if (signed.has(key)) throw new CannotSign("the seller repeats a challenge that was signed before");
+    // Before the chain is asked: two calls at once with one challenge would both find it unused.
+    signed.add(key);
+    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
+    try {
+      if (!(await isPaid(from, nonce))) return;
+    } catch (error) {
+      signed.delete(key);
+      throw error;
+    }
+    throw new CannotSign("the seller repeats a challenge that was paid before");
+  };
 }
 
 /** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
@@ -132,20 +175,10 @@ export function whyNotChargeable(
  * sooner. `expires` is chain time: real, whatever the record's clock says.
  */
 export function createChargeSigner({ reader, network, asset, domain: own }: Money) {
-  const signed = new Set<string>();
-
-  async function refuseUsed(from: Address, nonce: Hex): Promise<void> {
-    if (signed.has(`${from} ${nonce}`)) throw new CannotSign("the seller repeats a challenge that was signed before");
-    const call = { address: asset, abi: STATE, functionName: "authorizationState", args: [from, nonce] } as const;
-    const used = await reading("a nonce", () => reader.readContract(call));
-    if (used) throw new CannotSign("the seller repeats a challenge that was paid before");
-    signed.add(`${from} ${nonce}`);
-    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
-  }
+  const refuseUsed = signedOnce((from, nonce) => isUsed(reader, asset, from, nonce));
 
   return async (entry: PayableEntry, challenge: PaymentChallenge, wallet: Wallet): Promise<SignedPayment> => {
-    if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
-    const account = privateKeyToAccount(wallet.privateKey);
+    const account = accountOf(wallet);
     const now = Math.floor(systemClock.now().getTime() / 1000);
     const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
     const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);

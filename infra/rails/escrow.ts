@@ -1,6 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
-import { erc20Abi, isAddress, parseAbi, recoverTypedDataAddress } from "viem";
+import { erc20Abi, type Hex, isAddress, recoverTypedDataAddress } from "viem";
 import { RECEIVE_TYPES } from "./authorization.ts";
+import { isUsed } from "./charge.ts";
 import {
   COLLECTOR,
   ESCROW,
@@ -15,7 +16,6 @@ import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { logsSince, type Money, newestFinal } from "./settlement.ts";
 
-const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 /** An authorization through collector and token, with room for a contract wallet's signature. */
 const GAS = 500_000n;
 
@@ -182,10 +182,7 @@ async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): 
   const { payer } = hold.info;
   const [used, balance] = await reading("a payer", () =>
     Promise.all([
-      reader.readContract({
-        ...{ address: asset, abi: NONCES, functionName: "authorizationState" },
-        args: [payer, hold.nonce as `0x${string}`],
-      }),
+      isUsed(reader, asset, payer, hold.nonce as Hex),
       reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [payer] }),
     ]),
   );

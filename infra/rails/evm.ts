@@ -2,11 +2,16 @@ import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { Network, PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
-import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import { type Address, erc20Abi, isAddress, isHex, zeroAddress } from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type Address, erc20Abi, isAddress, zeroAddress } from "viem";
 import { agreed } from "./agreed.ts";
-import { createChargeSigner, type SigningDomain, signingDomain, whyNotChargeable } from "./charge.ts";
+import {
+  accountOf,
+  createChargeSigner,
+  type SigningDomain,
+  signingDomain,
+  v1NamesOf,
+  whyNotChargeable,
+} from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import type { PayableEntry, Rail, Settlement, SettlementQuery, SignContext, SignedPayment, Wallet } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";
@@ -20,7 +25,7 @@ import {
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
-  /** One node, or several in the order in which they are asked. */
+  /** One node, several in the order in which they are asked, or none: then entries are read, and nothing is asked. */
   rpcUrl: string | readonly string[];
   /** So many nodes have to say the same of a settlement; default 1. */
   agree?: number;
@@ -50,16 +55,6 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   };
 }
 
-/** What a rail would pay, for who pays nothing: no chain, no wallet. */
-export const payableOn = (token: Token): Pick<Rail, "network" | "canPay" | "decimalsOf"> => {
-  const obstacleTo = obstacleOn(token);
-  return {
-    network: token.network,
-    decimalsOf: () => token.decimals ?? 6,
-    canPay: (entry) => obstacleTo(entry) === null,
-  };
-};
-
 /** Units of the token that an address holds. @throws ChainDown */
 export const balanceOf = ({ reader, asset }: Money, address: string): Promise<bigint> =>
   reading("a balance", () =>
@@ -86,7 +81,8 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
   if (typeof confirmations === "number" && !(Number.isSafeInteger(confirmations) && confirmations >= 1))
     throw new RangeError("confirmations start at 1");
   const urls = [rpcUrl].flat();
-  if (agree < 1 || agree > urls.length) throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
+  if (agree < 1 || (urls.length > 0 && agree > urls.length))
+    throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
   const token = asset.toLowerCase() as Address;
   const moneyOf = (url: string | readonly string[]): Money => ({
     ...{ reader: createReader(url), network, asset: token, confirmations, decimals },
@@ -123,8 +119,6 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
         return { number: Number(block.number), time: Number(block.timestamp) };
       }),
     balance: (address) => balanceOf(any, address),
-    // Reads share the process's HTTP connections: there is nothing of our own to let go.
-    close: async () => {},
   };
 }
 
@@ -172,8 +166,7 @@ function whyNotPayable(entry: PayableEntry, network: string, asset: string): str
  * What is signed are the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
  */
 export async function signExact(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment> {
-  if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
-  const signer = privateKeyToAccount(wallet.privateKey);
+  const signer = accountOf(wallet);
   const { payload, header } = entry.x402Version === 1 ? await version1(entry, signer) : await version2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
   // Members in the order of the protocol's own client.
@@ -189,7 +182,7 @@ export async function signExact(entry: PayableEntry, wallet: Wallet, context: Si
   };
 }
 
-type Signer = ReturnType<typeof privateKeyToAccount>;
+type Signer = ReturnType<typeof accountOf>;
 
 async function version2(entry: PayableEntry, signer: Signer) {
   const payload = await new ExactEvmScheme(signer).createPaymentPayload(2, {
@@ -206,8 +199,7 @@ async function version2(entry: PayableEntry, signer: Signer) {
 
 /** v1 calls the chain by a name. The seller's own spelling goes back to it; the signature is over the chain's id. */
 async function version1(entry: PayableEntry, signer: Signer) {
-  const chainId = Number(entry.network.slice("eip155:".length));
-  const name = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).find(([, id]) => id === chainId)?.[0];
+  const [name] = v1NamesOf(entry.network);
   if (!name) throw new Error(`x402 v1 has no name for ${entry.network}`);
   const requirements = {
     scheme: "exact",

@@ -3,8 +3,8 @@ import type { FacilitatorClient } from "@x402/core/server";
 import type { Network } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
-import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { type Address, type Hex, hashTypedData, isAddressEqual, recoverAddress } from "viem";
+import { v1NamesOf } from "./charge.ts";
 import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender } from "./sender.ts";
 
@@ -106,15 +106,13 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const reader = createReader(rpcUrl);
   const sender = options.sender ?? createSender(reader, chainId, privateKey as Hex);
   const parts = { reader, sender, isSigned: signatureCheck() };
-  const names = Object.entries(EVM_NETWORK_CHAIN_ID_MAP).filter(([, id]) => id === chainId);
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** The package's own, with a signer of this question. To follow a question through shared ones slows every promise. */
   const facilitatorIn = (course: Course) => {
     const signer = signerIn(course, parts);
-    return new x402Facilitator().register(network as Network, new ExactEvmScheme(signer, known)).registerV1(
-      names.map(([name]) => name as Network),
-      new ExactEvmSchemeV1(signer),
-    );
+    return new x402Facilitator()
+      .register(network as Network, new ExactEvmScheme(signer, known))
+      .registerV1(v1NamesOf(network) as Network[], new ExactEvmSchemeV1(signer));
   };
   const run = async <T>(ask: (facilitator: x402Facilitator) => Promise<T>) => {
     const course: Course = {};

@@ -1,10 +1,10 @@
 import { isAddress } from "viem";
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
 import { knownUsdc, signingDomain } from "./charge.ts";
-import { createEvmRail, payableOn } from "./evm.ts";
-import { decimalsOf, type Payer, type Place, type Rail } from "./rails.ts";
+import { createEvmRail } from "./evm.ts";
+import { decimalsOf, type Place, type Rail } from "./rails.ts";
 import type { Confirmations } from "./settlement.ts";
-import { createTempoRail, isTempo, payableOnTempo, tempoDollar } from "./tempo.ts";
+import { createTempoRail, isTempo, tempoDollar } from "./tempo.ts";
 
 /** A token that is paid in: a unit of it is a dollar. Its contract has EIP-3009, or it is a TIP-20 token of Tempo. */
 export interface Token {
@@ -124,34 +124,8 @@ export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">)
 
 const domainOf = ({ name, version }: Token) => ({ name, version });
 
-const payableAt = (id: string, one: Token) =>
-  isTempo(id)
-    ? { ...payableOnTempo(id, one.address), decimalsOf: () => one.decimals }
-    : payableOn({ network: id, asset: one.address, decimals: one.decimals, domain: domainOf(one) });
-
-/** What would be paid on these networks, for who pays nothing: no chain is asked. */
-export function payerOn(networks: readonly Network[]): Payer {
-  const payers = networks.flatMap(({ id, assets }) =>
-    assets.map((one) => ({
-      address: one.address,
-      ...payableAt(id, one),
-    })),
-  );
-  return {
-    network: networks[0]!.id,
-    networks: networks.map(({ id }) => id),
-    canPay: (entry) => payers.some((payer) => payer.canPay(entry)),
-    decimalsOf(entry) {
-      const payer = payers.find(
-        ({ network, address }) => network === entry.network && address === entry.asset.toLowerCase(),
-      );
-      return payer ? decimalsOf(payer, entry) : 6;
-    },
-  };
-}
-
 /**
- * A rail over every asset of these networks, each of which has a node.
+ * A rail over every asset of these networks. One without a node is asked which entries would be paid, and nothing else.
  * @param confirm called with a network before anything is signed on it (network-checks.ts)
  */
 export const railOn = (networks: readonly Network[], confirm?: (network: string) => Promise<void>): Rail =>
@@ -203,6 +177,5 @@ export function createRails(rails: readonly Rail[], confirm?: (network: string) 
     head: async (place = {}) => railAt(place).head(),
     finalHead: async (place = {}) => railAt(place).finalHead(),
     balance: async (address, place = {}) => railAt(place).balance(address),
-    close: async () => void (await Promise.all(rails.map((rail) => rail.close()))),
   };
 }

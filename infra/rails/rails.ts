@@ -42,7 +42,6 @@ export interface Rail {
   finalHead(place?: Place): Promise<{ number: number; time: number }>;
   /** Balance of the asset. */
   balance(address: string, place?: Place): Promise<bigint>;
-  close(): Promise<void>;
 }
 
 /** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */

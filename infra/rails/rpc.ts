@@ -47,29 +47,36 @@ const quietHttp = (rpcUrl: string) => {
 
 /**
  * A client that reads a chain. Each question is tried at most four times, ten seconds each.
- * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer
+ * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer; none is `ChainDown`
  */
 export function createReader(rpcUrl: string | readonly string[]) {
   const transports = [rpcUrl].flat().map(quietHttp);
-  const [first] = transports;
-  if (!first) throw new TypeError("no node to ask");
-  return createPublicClient({ transport: transports.length === 1 ? first : inTurn(transports) });
+  return createPublicClient({ transport: transports.length === 1 ? transports[0]! : inTurn(transports) });
 }
 
 /** How long a node that did not answer is asked after the others. */
 const REST_MS = 60_000;
 
-/** Which of several nodes are passed over for a while: each question to one that is down costs seconds. */
+/** Which of several nodes or tills are passed over for a while: each question to one that is down costs seconds. */
 export class Resting<K extends object> {
   readonly #until = new WeakMap<K, number>();
 
+  constructor(
+    private readonly ms = REST_MS,
+    private readonly now = () => performance.now(),
+  ) {}
+
   fell(one: K): void {
-    this.#until.set(one, performance.now() + REST_MS);
+    this.#until.set(one, this.now() + this.ms);
+  }
+
+  rose(one: K): void {
+    this.#until.delete(one);
   }
 
   /** In their order, those that rest last: a rest is a guess, and somebody has to be asked. */
   order(all: readonly K[]): K[] {
-    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > performance.now();
+    const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > this.now();
     return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
   }
 }
@@ -80,7 +87,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
     const made = transports.map((transport) => transport(options));
     const resting = new Resting<(typeof made)[number]>();
     const request: (typeof made)[number]["request"] = async (...asked) => {
-      let failed: unknown;
+      let failed: unknown = new ChainDown("no node is named");
       for (const node of resting.order(made)) {
         try {
           return (await node.request(...asked)) as never;
@@ -99,7 +106,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
 export type Reader = ReturnType<typeof createReader>;
 
 /** Trouble that says nothing of the question. A block that is not found was replaced while we asked. */
-const PASSING = [HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
+const PASSING = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;

@@ -1,8 +1,7 @@
-import { type Address, createClient, custom, decodeFunctionData, type Hex, isHex, parseAbi, parseAbiItem } from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type Address, createClient, custom, decodeFunctionData, type Hex, parseAbi, parseAbiItem } from "viem";
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
-import { asWritten, headerOf, methodDetails, whyNotAsked } from "./charge.ts";
+import { accountOf, asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
 import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
 import {
   CannotSign,
@@ -39,8 +38,6 @@ const WITH_MEMO = parseAbiItem(
 );
 /** A challenge that ends sooner could lapse on the way. */
 const LEAST_VALIDITY_S = 10;
-/** Memos remembered so that none is signed twice, newest kept. */
-const MAX_SIGNED = 10_000;
 /** How far back a memo is looked for before it is signed: challenges live for minutes. */
 const LOOK_BACK_BLOCKS = 9_000;
 /** Gas is priced in 1e-18 dollars, and a token has 6 decimals. */
@@ -127,31 +124,18 @@ async function findByMemo(money: Money, query: SettlementQuery): Promise<Settlem
  */
 function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const { reader, network } = any;
-  const signed = new Set<string>();
   const chainId = Number(network.slice("eip155:".length));
   const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
 
-  async function refuseUsed(from: string, memo: Hex): Promise<void> {
-    const repeated = new CannotSign("the seller repeats a challenge that was signed before");
-    const key = `${from} ${memo}`;
-    if (signed.has(key)) throw repeated;
-    // Before the chain is asked: two calls at once with one challenge would both find it unused.
-    signed.add(key);
-    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
-    try {
-      const head = await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }));
-      const sinceBlock = Math.max(0, Number(head) - LOOK_BACK_BLOCKS);
-      if (await findByMemo(any, { from, nonce: memo, sinceBlock })) throw repeated;
-    } catch (error) {
-      if (error !== repeated) signed.delete(key);
-      throw error;
-    }
-  }
+  const refuseUsed = signedOnce(async (from, nonce) => {
+    const head = await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }));
+    const sinceBlock = Math.max(0, Number(head) - LOOK_BACK_BLOCKS);
+    return (await findByMemo(any, { from, nonce, sinceBlock })) !== null;
+  });
 
   return async (entry, wallet) => {
     const challenge = entry.challenge as PaymentChallenge;
-    if (!isHex(wallet.privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
-    const account = privateKeyToAccount(wallet.privateKey);
+    const account = accountOf(wallet);
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
@@ -172,7 +156,7 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
       Buffer.from(credential.replace(/^Payment /, ""), "base64url").toString("utf8"),
     ) as { payload: { type: string; signature: string }; source: string };
     if (payload.type !== "transaction") throw new Error(`a credential of type ${payload.type}`);
-    const from = account.address.toLowerCase();
+    const from = account.address.toLowerCase() as Address;
     const { memo, validBefore, fee } = checked(deserialize, payload.signature, entry, from);
     const sponsored = asked.methodDetails.feePayer === true;
     const held = await balanceOf(any, from);
@@ -189,12 +173,6 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
     };
   };
 }
-
-/** What a rail on Tempo would pay, for who pays nothing. */
-export const payableOnTempo = (network: string, asset: string): Pick<Rail, "network" | "canPay"> => ({
-  network,
-  canPay: (entry) => whyNotTempo(entry, network, asset.toLowerCase()) === null,
-});
 
 /** Rail for mpp `tempo/charge` with a TIP-20 token: settlement is read from the token's event that carries the memo. */
 export const createTempoRail = (options: EvmRailOptions): Rail =>

@@ -1,9 +1,10 @@
 import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
-import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { keepAddress, redact, redactError } from "../secrets.ts";
 import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
+import { v1NamesOf } from "./charge.ts";
+import { Resting } from "./rpc.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
 /**
@@ -75,12 +76,6 @@ function readable(payment: unknown, requirements: PaymentRequirements): Readable
   if (version !== 1) return null;
   return { payload, requirements: asVersion1(requirements, named.network), payer };
 }
-
-/** Names that x402 v1 has for a chain, which v2 names by its CAIP-2 id. */
-export const v1NamesOf = (network: string): string[] =>
-  Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
-    .filter(([, id]) => network === `eip155:${id}`)
-    .map(([name]) => name);
 
 /**
  * The same offer in the words of x402 v1: the amount is called `maxAmountRequired`, and the chain has a name.
@@ -178,4 +173,41 @@ export async function settlesOn(options: HttpTillOptions, network: string): Prom
       throw new TillDown(why, { cause: redactError(error) });
     });
   return said.kinds.some((kind) => kind.scheme === "exact" && kind.network === network);
+}
+
+/**
+ * Several tills in their order of preference. One that could not be asked rests for a while (30 s) and is tried again;
+ * when all of them rest, they are asked all the same, since a rest is a guess and a buyer waits.
+ *
+ * Whether a payment is valid is asked of the next one when nobody answers. A settlement goes to one till only: after
+ * `unknown` it may be on its way to a block, and whether to send it again is the caller's to decide, who reads the
+ * chain. If it does, the till that left it unknown rests, so that another one is asked.
+ */
+export function createTills(tills: readonly Till[], resting = new Resting<Till>(30_000)): Till {
+  if (tills.length === 0) throw new RangeError("no till");
+  return {
+    name: tills.map(({ name }) => name).join(", "),
+    async verify(payment, requirements) {
+      const said: string[] = [];
+      for (const till of resting.order(tills)) {
+        try {
+          const answer = await till.verify(payment, requirements);
+          resting.rose(till);
+          return answer;
+        } catch (error) {
+          if (!(error instanceof TillDown)) throw error;
+          resting.fell(till);
+          said.push(error.message);
+        }
+      }
+      throw new TillDown(said.join("; "));
+    },
+    async settle(payment, requirements) {
+      const till = resting.order(tills)[0]!;
+      const outcome = await till.settle(payment, requirements);
+      if (outcome.outcome === "unknown") resting.fell(till);
+      else resting.rose(till);
+      return outcome;
+    },
+  };
 }

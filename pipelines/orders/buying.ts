@@ -384,19 +384,10 @@ export class Buying {
 
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
-    const { table } = this.deps.orders;
     const told = () => isEnded(order) || UNKNOWN.has(order.state) || order.state.startsWith("refund");
     const deadline = performance.now() + waitMs;
     while (!told() && performance.now() < deadline) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(done, LOOK_MS);
-        const end = table.watch((one) => one === order && told() && done());
-        function done() {
-          clearTimeout(timer);
-          end();
-          resolve();
-        }
-      });
+      await systemClock.sleep(LOOK_MS);
       // Another replica's steps come only when somebody reads them.
       if (!told()) await this.deps.orders.catchUp(order.key);
     }

@@ -47,7 +47,6 @@ export class OrderTable implements KeptFold {
   readonly #losses = new Map<string, Loss>();
   /** Address -> how many losses by its own fault it has not made good. */
   readonly #owing = new Map<string, number>();
-  readonly #watching = new Set<(order: Order) => void>();
 
   /** @param maxClosed closed orders that are kept; the books keep them all */
   constructor(private readonly maxClosed = MAX_CLOSED) {}
@@ -126,12 +125,6 @@ export class OrderTable implements KeptFold {
     return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
   }
 
-  /** Called after each change of an order. @returns what ends it */
-  watch(see: (order: Order) => void): () => void {
-    this.#watching.add(see);
-    return () => this.#watching.delete(see);
-  }
-
   /** One record of the topic; what is none of an order's is passed over. @returns whether it changed an order */
   apply(record: LogRecord): boolean {
     const read = readRecord(record);
@@ -142,7 +135,6 @@ export class OrderTable implements KeptFold {
     const order = this.#step(step, record);
     if (!order) return false;
     this.#book(order);
-    for (const see of this.#watching) see(order);
     return true;
   }
 

@@ -161,7 +161,6 @@ export async function assemble(
     await askLine?.idle();
     classes.close();
     await lake.close();
-    await rail.close();
   };
   return { lake, memory, ingest, rail, observer, publisher, notifier, pipeline, close };
 }

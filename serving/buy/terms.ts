@@ -2,9 +2,9 @@ import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/
 import type { Network, PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import { systemClock } from "../../infra/clock.ts";
-import type { SigningDomain } from "../../infra/rails/charge.ts";
+import { type SigningDomain, v1NamesOf } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
-import { asVersion1, v1NamesOf } from "../../infra/rails/till.ts";
+import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import type { Payment } from "./payments.ts";
 

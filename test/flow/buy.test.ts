@@ -75,7 +75,6 @@ test("each seller that is sold: charged once what passed, and not at all what di
       break;
     }
   }
-  await rail.close();
 });
 
 test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", {
@@ -92,7 +91,6 @@ test("mpp's own client buys too, since it signs what x402 asks for: charged once
     expect([name, answer.status, await answer.json()]).toEqual([name, 200, { sum: 42 }]);
     expect(before - (await rail.balance(buyer.address))).toBe(BigInt(check.buy!.total.replace(".", "")));
   }
-  await rail.close();
 });
 
 test("a seller that dropped its price or raised it is bought at the price that its own 402 asks now", async () => {

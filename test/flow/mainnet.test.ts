@@ -157,7 +157,6 @@ afterAll(async () => {
   await roles?.close();
   await serving?.close();
   await parts?.close();
-  await rail?.close();
   await box?.close();
   await rm(dir, { recursive: true, force: true });
 }, 60_000);

@@ -120,7 +120,6 @@ afterAll(async () => {
   await seller?.close();
   elsewhere?.closeAllConnections();
   elsewhere?.close();
-  await rail?.close();
   await chain?.stop();
   await record?.close();
 }, 30_000);

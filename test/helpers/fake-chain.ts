@@ -194,7 +194,6 @@ export class FakeChain implements TestChain {
         return { number, time };
       },
       balance: async (address) => this.balance(address),
-      close: async () => {},
     };
   }
 }

@@ -120,7 +120,7 @@ describe("embedded log", () => {
     await writer.close();
   });
 
-  it("wakes only readers of the place that grew, and closes under those that wait", async () => {
+  it("gives only readers of the place that grew, and closes under those that wait", async () => {
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
     let woken = false;
     const elsewhere = log.read("asks", 1, 0, { waitMs: 10_000 }).finally(() => {

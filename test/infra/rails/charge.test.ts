@@ -1,4 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { Challenge } from "mppx";
 import { assets, Types } from "mppx/evm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -95,6 +97,34 @@ describe("a nonce is the seller's choice, so none is signed twice", () => {
     await expect(rig.rail.sign(entry, wallet, {})).rejects.toThrow(/repeats a challenge that was signed/);
     // Another wallet has another nonce space: the token keeps them by payer.
     await expect(rig.rail.sign(entry, await payer(rig), {})).resolves.toMatchObject({ headerName: "AUTHORIZATION" });
+  });
+
+  test("two signatures of one challenge at the same moment: one is refused", async () => {
+    const entry = await asked();
+    const both = await Promise.allSettled([rig.rail.sign(entry, wallet, {}), rig.rail.sign(entry, wallet, {})]);
+    expect(both.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+    const refused = both.find((one) => one.status === "rejected");
+    expect(refused?.reason).toMatchObject({ name: "CannotSign" });
+  });
+
+  test("a challenge that nobody could ask the chain about is signed once the chain answers", async () => {
+    const [{ rpcUrl, network, asset }, entry] = [rig.chain, await asked()];
+    let isUp = false;
+    const node = createServer(async (request, response) => {
+      if (!isUp) return void response.writeHead(500).end();
+      const chunks: Buffer[] = [];
+      for await (const chunk of request) chunks.push(chunk as Buffer);
+      const headers = { "content-type": "application/json" };
+      const answer = await fetch(rpcUrl, { method: "POST", body: Buffer.concat(chunks), headers });
+      response.writeHead(200, headers).end(await answer.text());
+    });
+    await new Promise<void>((done) => node.listen(0, "127.0.0.1", done));
+    const through = `http://127.0.0.1:${(node.address() as AddressInfo).port}`;
+    const rail = createEvmRail({ rpcUrl: through, network, asset, confirmations: 1 });
+    await expect(rail.sign(entry, wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
+    isUp = true;
+    await expect(rail.sign(entry, wallet, {})).resolves.toMatchObject({ headerName: "AUTHORIZATION" });
+    node.close();
   });
 
   test("a challenge that was paid, asked again by a new process", async () => {

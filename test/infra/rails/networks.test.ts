@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exitCodeOf } from "../../../commands/exit.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import { checkNetwork, confirmedNetworks, requireNetworks } from "../../../infra/rails/network-checks.ts";
-import { createRails, type Network, networksIn, paidNetworks, payerOn, railOn } from "../../../infra/rails/networks.ts";
+import { createRails, type Network, networksIn, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
 import { requireLocalChain } from "../../../infra/rails/wallets.ts";
 import { redact } from "../../../infra/secrets.ts";
@@ -70,7 +70,7 @@ test("a token of 18 decimals: whole micro-units are paid, and what the record co
   const token = { symbol: "USDC", address: OTHER, decimals: 18, name: "USD Coin", version: "1" };
   const node = { id: "eip155:56", rpcUrls: [NOBODY], agree: 1, confirmations: 1 };
   const one: Network = { ...node, gasCeiling: 1n, assets: [token] };
-  for (const rail of [payerOn([one]), railOn([one])]) {
+  for (const rail of [railOn([{ ...one, rpcUrls: [] }]), railOn([one])]) {
     expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_000n))).toBe(true);
     expect(rail.canPay(entry("eip155:56", OTHER, 20_000_000_000_000_001n))).toBe(false);
     expect(rail.decimalsOf!({ network: "eip155:56", asset: OTHER })).toBe(18);
@@ -83,6 +83,13 @@ test("a question that does not say which chain is refused where there are severa
   await expect(rail.settlementOf(query)).rejects.toThrow("name one");
   await expect(rail.settlementOf({ ...query, network: "eip155:1", asset: BASE })).rejects.toThrow("0 rails");
   await expect(rail.head()).rejects.toThrow("name one");
+});
+
+test("a rail without a node says of every question that the chain is down", async () => {
+  const rail = railOn(networksIn(loadConfig(undefined, {})));
+  const query = { from: OTHER, nonce: `0x${"1".repeat(64)}`, sinceBlock: 0 };
+  for (const ask of [() => rail.head(), () => rail.balance(OTHER), () => rail.settlementOf(query)])
+    await expect(ask()).rejects.toMatchObject({ name: "ChainDown" });
 });
 
 /** A node in between that answers some methods in its own way: a lagging one, a lying one. */

@@ -4,11 +4,10 @@ import type { AddressInfo } from "node:net";
 import type { FacilitatorClient } from "@x402/core/server";
 import type { PaymentRequirements } from "@x402/core/types";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { systemClock } from "../../../infra/clock.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { SignedPayment } from "../../../infra/rails/rails.ts";
-import { asVersion1, createHttpTill, createTill, type Till, TillDown } from "../../../infra/rails/till.ts";
-import { createTills } from "../../../infra/rails/tills.ts";
+import { Resting } from "../../../infra/rails/rpc.ts";
+import { asVersion1, createHttpTill, createTill, createTills, type Till, TillDown } from "../../../infra/rails/till.ts";
 import { decoded, entryV1, entryV2, nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
 /** How the facilitator behind the HTTP adapter behaves, in front of the real one. */
@@ -73,7 +72,7 @@ afterAll(async () => {
 const DOWN = "http://127.0.0.1:9";
 const httpTill = (timeout_ms = 20_000) => createHttpTill({ name: "elsewhere", url, timeout_ms });
 const inProcess = () => createTill("here", rig.facilitator);
-const listOf = (...tills: Till[]) => createTills(tills, { clock: systemClock });
+const listOf = (...tills: Till[]) => createTills(tills);
 
 const terms = (amount: bigint): PaymentRequirements => entryV2(amount).raw as PaymentRequirements;
 const settlementOf = ({ from, nonce }: SignedPayment) => rig.rail.settlementOf({ from, nonce, sinceBlock: 0 });
@@ -289,7 +288,8 @@ describe("in process, a chain that does not answer", () => {
 });
 
 describe("several tills", () => {
-  const clock = { at: 0, monotonic: () => clock.at };
+  const clock = { at: 0 };
+  const restingFor = (ms: number) => new Resting<Till>(ms, () => clock.at);
   const counted = (name: string, till: Till) => {
     const calls: string[] = [];
     const one: Till & { calls: string[] } = {
@@ -309,14 +309,13 @@ describe("several tills", () => {
   test("one that is down is passed over for a while and then tried again", async () => {
     const { payload } = await signed(5n);
     const [gone, here] = [counted("gone", createHttpTill({ name: "gone", url: DOWN })), counted("here", inProcess())];
-    const tills = createTills([gone, here], { clock, rest_ms: 1_000 });
+    const resting = restingFor(1_000);
+    const tills = createTills([gone, here], resting);
     for (let n = 0; n < 3; n++) expect(await tills.verify(payload, terms(5n))).toMatchObject({ valid: true });
     expect([gone.calls.length, here.calls.length]).toEqual([1, 3]);
-    expect(tills.health()).toEqual([
-      { name: "gone", resting: true },
-      { name: "here", resting: false },
-    ]);
+    expect(resting.order([gone, here])).toEqual([here, gone]);
     clock.at += 1_001;
+    expect(resting.order([gone, here])).toEqual([gone, here]);
     await tills.verify(payload, terms(5n));
     expect([gone.calls.length, here.calls.length]).toEqual([2, 4]);
   });
@@ -324,7 +323,7 @@ describe("several tills", () => {
   test("a settlement that ended unknown goes nowhere else by itself; asked again, the next one takes it", async () => {
     const { payload, payment } = await signed(5n);
     const [gone, here] = [counted("gone", createHttpTill({ name: "gone", url: DOWN })), counted("here", inProcess())];
-    const tills = createTills([gone, here], { clock, rest_ms: 1_000 });
+    const tills = createTills([gone, here], restingFor(1_000));
     expect(await tills.settle(payload, terms(5n))).toMatchObject({ outcome: "unknown" });
     expect(here.calls).toEqual([]);
     expect(await settlementOf(payment)).toBeNull();
@@ -336,7 +335,7 @@ describe("several tills", () => {
   test("when all are down nobody can be asked, and all are asked again the next time", async () => {
     const { payload } = await signed(5n);
     const both = ["a", "b"].map((name) => counted(name, createHttpTill({ name, url: DOWN })));
-    const tills = createTills(both, { clock, rest_ms: 1_000 });
+    const tills = createTills(both, restingFor(1_000));
     for (let n = 0; n < 2; n++) await expect(tills.verify(payload, terms(5n))).rejects.toThrow(TillDown);
     expect(both.map((one) => one.calls.length)).toEqual([2, 2]);
   });
@@ -344,7 +343,7 @@ describe("several tills", () => {
   test("a verdict is a verdict: nobody else is asked", async () => {
     const { payload } = await signed(5n);
     const [first, second] = [counted("first", inProcess()), counted("second", inProcess())];
-    const tills = createTills([first, second], { clock });
+    const tills = createTills([first, second]);
     expect(await tills.verify(payload, terms(6n))).toMatchObject({ valid: false });
     expect(await tills.settle(payload, terms(6n))).toMatchObject({ outcome: "refused" });
     expect(second.calls).toEqual([]);

@@ -333,7 +333,6 @@ export class FakeRail implements Rail {
     this.#ask();
     return this.funds;
   }
-  async close() {}
 }
 
 export class FakeWallets implements Wallets {

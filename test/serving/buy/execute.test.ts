@@ -82,7 +82,6 @@ beforeEach(async () => {
 });
 afterAll(async () => {
   await service?.close();
-  await rail?.close();
   await world?.close();
 });
 

@@ -106,7 +106,6 @@ afterAll(async () => {
   await service?.close();
   seller?.closeAllConnections();
   seller?.close();
-  await rail?.close();
   await world?.close();
   await rm(dir, { recursive: true, force: true });
 });
