@@ -4,6 +4,7 @@ import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
+import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { createEscrow } from "../infra/rails/escrow.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
@@ -131,14 +132,13 @@ const chainIdOf = ({ id }: Network): number => Number(id.slice("eip155:".length)
 export async function localMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
   const [rpcUrl] = network.rpcUrls as [string];
   const gas = await wallets.named("gas", 0n);
-  const privateKey = gas.privateKey as `0x${string}`;
   await giveLocalGas(rpcUrl, gas.address);
   const reader = createReader(rpcUrl);
-  const sender = createSender(reader, chainIdOf(network), privateKey, network.gasCeiling);
+  const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
   return {
     ...{ network, reader, sender },
     ...{ till: await wallets.named("till", 0n), float: () => wallets.named("float") },
-    charger: createTill("in process", createFacilitator({ rpcUrl, network: network.id, privateKey, sender })),
+    charger: createTill("in process", createFacilitator({ rpcUrl, network: network.id, sender })),
     settlePollMs: [0, 30, 100, 300],
   };
 }
@@ -168,8 +168,7 @@ export async function configuredSales(
   const reader = createReader(network.rpcUrls);
   const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
   if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered, payment on delivery is");
-  const privateKey = gas.privateKey as `0x${string}`;
-  const sender = createSender(reader, chainIdOf(network), privateKey, network.gasCeiling);
+  const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
   const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
@@ -178,17 +177,17 @@ export async function configuredSales(
   await watch.first;
   const sales = openSales({ ...parts, secret }, clock, {
     ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
-    charger: chargerOf(config, network, sender, privateKey),
+    charger: chargerOf(config, network, sender),
     float: (need) => floats.known(need),
   });
   return { sales, close: () => watch.stop().then(sales.close) };
 }
 
 /** Who charges buyers: the facilitators of the settings in their order, with one that fails passed over for a while. */
-function chargerOf({ sell }: Config, network: Network, sender: Sender, privateKey: `0x${string}`): Till {
+function chargerOf({ sell }: Config, network: Network, sender: Sender): Till {
   const tills = sell.facilitators.map((one, n) =>
     one === "own"
-      ? createTill("own", createFacilitator({ rpcUrl: network.rpcUrls, network: network.id, privateKey, sender }))
+      ? createTill("own", createFacilitator({ rpcUrl: network.rpcUrls, network: network.id, sender }))
       : createHttpTill({ name: `facilitator ${n + 1}`, ...one }),
   );
   return tills.length === 1 ? tills[0]! : createTills(tills);

@@ -1,6 +1,7 @@
 import { type Address, formatUnits } from "viem";
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, paidNetworks, railOn, type Token } from "../infra/rails/networks.ts";
@@ -167,7 +168,7 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
   const domain = { name: token.name, version: token.version };
   const money = { reader, ...place, asset: token.address as Address, confirmations: network.confirmations, domain };
   const chainId = Number(network.id.slice("eip155:".length));
-  const sender = createSender(reader, chainId, gas.privateKey as `0x${string}`, network.gasCeiling);
+  const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
   const authorizations = createAuthorizations(money, sender);
   return async (wallet: Wallet): Promise<Swept | null> => {
     const amountAtomic = await rail.balance(wallet.address, place);

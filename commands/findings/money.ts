@@ -1,8 +1,10 @@
+import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
+import { accountOf } from "../../infra/rails/account.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
-import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
@@ -36,9 +38,34 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const folder = new WalletFolder(walletsAt(config));
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
+  const signers = await signerFindings(held);
   const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
-  if (networks.length === 0) return [ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
+  if (networks.length === 0) return [...signers, ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
   const rail = railOn(networks);
   const report = await walletReport(held, rail, networks);
-  return lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind });
+  return [...signers, ...lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind })];
+}
+
+const ASKED_AT_ONCE = 8;
+/** Pays nothing, and no contract takes it for anything. */
+const WORD = {
+  domain: { name: "touchstone doctor" },
+  types: { Word: [{ name: "word", type: "string" }] },
+  primaryType: "Word",
+  message: { word: "is anybody there" },
+} as const;
+
+/** Whoever has the keys of wallets outside of the folder signs for them now. Nothing where all keys lie in it. */
+async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): Promise<Finding[]> {
+  const outside = [known, gas, till, float, ...blind].flatMap((one) => (one?.signer === undefined ? [] : [one]));
+  const broke: Finding[] = [];
+  await eachAtOnce(outside, ASKED_AT_ONCE, async (wallet) => {
+    try {
+      await accountOf(wallet).signTypedData(WORD);
+    } catch (error) {
+      broke.push(broken("signer", (error as Error).message, `let it sign for ${wallet.address}`));
+    }
+  });
+  if (broke.length > 0 || outside.length === 0) return broke;
+  return [ok("signer", `signs for ${outside.length} ${outside.length === 1 ? "wallet" : "wallets"}`)];
 }

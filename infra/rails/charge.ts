@@ -1,18 +1,8 @@
 import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import {
-  type Address,
-  getAddress,
-  type Hex,
-  isAddress,
-  isHex,
-  keccak256,
-  parseAbi,
-  stringToBytes,
-  zeroAddress,
-} from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type Address, getAddress, type Hex, isAddress, keccak256, parseAbi, stringToBytes, zeroAddress } from "viem";
 import { systemClock } from "../clock.ts";
+import { accountOf } from "./account.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
 import { type Reader, reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
@@ -62,11 +52,6 @@ export const v1NamesOf = (network: string): string[] =>
   Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
     .filter(([, id]) => network === `eip155:${id}`)
     .map(([name]) => name);
-
-export function accountOf({ privateKey }: Wallet) {
-  if (!isHex(privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
-  return privateKeyToAccount(privateKey);
-}
 
 /** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
 export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>

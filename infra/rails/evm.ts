@@ -3,15 +3,9 @@ import type { Network, PaymentPayload, PaymentRequirements } from "@x402/core/ty
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { type Address, erc20Abi, isAddress, zeroAddress } from "viem";
+import { accountOf } from "./account.ts";
 import { agreed } from "./agreed.ts";
-import {
-  accountOf,
-  createChargeSigner,
-  type SigningDomain,
-  signingDomain,
-  v1NamesOf,
-  whyNotChargeable,
-} from "./charge.ts";
+import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import type { PayableEntry, Rail, Settlement, SettlementQuery, SignContext, SignedPayment, Wallet } from "./rails.ts";
 import { createReader, reading } from "./rpc.ts";

@@ -13,10 +13,11 @@ export interface FacilitatorOptions {
   rpcUrl: string | readonly string[];
   /** CAIP-2, `eip155:<chain id>`. */
   network: string;
-  /** Key that pays the gas of settlements, 0x + 64 hex. It needs the chain's own coin, never the token. */
-  privateKey: string;
-  /** Sender of that key, where others of this process send from it too: one line of nonces is enough for all. */
-  sender?: Sender;
+  /**
+   * Sends settlements and pays their gas: it needs the chain's own coin, never the token. One line of nonces is enough
+   * for all that this process sends; or the key of a line of its own, 0x + 64 hex.
+   */
+  sender: Sender | Hex;
 }
 
 export interface Facilitator extends FacilitatorClient {
@@ -101,10 +102,10 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
  * `settlement_pending`, with the transaction where there is one, when it cannot know what became of it.
  */
 export function createFacilitator(options: FacilitatorOptions): Facilitator {
-  const { rpcUrl, network, privateKey } = options;
+  const { rpcUrl, network } = options;
   const chainId = Number(network.replace(/^eip155:/, ""));
   const reader = createReader(rpcUrl);
-  const sender = options.sender ?? createSender(reader, chainId, privateKey as Hex);
+  const sender = typeof options.sender === "string" ? createSender(reader, chainId, options.sender) : options.sender;
   const parts = { reader, sender, isSigned: signatureCheck() };
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** The package's own, with a signer of this question. To follow a question through shared ones slows every promise. */

@@ -158,8 +158,10 @@ export interface Settlement {
 /** A paying wallet. `known` ones are ours in public; a `blind` one pays on one UTC day and never again. */
 export interface Wallet {
   address: string;
-  /** 0x + 64 hex; never logged, never in the record. */
-  privateKey: string;
+  /** 0x + 64 hex; never logged, never in the record. Absent: {@link signer} has it. */
+  privateKey?: string;
+  /** Address of the outside signer that has the key (account.ts). */
+  signer?: string;
 }
 
 /** The seller's own terms cannot be signed at this moment (a challenge that has lapsed, or is repeated). Not our fault. */

@@ -40,7 +40,8 @@ function quiet(transport: HttpTransport): HttpTransport {
   };
 }
 
-const quietHttp = (rpcUrl: string) => {
+/** Over HTTP, with retries; its errors say nothing of the address. */
+export const quietHttp = (rpcUrl: string) => {
   keepAddress(rpcUrl, true);
   return quiet(http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS }));
 };

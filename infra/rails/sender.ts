@@ -7,7 +7,7 @@ import {
   type Hex,
   keccak256,
 } from "viem";
-import { privateKeyToAccount } from "viem/accounts";
+import { type LocalAccount, privateKeyToAccount } from "viem/accounts";
 import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { redact } from "../secrets.ts";
@@ -65,12 +65,17 @@ function upTo(base: bigint, wei: bigint): bigint {
 }
 
 /**
- * Sends transactions from one key in one line, so that nonces never skip and never clash: the next one is signed when
+ * Sends transactions of one key in one line, so that nonces never skip and never clash: the next one is signed when
  * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
  * @param ceiling wei that a unit of gas may cost, tip and all; null: whatever the node names
  */
-export function createSender(reader: Reader, chainId: number, privateKey: Hex, ceiling: bigint | null = null): Sender {
-  const account = privateKeyToAccount(privateKey);
+export function createSender(
+  reader: Reader,
+  chainId: number,
+  key: Hex | LocalAccount,
+  ceiling: bigint | null = null,
+): Sender {
+  const account = typeof key === "string" ? privateKeyToAccount(key) : key;
   let nonce: number | null = null;
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
   let line: Promise<unknown> = Promise.resolve();

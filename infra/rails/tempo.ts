@@ -1,7 +1,8 @@
 import { type Address, createClient, custom, decodeFunctionData, type Hex, parseAbi, parseAbiItem } from "viem";
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
-import { accountOf, asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
+import { accountOf } from "./account.ts";
+import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
 import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
 import {
   CannotSign,
@@ -135,6 +136,8 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
 
   return async (entry, wallet) => {
     const challenge = entry.challenge as PaymentChallenge;
+    // Transactions of a form that no signer knows but the protocol's own client.
+    if (wallet.signer !== undefined) throw new NoWallet("on Tempo a wallet pays whose key lies in the folder");
     const account = accountOf(wallet);
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)

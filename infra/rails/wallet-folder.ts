@@ -1,8 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { closeSync, existsSync, fstatSync, fsyncSync, openSync, readdirSync, readSync, writeSync } from "node:fs";
 import { join } from "node:path";
+import { isAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { createPrivate, KeyFileError, privateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
+import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
 
@@ -39,8 +41,15 @@ const MAX_BLIND = 10_000;
 
 type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & Use);
 
+/** A key, or who has it: `https://signer.example 0x…`. */
 const keyIn = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
+  const [signer, address = "", ...more] = text.split(/\s+/);
+  if (/^https?:/.test(signer!)) {
+    if (parseUrl(signer!) && isAddress(address, { strict: false }) && more.length === 0)
+      return { address: address.toLowerCase(), signer: signer! };
+    throw new KeyFileError(`${path} names no signer: its address and that of the wallet are expected`);
+  }
   const privateKey = (text.startsWith("0x") ? text : `0x${text}`) as `0x${string}`;
   if (!/^0x[0-9a-f]{64}$/i.test(privateKey)) throw new KeyFileError(`${path} is no key: 64 hex digits are expected`);
   try {
@@ -52,7 +61,8 @@ const keyIn = (path: string): Wallet => {
 
 /**
  * Wallets in a folder of their own, mode 0700, files 0600. They are derived from one seed (`seed.key`), or lie there as
- * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A journal beside
+ * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A key file may name
+ * an outside signer in the place of a key. A journal beside
  * them says which were derived and which blind wallet was given to whom on which day. It is on the disk before the wallet pays.
  */
 export class WalletFolder {

@@ -132,6 +132,22 @@ describe("touchstone doctor", () => {
     expect(await changedBy(changed, () => undefined)).toMatchObject(want);
   });
 
+  test("a wallet whose key an outside signer has: it is asked for a signature", async () => {
+    const wallets = join(dir, "data", "wallets");
+    const standing = async (signer: string) => {
+      mkdirSync(wallets, { recursive: true, mode: 0o700 });
+      // The local chain's own node has the keys of some accounts, and signs for them.
+      const line = `${signer} 0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266`;
+      writeFileSync(join(wallets, "known.key"), line, { mode: 0o600 });
+      const found = await examine(configOf({ TOUCHSTONE_WALLETS_MINT: "false" }), "observe");
+      return found.find(({ name }) => name === "signer");
+    };
+    expect(await standing(chain.rpcUrl)).toMatchObject({ standing: "ok", says: "signs for 1 wallet" });
+    const down = await standing("http://127.0.0.1:1/key-of-the-operator");
+    expect(down).toMatchObject({ standing: "broken", says: expect.stringMatching(/gave no signature/) });
+    expect(JSON.stringify(down)).not.toMatch(/key-of-the-operator/);
+  });
+
   test("stores that are one, with one key; a shared log beside a folder", async () => {
     const found = await examine(
       configOf({

@@ -48,7 +48,7 @@ export interface Box {
 export const payTo = (n: number) => `0x${String(n).padStart(40, "0")}`;
 
 const facilitatorOn = async (chain: FundedChain) => {
-  const made = createFacilitator({ rpcUrl: chain.rpcUrl, network: chain.network, privateKey: generatePrivateKey() });
+  const made = createFacilitator({ rpcUrl: chain.rpcUrl, network: chain.network, sender: generatePrivateKey() });
   await chain.giveGas(made.address);
   return made;
 };

@@ -18,7 +18,7 @@ import type { WorldInfo } from "../../infra/world.ts";
  */
 export async function dearSeller({ rpcUrl, chainId, asset }: WorldInfo) {
   const network = `eip155:${chainId}` as const;
-  const facilitator = createFacilitator({ rpcUrl, network, privateKey: `0x${randomBytes(32).toString("hex")}` });
+  const facilitator = createFacilitator({ rpcUrl, network, sender: `0x${randomBytes(32).toString("hex")}` });
   await giveLocalGas(rpcUrl, facilitator.address);
   const payToOf = (path: string) => `0x${createHash("sha256").update(path).digest("hex").slice(0, 40)}`;
   /** Paths of payments that were settled, in their order. */

@@ -46,7 +46,7 @@ export async function sellerOn(
     extra: { name, version: "2" },
   } as PaymentRequirements;
   const key = `0x${randomBytes(32).toString("hex")}` as const;
-  const facilitator = settle && createFacilitator({ rpcUrl: settle.rpcUrl, network, privateKey: key });
+  const facilitator = settle && createFacilitator({ rpcUrl: settle.rpcUrl, network, sender: key });
   if (settle && facilitator) await settle.giveGas(facilitator.address);
   const seen = { paid: [] as string[], payers: new Set<string>(), asked: 0 };
 

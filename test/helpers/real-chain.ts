@@ -120,7 +120,7 @@ export class RealChain implements TestChain {
     const { node, confirmations } = this;
     const { rpcUrl, network, chainId } = node.chain;
     const money = { reader: node.reader, network, asset: node.chain.asset as Address, confirmations };
-    const facilitator = createFacilitator({ rpcUrl, network, privateKey: GAS });
+    const facilitator = createFacilitator({ rpcUrl, network, sender: GAS });
     const sender = createSender(node.reader, chainId, STRANGERS_GAS);
     return { till: createTill("real", facilitator), authorizations: createAuthorizations(money, sender) };
   }

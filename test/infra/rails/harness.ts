@@ -23,7 +23,7 @@ export interface Rig {
 export async function startRig(): Promise<Rig> {
   const chain = await startLocalChain();
   const { rpcUrl, network, asset } = chain;
-  const facilitator = createFacilitator({ rpcUrl, network, privateKey: `0x${randomBytes(32).toString("hex")}` });
+  const facilitator = createFacilitator({ rpcUrl, network, sender: `0x${randomBytes(32).toString("hex")}` });
   await chain.giveGas(facilitator.address);
   const rail = createEvmRail({ rpcUrl, network, asset, confirmations: 1 });
   const wallets = createLocalWallets({ rpcUrl, asset, seed: randomBytes(32) });

@@ -92,7 +92,7 @@ test("v2 gives back what the seller sent, and signs the parsed fields whatever r
 test("forty settlements through one key, and twenty through a second process's copy of it, all succeed", async () => {
   const privateKey = `0x${randomBytes(32).toString("hex")}`;
   const { rpcUrl, network } = rig.chain;
-  const [one, two] = [0, 1].map(() => createFacilitator({ rpcUrl, network, privateKey }));
+  const [one, two] = [0, 1].map(() => createFacilitator({ rpcUrl, network, sender: privateKey as `0x${string}` }));
   await rig.chain.giveGas(one!.address);
   const wallet = await payer(rig);
   const pay = async (facilitator = one!) => {

@@ -258,7 +258,10 @@ describe("a facilitator elsewhere that misbehaves", () => {
 describe("in process, a chain that does not answer", () => {
   const far = () => {
     const privateKey = `0x${randomBytes(32).toString("hex")}`;
-    return createTill("here", createFacilitator({ rpcUrl: DOWN, network: rig.chain.network, privateKey }));
+    return createTill(
+      "here",
+      createFacilitator({ rpcUrl: DOWN, network: rig.chain.network, sender: privateKey as `0x${string}` }),
+    );
   };
 
   test.each([1, 2] as const)("x402 v%i: is nobody at a verification, and unknown at a settlement", async (version) => {
@@ -274,7 +277,11 @@ describe("in process, a chain that does not answer", () => {
       const node = await nodeThatDiesAfterSending(rig.chain.rpcUrl);
       try {
         const privateKey = `0x${randomBytes(32).toString("hex")}`;
-        const facilitator = createFacilitator({ rpcUrl: node.rpcUrl, network: rig.chain.network, privateKey });
+        const facilitator = createFacilitator({
+          rpcUrl: node.rpcUrl,
+          network: rig.chain.network,
+          sender: privateKey as `0x${string}`,
+        });
         await rig.chain.giveGas(facilitator.address);
         const outcome = await createTill("here", facilitator).settle(payload, terms(5n));
         const seen = await settlementOf(payment);

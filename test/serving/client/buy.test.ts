@@ -23,7 +23,7 @@ let account: ReturnType<typeof privateKeyToAccount>;
 let signed = 0;
 beforeAll(async () => {
   chain = await startLocalChain();
-  facilitator = createFacilitator({ ...chain, privateKey: `0x${randomBytes(32).toString("hex")}` });
+  facilitator = createFacilitator({ ...chain, sender: `0x${randomBytes(32).toString("hex")}` });
   await chain.giveGas(facilitator.address);
   record = await PublicRecord.open();
 });

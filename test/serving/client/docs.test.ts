@@ -114,7 +114,7 @@ test("the receiver is a worker", async () => {
 
 test("pay on delivery", async () => {
   const chain: LocalChain = await startLocalChain();
-  const facilitator = createFacilitator({ ...chain, privateKey: `0x${randomBytes(32).toString("hex")}` });
+  const facilitator = createFacilitator({ ...chain, sender: `0x${randomBytes(32).toString("hex")}` });
   await chain.giveGas(facilitator.address);
   const via = await ViaServer.open(record, facilitator);
   try {
