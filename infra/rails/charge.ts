@@ -1,6 +1,7 @@
 import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
 import { type Address, getAddress, type Hex, isAddress, keccak256, parseAbi, stringToBytes, zeroAddress } from "viem";
+import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
@@ -67,13 +68,12 @@ export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex
  * @param isPaid asks the chain; where it throws, the nonce may be signed another time
  */
 export function signedOnce(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
-  const signed = new Set<string>();
+  const signed = new BoundedMap<string, true>(MAX_SIGNED);
   return async (from: Address, nonce: Hex): Promise<void> => {
     const key = `${from} ${nonce}`;
     if (signed.has(key)) throw new CannotSign("the seller repeats a challenge that was signed before");
     // Before the chain is asked: two calls at once with one challenge would both find it unused.
-    signed.add(key);
-    if (signed.size > MAX_SIGNED) signed.delete(signed.values().next().value!);
+    signed.set(key, true);
     try {
       if (!(await isPaid(from, nonce))) return;
     } catch (error) {

@@ -4,6 +4,7 @@ import type { Network } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { type Address, type Hex, hashTypedData, isAddressEqual, recoverAddress } from "viem";
+import { BoundedMap } from "../bounded-map.ts";
 import { v1NamesOf } from "./charge.ts";
 import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender } from "./sender.ts";
@@ -42,14 +43,13 @@ const MAX_SIGNED = 1_000;
 
 /** The package asks for one signature twice, as it verifies a payment and as it settles it: 3 ms of a core each time. */
 function signatureCheck(): Signer["verifyTypedData"] {
-  const good = new Set<string>();
+  const good = new BoundedMap<string, true>(MAX_SIGNED);
   return async ({ address, signature, ...message }) => {
     const hash = hashTypedData(message as Parameters<typeof hashTypedData>[0]);
     const key = `${address} ${hash} ${signature}`;
     if (good.has(key)) return true;
     const isGood = isAddressEqual(await recoverAddress({ hash, signature }), address as Address);
-    if (isGood) good.add(key);
-    if (good.size > MAX_SIGNED) good.delete(good.values().next().value!);
+    if (isGood) good.set(key, true);
     return isGood;
   };
 }
