@@ -9,10 +9,10 @@ import type { Bed } from "../helpers/role-process.ts";
 import { scheduleOf } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 
-/** `SEED=n` lives through one schedule again; without it these seeds are. */
+/** `SEED=n` lives through one schedule again; without it these seeds are, or the first `SCHEDULES` of them. */
 const SEEDS = process.env.SEED
   ? process.env.SEED.split(",").map(Number)
-  : Array.from({ length: 160 }, (_, i) => 1_000 + i);
+  : Array.from({ length: Number(process.env.SCHEDULES ?? 160) }, (_, i) => 1_000 + i);
 const STEPS = 12;
 
 /** Five schedules at once have some 100 MB; containers give their memory disks 64 where nobody asked for more. */
