@@ -6,14 +6,13 @@ import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 /** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and a day of room. */
 export const PAST_DAYS = 32;
 
-/** Days before today on which a few sellers were called already: some days are old enough for the archive then. */
-const LONG_AGO: readonly number[] = [124, 110];
+/** So many days before today a few sellers were called already: a fortnight is old enough for the archive then. */
+const LONG_AGO = 124;
 
-/** UTC days of a past that ends on `last`, oldest first: single ones of long ago before a whole past, then each of `days`. */
+/** UTC days of a past that ends on `last`, oldest first: the one of long ago before a whole past, then each of `days`. */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
-  const before = days < PAST_DAYS ? [] : LONG_AGO.filter((ago) => ago >= days);
-  return [...before.map((ago) => addDays(last, -ago)), ...daily];
+  return days < PAST_DAYS || days > LONG_AGO ? daily : [addDays(last, -LONG_AGO), ...daily];
 }
 
 export interface PastOptions {
@@ -77,8 +76,8 @@ const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number,
 ];
 
 /**
- * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of days long ago the first
- * block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is real. A day
+ * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of the day long ago the
+ * first block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is real. A day
  * that was cut off is done again from its beginning: slots that are in the log already are skipped by their event ids, so
  * nothing is observed or paid twice.
  */
