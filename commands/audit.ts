@@ -16,6 +16,7 @@ import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
 import { readNamed, withOpen } from "./files.ts";
 import { recomputeCommand } from "./recompute.ts";
+import { print } from "./report.ts";
 
 export interface AuditCommandOptions {
   logKey?: string;
@@ -191,13 +192,11 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
       leaf,
       bytes: bytes.length,
     };
-    process.stdout.write(
-      json
-        ? `${JSON.stringify(proof)}\n`
-        : `proven: leaf ${leaf.index} of ${head.origin} commits to these ${bytes.length} bytes\n` +
-            `  of a call to ${leaf.capability_id}, ended in the hour of ${leaf.moment}, published at ${leaf.at}\n` +
-            `  under the root ${root} of ${head.size} leaves, cosigned at ${cosigned_at ?? "no time"}\n` +
-            `next: touchstone audit ${from} --endpoint ${leaf.capability_id}\n`,
-    );
+    print({ json }, proof, [
+      `proven: leaf ${leaf.index} of ${head.origin} commits to these ${bytes.length} bytes`,
+      `  of a call to ${leaf.capability_id}, ended in the hour of ${leaf.moment}, published at ${leaf.at}`,
+      `  under the root ${root} of ${head.size} leaves, cosigned at ${cosigned_at ?? "no time"}`,
+      `next: touchstone audit ${from} --endpoint ${leaf.capability_id}`,
+    ]);
   });
 }

@@ -8,6 +8,7 @@ import {
   type S3ServiceException,
 } from "@aws-sdk/client-s3";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { print } from "./report.ts";
 
 export interface BucketsOptions extends Writers {
   json?: boolean;
@@ -45,14 +46,11 @@ export async function bucketsCommand(config: Config, { json, ...writers }: Bucke
   };
   const buckets = { public: nameOf(stores.public, "public"), private: nameOf(stores.private, "private") };
   const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline });
-  if (json) {
-    process.stdout.write(`${JSON.stringify({ ...buckets, missing })}\n`);
-    return;
-  }
-  const lacks = missing.map((what) => `this store does not have: ${what}\n`).join("");
-  process.stdout.write(
-    `${buckets.public} and ${buckets.private} are as they have to be\n${lacks}how they are used: docs/deploy.md\n`,
-  );
+  print({ json }, { ...buckets, missing }, [
+    `${buckets.public} and ${buckets.private} are as they have to be`,
+    ...missing.map((what) => `this store does not have: ${what}`),
+    "how they are used: docs/deploy.md",
+  ]);
 }
 
 /** How an operator reaches the store with rights over buckets. */

@@ -19,6 +19,7 @@ import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { columns } from "./report.ts";
 
 export interface BudgetOptions {
   day?: string;
@@ -141,16 +142,6 @@ const REASONS: Record<string, string> = {
   not_planned: "listed after the plan was made",
 };
 
-function table(rows: readonly (readonly string[])[]): string[] {
-  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  return rows.map((row) =>
-    row
-      .map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i]!)))
-      .join("  ")
-      .trimEnd(),
-  );
-}
-
 function nextOf({ next, why, covered }: BudgetLine): string[] {
   if (next) return [next.letter, `${next.calls}`, next.cost, next.day];
   return ["-", "-", "-", covered === true ? "no better letter in sight" : (REASONS[why ?? "not_planned"] ?? "")];
@@ -182,7 +173,7 @@ export function budgetText(report: BudgetReport, most: number): string {
     ...(spent.by_domain === null ? ["          who was paid on this day shows once the service is stopped"] : []),
     "",
     ...(rows.length > 0
-      ? table([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])
+      ? columns([["", "letter", "a call", "next", "calls", "cost", "on", "endpoint"], ...rows])
       : ["Nothing is listed yet: touchstone listings add FILE|URL"]),
     ...(endpoints.length > shown.length ? [`and ${endpoints.length - shown.length} more: --all, or --json`] : []),
     "",

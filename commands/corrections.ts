@@ -7,6 +7,7 @@ import { BadCorrection } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { print } from "./report.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -45,7 +46,7 @@ export const withDone = (
 ): Promise<void> =>
   withReading(config, async (reading, parts) => {
     const { facts, lines } = await work(reading, parts);
-    process.stdout.write(json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
+    print({ json }, facts, lines);
   });
 
 export const recorderOf = ({ log, metrics }: Parts): Recorder =>

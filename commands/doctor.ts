@@ -4,6 +4,7 @@ import { type Finding, looked, type Standing } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
+import { withOpen } from "./files.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
 import { networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
@@ -25,8 +26,7 @@ export class Unfit extends Error {
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
-  const egress = egressOf(config);
-  try {
+  return withOpen(egressOf(config), async (egress) => {
     const looks = await Promise.all([
       looked("settings", "mend the settings", () => settingsFindings(config)),
       looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
@@ -42,9 +42,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
     ]);
     return looks.flat();
-  } finally {
-    await egress.close();
-  }
+  });
 }
 
 /**

@@ -12,6 +12,7 @@ import {
 import { writeParquet } from "../pipelines/mirror/parquet-table.ts";
 import { openSource, recordFolder } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { print } from "./report.ts";
 
 export interface ExportOptions {
   what: "index" | "grades" | "samples";
@@ -71,10 +72,8 @@ export async function exportCommand(from: string, file: string, options: ExportO
   });
   if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
   const { origin, tree_size, at } = table;
-  const said = { origin, what, tree_size, as_of: at, rows, file };
-  process.stdout.write(
-    json
-      ? `${JSON.stringify(said)}\n`
-      : `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}\nqueries to begin with: docs/analysts.md\n`,
-  );
+  print({ json }, { origin, what, tree_size, as_of: at, rows, file }, [
+    `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}`,
+    "queries to begin with: docs/analysts.md",
+  ]);
 }

@@ -4,6 +4,7 @@ import { verifyObject } from "../infra/keys/verify.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
 import { readNamed } from "./files.ts";
+import { columns } from "./report.ts";
 
 export interface ExposureOptions {
   /** Address of the service (default: `base_url` of the settings). */
@@ -139,17 +140,6 @@ const shortAddress = (address: string | null): string =>
 
 const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string =>
   pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_")) ? " (!)" : "";
-
-/** Columns as wide as their widest cell, apart by two blanks. */
-function columns(rows: readonly string[][]): string[] {
-  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  return rows.map((row) =>
-    row
-      .map((cell, i) => cell.padEnd(widths[i]!))
-      .join("  ")
-      .trimEnd(),
-  );
-}
 
 /** The report for people: a line a dependency, a line a payee, and the sums. */
 export function tableOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string {

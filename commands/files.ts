@@ -48,7 +48,7 @@ export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): 
 
 /** What was opened, for the work alone: closed however that ends. */
 export async function withOpen<P extends { close(): Promise<void> }, T>(
-  opening: Promise<P>,
+  opening: P | Promise<P>,
   work: (opened: P) => Promise<T>,
 ): Promise<T> {
   const opened = await opening;

@@ -7,6 +7,7 @@ import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
 import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { needsData } from "./files.ts";
+import { print } from "./report.ts";
 
 /** `touchstone keygen`: make keys where there are none, and say which ones there are. */
 export function makeKeysCommand(config: Config, options: { json?: boolean }): void {
@@ -16,17 +17,11 @@ export function makeKeysCommand(config: Config, options: { json?: boolean }): vo
   const kids = Object.fromEntries(
     (["cards", "answers", "log", "witness"] as const).map((name) => [name, keys[name].kid]),
   );
-  if (options.json) {
-    process.stdout.write(`${JSON.stringify({ made, dir, kids })}\n`);
-    return;
-  }
-  process.stdout.write(
-    made ? `Made four keys in ${dir}.\n` : `There are keys in ${dir} already; nothing was changed.\n`,
-  );
-  for (const [name, kid] of Object.entries(kids)) process.stdout.write(`  ${name.padEnd(8)} ${kid}\n`);
-  process.stdout.write(
-    "Keep a copy offline: cards signed by a lost key can still be verified, but no more can be made.\n",
-  );
+  print(options, { made, dir, kids }, [
+    made ? `Made four keys in ${dir}.` : `There are keys in ${dir} already; nothing was changed.`,
+    ...Object.entries(kids).map(([name, kid]) => `  ${name.padEnd(8)} ${kid}`),
+    "Keep a copy offline: cards signed by a lost key can still be verified, but no more can be made.",
+  ]);
 }
 
 const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
@@ -36,9 +31,8 @@ const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
 export function listKeys(config: Config, options: { json?: boolean }): void {
   needsData(config);
   const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...asked(key, config) }));
-  if (options.json) return void process.stdout.write(`${JSON.stringify({ keys })}\n`);
   const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
-  process.stdout.write(`${lines.join("\n")}\n`);
+  print(options, { keys }, lines);
 }
 
 /** A key of checkpoints in the form in which mirror, audit, recompute and export ask for it. */
@@ -68,12 +62,10 @@ export function rotateKeys(config: Config, given: string, options: { overlapDays
   const now = systemClock.now();
   const ring = rotate(folders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
   const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
-  if (options.json) {
-    process.stdout.write(`${JSON.stringify({ purpose, made, old })}\n`);
-    return;
-  }
-  process.stdout.write(
-    `${lineOf(old!)}\n${lineOf(made!)}\n` +
-      `Restart publisher and serving within ${days} days: the keys document is published at start.\nnext: touchstone keys list\n`,
-  );
+  print(options, { purpose, made, old }, [
+    lineOf(old!),
+    lineOf(made!),
+    `Restart publisher and serving within ${days} days: the keys document is published at start.`,
+    "next: touchstone keys list",
+  ]);
 }

@@ -11,7 +11,7 @@ import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
-import { needsData } from "./files.ts";
+import { needsData, withOpen } from "./files.ts";
 
 export interface LedgerOptions {
   rpc?: string;
@@ -75,14 +75,11 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
   const assets: LedgerShown["assets"] = [];
   // A log that nobody has begun has no orders, and is not made by being asked.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
-  const log = await openLog(config, LOG_TOPICS, dir, createLogger(config.log_level));
-  try {
+  await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
     for (const books of booksOf(table.all())) assets.push(await shownOf(books, config, rpcUrl));
-  } finally {
-    await log.close();
-  }
+  });
   return { schema: "svc.ledger.v1", assets };
 }
 

@@ -1,5 +1,6 @@
 import type { H3 } from "h3";
 import type { CheckAnswer } from "../serving/schemas/check.ts";
+import { columns } from "./report.ts";
 
 /** What the demo found: one row a seller, from the same answers that anybody gets. */
 export interface SellerLetter {
@@ -74,20 +75,13 @@ const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "")
 
 /** The same as a table for people: a line a seller, its reasons under it, and where to look next. */
 export function letterTable(result: MarketLetters, baseUrl: string): string {
-  const rows = [
+  const [head, ...lines] = columns([
     ["letter", "seller", "tier", "composite", "records"],
     ...result.market.map((one) => {
       const composite = one.composite === null ? "-" : lowerBound3(one.composite);
       return [one.band, one.seller, tierOf(one), composite, String(one.samples)];
     }),
-  ];
-  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  const [head, ...lines] = rows.map((row) =>
-    row
-      .map((cell, i) => cell.padEnd(widths[i]!))
-      .join("  ")
-      .trimEnd(),
-  );
+  ]);
   const market = result.market.flatMap((one, i) => [
     lines[i]!,
     ...wrapped(one.why),

@@ -2,12 +2,13 @@ import { canonicalText, sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { parseUrl } from "../infra/url.ts";
-import { draft, Recorder } from "../pipelines/1-observe/recorder.ts";
+import { draft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { Reading } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
-import { withReading } from "./corrections.ts";
+import { recorderOf, withReading } from "./corrections.ts";
+import { print } from "./report.ts";
 
 /** What one source says of an endpoint, newest word. */
 interface Said {
@@ -31,6 +32,8 @@ interface ListedEndpoint {
 interface Options {
   json?: boolean;
 }
+
+const NEXT = "next: touchstone listings list";
 
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
 
@@ -74,12 +77,11 @@ export const listListings = (config: Config, options: Options & { host?: string;
     const shown = all.filter(
       (one) => (options.all || stands(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
     );
-    if (options.json) return void process.stdout.write(`${JSON.stringify({ endpoints: shown })}\n`);
     const lines = shown.map((one) => `${one.capability_id}  ${stands(one) ? "" : "(delisted) "}${nameOf(one)}`);
     const next = shown[0]
       ? `next: touchstone listings show ${shown[0].capability_id}`
       : "next: touchstone listings add --help";
-    process.stdout.write(`${[...lines, `${shown.length} of ${all.length} endpoints`, next].join("\n")}\n`);
+    print(options, { endpoints: shown }, [...lines, `${shown.length} of ${all.length} endpoints`, next]);
   });
 
 /** Endpoints by capability id, or all at one url. @throws NotInRecord */
@@ -96,7 +98,6 @@ async function named(reading: Reading, endpoint: string): Promise<ListedEndpoint
 export const showListing = (config: Config, endpoint: string, options: Options): Promise<void> =>
   withReading(config, async (reading) => {
     const found = await named(reading, endpoint);
-    if (options.json) return void process.stdout.write(`${JSON.stringify({ endpoints: found })}\n`);
     const lines = found.flatMap((one) => [
       `${one.capability_id}  ${nameOf(one)}`,
       `  first listed ${one.first_listed}`,
@@ -104,7 +105,7 @@ export const showListing = (config: Config, endpoint: string, options: Options):
         ({ source, source_id, state, at }) => `  ${state.padEnd(8)} by ${source} since ${at} as ${source_id}`,
       ),
     ]);
-    process.stdout.write(`${lines.join("\n")}\nnext: touchstone listings list\n`);
+    print(options, { endpoints: found }, [...lines, NEXT]);
   });
 
 /**
@@ -114,8 +115,7 @@ export const showListing = (config: Config, endpoint: string, options: Options):
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
-  withReading(config, async (reading, { log, metrics }) => {
-    const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
+  withReading(config, async (reading, parts) => {
     const found = (await named(reading, endpoint)).filter(stands);
     const at = systemClock.now();
     const drafts = found.flatMap((one) =>
@@ -126,11 +126,9 @@ export const removeListing = (config: Config, endpoint: string, options: Options
         return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),
     );
-    if (drafts.length > 0) await recorder.append(drafts);
+    if (drafts.length > 0) await recorderOf(parts).append(drafts);
     const caps = found.map(({ capability_id }) => capability_id);
-    if (options.json)
-      return void process.stdout.write(`${JSON.stringify({ removed: caps, sources: drafts.length })}\n`);
     const lines = caps.map((cap) => `removed ${cap}`);
     const none = ["no source lists it now: nothing was changed"];
-    process.stdout.write(`${(lines.length > 0 ? lines : none).join("\n")}\nnext: touchstone listings list\n`);
+    print(options, { removed: caps, sources: drafts.length }, [...(lines.length > 0 ? lines : none), NEXT]);
   });

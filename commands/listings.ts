@@ -24,6 +24,7 @@ import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts } from "../pipelines/roles/parts.ts";
 import { readNamed, withOpen } from "./files.ts";
+import { print } from "./report.ts";
 
 export interface ListingsOptions {
   /** File that rejected rows go to; default: a new one under the data folder. */
@@ -103,7 +104,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     const facts = told(handed, await keepRejected(handed.rejected, config, options.rejected));
     const next = `touchstone observe --once --listings ${shellWord(source)}`;
     const lines = [...linesOf(facts), ...(handed.claims.length > 0 ? [`next: ${next}`] : [])];
-    process.stdout.write(options.json ? `${JSON.stringify(facts)}\n` : `${lines.join("\n")}\n`);
+    print(options, facts, lines);
     if (handed.claims.length === 0 && handed.rejected.length > 0) {
       throw new ListingsUnreadable(`nothing in ${source} can be listed: ${handed.rejected[0]!.says}`);
     }
@@ -139,9 +140,7 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     });
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
     const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nobody"}`, "next: touchstone ingest --once"];
-    process.stdout.write(
-      options.json ? `${JSON.stringify({ ...facts, states, endpoints })}\n` : `${lines.join("\n")}\n`,
-    );
+    print(options, { ...facts, states, endpoints }, lines);
     if (handed.claims.length === 0) throw new ListingsUnreadable(`nothing in ${source} can be listed`);
   });
 

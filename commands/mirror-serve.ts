@@ -5,6 +5,7 @@ import { recordFolder } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
 import { untilStopped } from "./exit.ts";
+import { withOpen } from "./files.ts";
 
 export interface MirrorServeOptions {
   host: string;
@@ -15,14 +16,11 @@ export interface MirrorServeOptions {
 export async function mirrorServe(dir: string, options: MirrorServeOptions): Promise<void> {
   const folder = (await recordFolder(dir))?.publicDir;
   if (!folder) throw new NoSource(dir);
-  const publicStore = readDirectoryStore(folder);
-  try {
+  await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));
-    const serving = await serve({ app, proxies: MIRROR_PROXIES, ...options });
-    process.stdout.write(`Serving the mirror in ${folder} at ${serving.url}\n`);
-    await untilStopped();
-    await serving.close();
-  } finally {
-    await publicStore.close();
-  }
+    return withOpen(serve({ app, proxies: MIRROR_PROXIES, ...options }), async ({ url }) => {
+      process.stdout.write(`Serving the mirror in ${folder} at ${url}\n`);
+      await untilStopped();
+    });
+  });
 }

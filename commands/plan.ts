@@ -10,6 +10,7 @@ import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { print } from "./report.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {
@@ -115,9 +116,7 @@ export async function showPlan(config: Config, day: string, options: { json?: bo
           : "It is what was committed. When its calls were due can be checked once the day is over and the salt is open.",
       "next: touchstone budget",
     ];
-    process.stdout.write(
-      options.json ? `${JSON.stringify({ ...facts, lines: plan.lines })}\n` : `${text.join("\n")}\n`,
-    );
+    print(options, { ...facts, lines: plan.lines }, text);
     if (wrong.length > 0) throw new PlanDiffers(wrong);
   });
 }

@@ -4,6 +4,7 @@ import { MirrorUsage } from "../pipelines/published/errors.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { isId } from "../pipelines/record/ids.ts";
+import { withOpen } from "./files.ts";
 
 export interface RecomputeCommandOptions {
   /** Folder or address of a public store. */
@@ -48,9 +49,8 @@ function textOf({ verdict, leaf, computed_at, tier, band, says, difference }: Ca
 export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
   const began = performance.now();
   const wanted = wantedOf(endpoint);
-  const source = await openSource(options.from, systemClock);
   const write = (line: unknown) => process.stdout.write(`${options.json ? JSON.stringify(line) : line}\n`);
-  try {
+  await withOpen(openSource(options.from, systemClock), async (source) => {
     const say = (text: string) => process.stderr.write(`${text}\n`);
     const head = await openSourceTreeHead(
       source,
@@ -77,7 +77,5 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
     if (done.ok + done.pending === 0) throw new NothingToRecompute(`no card of ${endpoint} is published`);
     if (done.ok === 0) throw new NothingToRecompute("the evidence of none of these cards is published yet");
     if (!options.json) write(`next: touchstone audit ${options.from}`);
-  } finally {
-    await source.close();
-  }
+  });
 }

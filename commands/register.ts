@@ -1,6 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
+import { print } from "./report.ts";
 
 export interface RegisterOptions {
   domains?: string;
@@ -48,5 +49,5 @@ export async function importCommand(config: Config, source: string, options: Reg
     },
   });
   if (line) process.stderr.write("\r\x1b[K");
-  process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : `${shown(told).join("\n")}\n`);
+  print(options, told, shown(told));
 }

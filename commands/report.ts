@@ -6,14 +6,25 @@ export interface RoleOptions {
   json?: boolean;
 }
 
+/** Print the same as JSON for a machine, or as lines for people. */
+export const print = ({ json }: { json?: boolean }, told: unknown, lines: readonly string[]): void =>
+  void process.stdout.write(json ? `${JSON.stringify(told)}\n` : `${lines.join("\n")}\n`);
+
+/** Columns as wide as their widest cell, apart by two blanks. */
+export function columns(rows: readonly (readonly string[])[]): string[] {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i]!))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
 /** Print what was done: JSON for a machine, else `name: value` and where to look next. */
 export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
-  if (options.json) {
-    process.stdout.write(`${JSON.stringify(done)}\n`);
-    return;
-  }
   const words = Object.entries(done).flatMap(([name, value]) => (isNothing(value) ? [] : [`${name} ${wordOf(value)}`]));
-  process.stdout.write(`${words.join(", ") || "nothing was due"}\nnext: ${next}\n`);
+  print(options, done, [words.join(", ") || "nothing was due", `next: ${next}`]);
 }
 
 /** Nothing was done, found or left: no line of a report for people. */

@@ -11,6 +11,7 @@ import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { makeKeys, walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { withOpen } from "./files.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
 export interface Roles {
@@ -63,8 +64,7 @@ export async function withRoles<T>(
   const unasked = await requireNetworks(networks);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
   if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
-  const parts = await (ownershipOf ? openObserverParts : openParts)(config, systemClock);
-  try {
+  return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
     const opened = await openWallets(parts, networks);
     const money = { wallets: opened.wallets, controlUrls: config.control_urls };
@@ -80,9 +80,7 @@ export async function withRoles<T>(
       if (watching) await watching.stop();
       await roles.close();
     }
-  } finally {
-    await parts.close();
-  }
+  });
 }
 
 /**

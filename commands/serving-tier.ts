@@ -62,23 +62,6 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   shared?: boolean;
 }
 
-/** What strangers may hold, from the settings. */
-export const boundsOf = (limits: Config["limits"]) => ({
-  sockets: {
-    total: limits.sockets,
-    perClient: limits.sockets_per_client,
-    minBytesPerS: limits.min_bytes_per_s,
-    slowMs: limits.slow_after_s * 1000,
-    headersMs: limits.headers_timeout_s * 1000,
-    requestMs: limits.request_timeout_s * 1000,
-  },
-  streams: {
-    total: limits.streams,
-    perClient: limits.streams_per_client,
-    bytesPerHour: limits.stream_mb_per_hour * 1024 ** 2,
-  },
-});
-
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
 function looksWith(config: Config, egress: Egress): ProbeTools {
   const out = saying(egress, { pool: LOOKS });
@@ -130,20 +113,8 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const during = (look: () => Promise<boolean>) => status.pulse.during("follow", look);
   const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics, during });
   const jwks = () => proven?.jwks() ?? keysDocument(ring);
-  const askLimits = {
-    perClientHour: config.limits.asks_per_hour,
-    perDomainHour: config.limits.asks_per_domain_hour,
-    totalHour: config.limits.asks_per_hour_total,
-    inLine: config.limits.asks_in_line,
-  };
-  const watcherLimits = {
-    perClientHour: config.limits.watchers_per_hour,
-    challengesPerDomainHour: config.limits.challenges_per_domain_hour,
-    perDomain: config.limits.watchers_per_domain,
-    total: config.limits.watchers,
-  };
-  const { sockets, streams } = boundsOf(config.limits);
-  const askLine = askLineOf(askLimits);
+  const { limits } = config;
+  const askLine = askLineOf(limits);
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
   const workshop = { egress: saying(egress, { pool: WORK }), extractor: createExtractor(), register };
@@ -169,24 +140,14 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     baseUrl: config.base_url,
     looks: looksWith(config, egress),
     ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
-    limits: {
-      checksPerMinute: config.limits.checks_per_minute,
-      looksPerHour: config.limits.looks_per_hour,
-      looks: { perDomainMinute: config.limits.looks_per_domain_minute, atOnce: config.limits.looks_at_once },
-      exposuresPerMinute: config.limits.exposures_per_minute,
-      dependenciesPerMinute: config.limits.dependencies_per_minute,
-      asks: askLimits,
-      watchers: watcherLimits,
-      streams,
-      trustedProxies: config.limits.trusted_proxies,
-    },
+    limits,
   });
   // A replica without a first view would answer of everything that it knows nothing.
   if (proven) await firstView(follower, clock, logger);
-  const proxies = parseProxies(config.limits.trusted_proxies);
+  const proxies = parseProxies(limits.trusted_proxies);
   const { port, host } = config;
   const shared = parts.shared === true;
-  const listening = await serve({ app, port, host, limits: sockets, proxies, metrics, overload, shared });
+  const listening = await serve({ app, port, host, limits, proxies, metrics, overload, shared });
   follower.start();
   const asks = parts.log ? followAsks(log, askLine, logger) : null;
   demand?.start();

@@ -12,13 +12,11 @@ import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { walletsAt } from "../pipelines/roles/data-folder.ts";
+import { print } from "./report.ts";
 
 interface Printing {
   json?: boolean;
 }
-
-const print = (options: Printing, told: unknown, lines: readonly string[]): void =>
-  void process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : `${lines.join("\n")}\n`);
 
 /** `touchstone wallets new`: make the known wallet where there is none, and further blind ones; say what to fund. */
 export function newWallets(config: Config, options: Printing & { blind: number }): void {

@@ -310,6 +310,11 @@ export const Settings = z.strictObject({
     .prefault({}),
 });
 
+/** What strangers may ask and hold of one process, by the names of the settings. */
+export type Limits = z.infer<typeof Settings>["limits"];
+/** The same without settings. */
+export const LIMITS: Limits = Settings.shape.limits.parse(undefined);
+
 export type Config = z.infer<typeof Settings> & {
   /** Path of the file that was read, or null. */
   file: string | null;

@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import type { Clock } from "../infra/clock.ts";
+import { LIMITS, type Limits } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import type { Signer } from "../infra/keys/signer.ts";
@@ -9,23 +10,23 @@ import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
 import { openReader } from "../pipelines/1-observe/reading/reader.ts";
-import { type AskLimits, Asks } from "./answers/asks.ts";
+import { Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
 import { Evaluations } from "./answers/evaluate.ts";
 import { Exposures } from "./answers/exposure.ts";
-import { ListingChecks, type LookLimits } from "./answers/listing-check.ts";
+import { ListingChecks } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { Retests } from "./answers/retests.ts";
-import { type WatcherLimits, Watchers } from "./answers/watchers.ts";
+import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/counter.ts";
 import { buyOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
-import { STREAM_LIMITS, type StreamLimits, Streams } from "./http/streams.ts";
+import { Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import { StatusFigures } from "./pages/status-figures.ts";
 import { NO_LOG, type ServingLog } from "./replica/late-log.ts";
@@ -36,49 +37,29 @@ import { docsCorpus } from "./work/brief/corpus.ts";
 import { extractive } from "./work/brief/summariser.ts";
 import type { WorkDeps } from "./work/work.ts";
 
-export interface ServingLimits {
-  /** Checks of one client in a minute. */
-  checksPerMinute: number;
-  /** Every other request of one client in a minute: pages, cards, objects of the log. */
-  readsPerMinute: number;
-  /** Exposure reports of one client in a minute, and the dependencies in them. */
-  exposuresPerMinute: number;
-  dependenciesPerMinute: number;
+/** The settings' limits, and those that are no setting. */
+export interface ServingLimits extends Limits {
+  /** Requests of one client in a minute that have no limit of their own: pages, cards, objects of the log. */
+  reads_per_minute: number;
   /** Disputes that one client may send in an hour. */
-  disputesPerHour: number;
+  disputes_per_hour: number;
   /** Requests of one client for a price or a bought call in a minute, and of all clients for prices of one domain. */
-  buysPerMinute: number;
-  quotesPerDomainMinute: number;
+  buys_per_minute: number;
+  quotes_per_domain_minute: number;
   /** Fallbacks of one wallet's orders, and of all, in an hour. */
-  fallbacksPerHour: { payer: number; all: number };
+  fallbacks_per_hour: { payer: number; all: number };
   /** Answers that one client may have evaluated in a minute. */
-  evaluationsPerMinute: number;
-  /** Looks at a listing that one client may ask for in an hour. */
-  looksPerHour: number;
-  looks: Partial<LookLimits>;
-  asks: Partial<AskLimits>;
-  watchers: Partial<WatcherLimits>;
-  streams: Partial<StreamLimits>;
-  /** Addresses or CIDR blocks of proxies whose X-Forwarded-For is believed. */
-  trustedProxies: readonly string[];
+  evaluations_per_minute: number;
 }
 
 const SERVING_LIMITS: ServingLimits = {
-  checksPerMinute: 600,
-  readsPerMinute: 6000,
-  exposuresPerMinute: 10,
-  dependenciesPerMinute: 600,
-  disputesPerHour: 20,
-  buysPerMinute: 120,
-  quotesPerDomainMinute: 240,
-  fallbacksPerHour: { payer: 20, all: 600 },
-  evaluationsPerMinute: 20,
-  looksPerHour: 20,
-  looks: {},
-  asks: {},
-  watchers: {},
-  streams: {},
-  trustedProxies: [],
+  ...LIMITS,
+  reads_per_minute: 6000,
+  disputes_per_hour: 20,
+  buys_per_minute: 120,
+  quotes_per_domain_minute: 240,
+  fallbacks_per_hour: { payer: 20, all: 600 },
+  evaluations_per_minute: 20,
 };
 
 /** Everything that serving may touch. There is no private store, no lake and no key but the one that signs answers. */
@@ -157,8 +138,8 @@ const PROJECT_DOCS = fileURLToPath(new URL("../docs", import.meta.url));
 export function serviceOf(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
   const steady = () => deps.clock.monotonic();
-  const proxies = parseProxies(limits.trustedProxies);
-  const streams = new Streams({ ...STREAM_LIMITS, ...limits.streams }, steady, deps.metrics);
+  const proxies = parseProxies(limits.trusted_proxies);
+  const streams = new Streams(limits, steady, deps.metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
   const docs = readDocs(deps.docsDir ?? PROJECT_DOCS);
   const asks = new Asks({
@@ -167,7 +148,7 @@ export function serviceOf(deps: ServingDeps): Service {
     logger: deps.logger,
     producer: "serving",
     baseUrl,
-    limits: limits.asks,
+    limits,
     seen: (cap) => deps.follower.view.row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
@@ -189,19 +170,19 @@ export function serviceOf(deps: ServingDeps): Service {
       view: () => deps.follower.view,
       checks,
       demand: deps.demand,
-      limiter: new Limiter({ name: "dependencies", quota: limits.dependenciesPerMinute, windowS: 60 }, steady),
+      limiter: new Limiter({ name: "dependencies", quota: limits.dependencies_per_minute, windowS: 60 }, steady),
       signer: deps.answers,
       clock: deps.clock,
     }),
     evaluations: new Evaluations({ view: () => deps.follower.view, reader: openReader() }),
-    evaluateLimiter: new Limiter({ name: "evaluations", quota: limits.evaluationsPerMinute, windowS: 60 }, steady),
+    evaluateLimiter: new Limiter({ name: "evaluations", quota: limits.evaluations_per_minute, windowS: 60 }, steady),
     objects: new PublicObjects(deps.store, streams),
     streams,
     history: new HistoryTables(deps.store, deps.logger),
     docs,
-    checkLimiter: new Limiter({ name: "check", quota: limits.checksPerMinute, windowS: 60 }, steady),
-    exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposuresPerMinute, windowS: 60 }, steady),
-    readLimiter: new Limiter({ name: "read", quota: limits.readsPerMinute, windowS: 60 }, steady),
+    checkLimiter: new Limiter({ name: "check", quota: limits.checks_per_minute, windowS: 60 }, steady),
+    exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposures_per_minute, windowS: 60 }, steady),
+    readLimiter: new Limiter({ name: "read", quota: limits.reads_per_minute, windowS: 60 }, steady),
     disputes: new Disputes({
       log: deps.log,
       view: () => deps.follower.view,
@@ -209,7 +190,7 @@ export function serviceOf(deps: ServingDeps): Service {
       logger: deps.logger,
       service: new URL(deps.baseUrl).origin,
     }),
-    disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputesPerHour, windowS: 3600 }, steady),
+    disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputes_per_hour, windowS: 3600 }, steady),
     retests: new Retests({
       view: () => deps.follower.view,
       asks,
@@ -225,19 +206,19 @@ export function serviceOf(deps: ServingDeps): Service {
       judge: deps.judge,
       clock: deps.clock,
       metrics: deps.metrics,
-      limits: limits.looks,
+      limits,
     }),
-    lookLimiter: new Limiter({ name: "looks", quota: limits.looksPerHour, windowS: 3600 }, steady),
-    watchers: watchersOf(deps, limits.watchers),
+    lookLimiter: new Limiter({ name: "looks", quota: limits.looks_per_hour, windowS: 3600 }, steady),
+    watchers: watchersOf(deps, limits),
     payOnDelivery: deps.sales
       ? new PayOnDelivery(deps.sales, {
           ...{ view: () => deps.follower.view, clock: deps.clock, baseUrl },
-          quotesPerDomainMinute: limits.quotesPerDomainMinute,
-          fallbacksPerHour: limits.fallbacksPerHour,
+          quotesPerDomainMinute: limits.quotes_per_domain_minute,
+          fallbacksPerHour: limits.fallbacks_per_hour,
         })
       : null,
     work: workOf(deps, docs, baseUrl),
-    buyLimiter: new Limiter({ name: "buys", quota: limits.buysPerMinute, windowS: 60 }, steady),
+    buyLimiter: new Limiter({ name: "buys", quota: limits.buys_per_minute, windowS: 60 }, steady),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }
@@ -260,7 +241,7 @@ const NO_RECEIVERS = {
   egress: { fetch: async () => ({ outcome: "refused" as const, says: "not from here", totalMs: 0, sent: false }) },
 };
 
-function watchersOf(deps: ServingDeps, limits: Partial<WatcherLimits>): Watchers {
+function watchersOf(deps: ServingDeps, limits: Limits): Watchers {
   const { follower, judge, answers, clock, logger, baseUrl, folds, receivers = NO_RECEIVERS } = deps;
   return new Watchers({
     ...{ ...receivers, judge, signer: answers, clock, logger, limits, folds },

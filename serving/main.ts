@@ -2,10 +2,11 @@ import { createServer, type Server } from "node:http";
 import { type AddressInfo, connect, type ListenOptions, type Socket } from "node:net";
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
+import { LIMITS, type Limits } from "../infra/config.ts";
 import type { Metrics } from "../infra/telemetry.ts";
 import { type Cidr, socketKey } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
-import { guardSockets, SOCKET_LIMITS, type SocketLimits } from "./http/sockets.ts";
+import { guardSockets } from "./http/sockets.ts";
 
 export interface ServeOptions {
   app: H3;
@@ -14,8 +15,8 @@ export interface ServeOptions {
   host: string;
   /** Other processes may listen there too, each getting a share of the connections. */
   shared?: boolean;
-  /** What sockets may hold, where it differs from {@link SOCKET_LIMITS}. */
-  limits?: Partial<SocketLimits>;
+  /** What sockets may hold, where it differs from {@link LIMITS}. */
+  limits?: Partial<Limits>;
   /** Peers whose sockets carry many clients: only their number in total is bounded. */
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
@@ -102,11 +103,11 @@ function waitAtDoor(server: Server): () => number {
 /** Listen with the app, within bounds for its sockets. @throws CannotListen */
 export async function serve(options: ServeOptions): Promise<Serving> {
   const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
-  const limits = { ...SOCKET_LIMITS, ...options.limits };
+  const limits = { ...LIMITS, ...options.limits };
   const server = createServer({
     // The server takes no time for headers that is longer than that for the whole.
-    headersTimeout: Math.min(limits.headersMs, limits.requestMs),
-    requestTimeout: limits.requestMs,
+    headersTimeout: Math.min(limits.headers_timeout_s, limits.request_timeout_s) * 1000,
+    requestTimeout: limits.request_timeout_s * 1000,
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: LOOK_MS,
   });

@@ -1,12 +1,13 @@
 import { H3, type H3Event } from "h3";
 import { FastResponse } from "srvx";
 import { systemClock } from "../infra/clock.ts";
+import { LIMITS } from "../infra/config.ts";
 import type { ReadableStore } from "../infra/store/directory.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
 import { clientKey, parseProxies } from "./http/limits.ts";
 import { Problem, problemResponse } from "./http/problem.ts";
-import { STREAM_LIMITS, Streams } from "./http/streams.ts";
+import { Streams } from "./http/streams.ts";
 
 /** Whose X-Forwarded-For a mirror believes: what runs on its own machine. */
 export const MIRROR_PROXIES = parseProxies(["127.0.0.0/8", "::1"]);
@@ -25,7 +26,7 @@ Copy and prove it: touchstone mirror <this address> DIR
  * key and signs nothing: whoever reads from it proves what it reads.
  */
 export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
-  const streams = new Streams(STREAM_LIMITS, () => systemClock.monotonic());
+  const streams = new Streams(LIMITS, () => systemClock.monotonic());
   const objects = new PublicObjects(publicStore, streams);
   const failed = (event: H3Event, error: unknown): Response => {
     const problem = error instanceof Problem ? error : new Problem("internal", "the object could not be read");

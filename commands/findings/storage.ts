@@ -7,6 +7,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
+import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
 
 /** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */
@@ -14,17 +15,14 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = folders(config.data_dir).log;
   if (config.log === null && !existsSync(dir)) return [off("log", `none in ${dir} yet: the first start makes it`)];
   const kafka = { ...config.kafka, create: false };
-  const log = await openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent"));
-  try {
+  return withOpen(openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent")), async (log) => {
     const ends = await Promise.all(
       Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),
     );
     const records = ends.reduce((sum, { end }) => sum + end, 0);
     const where = config.log ?? dir;
     return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
-  } finally {
-    await log.close();
-  }
+  });
 }
 
 /** Which stores a role opens, and whether it writes there. */
@@ -45,17 +43,14 @@ export async function storeFindings(config: Config, role: Role, name: StoreName)
   if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
   if (address === null) return [folderFinding(name, folders(config.data_dir)[name], way)];
-  const store = await openStore(config, name, "", way === "writes");
-  try {
+  return withOpen(openStore(config, name, "", way === "writes"), async (store) => {
     const head = name === "public" ? await store.head(CHECKPOINT) : null;
     const has = name === "public" ? `, ${head ? "with a checkpoint" : "nothing published yet"}` : "";
     const found = [
       ok(`store.${name}`, `${address} ${way === "writes" ? "takes conditional writes" : "is read"}${has}`),
     ];
     return name === "private" ? [...found, await closedFinding(config, address)] : found;
-  } finally {
-    await store.close();
-  }
+  });
 }
 
 function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): Finding {

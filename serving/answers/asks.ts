@@ -1,5 +1,6 @@
 import { sha256 } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
+import { LIMITS, type Limits } from "../../infra/config.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
@@ -10,27 +11,13 @@ import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
-export interface AskLimits {
-  /** New urls of one client that are looked at in an hour: more only wait longer. */
-  perClientHour: number;
-  /** New urls of one registrable domain that are probed in an hour: more only wait longer. */
-  perDomainHour: number;
-  /** The same for all clients together. */
-  totalHour: number;
-  /** Urls in line. */
-  inLine: number;
-}
-
-/** egress.md, Limits. */
-const ASK_LIMITS: AskLimits = { perClientHour: 20, perDomainHour: 5, totalHour: 50_000, inLine: 50_000 };
-
 /** Real ms between two looks through the line for what was knocked on meanwhile. */
 const SWEEP_MS = 60_000;
 
 /** The line as serving folds it, for these limits. */
-export const askLineOf = (limits: Partial<AskLimits> = {}): AskLine => {
-  const { inLine, perDomainHour } = { ...ASK_LIMITS, ...limits };
-  return new AskLine({ max: inLine, perDomainHour });
+export const askLineOf = (limits: Partial<Limits> = {}): AskLine => {
+  const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
+  return new AskLine({ max, perDomainHour });
 };
 
 export interface Ask {
@@ -66,7 +53,7 @@ export interface AskDeps {
   producer: string;
   /** Address of the service that has the line, without a trailing slash. */
   baseUrl: string;
-  limits?: Partial<AskLimits>;
+  limits?: Partial<Limits>;
   /** The line as the log tells it; without one, what this replica itself appended. */
   line?: AskLine;
   /** Newest handshake of an endpoint, unix ms, as the tables have it. */
@@ -84,11 +71,11 @@ export class Asks {
   #sweptAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
-    const limits = { ...ASK_LIMITS, ...deps.limits };
+    const limits = { ...LIMITS, ...deps.limits };
     this.#line = deps.line ?? askLineOf(limits);
     const steady = () => deps.clock.monotonic();
-    this.#clients = new Limiter({ name: "asks", quota: limits.perClientHour, windowS: 3600 }, steady);
-    this.#total = new Limiter({ name: "asks-total", quota: limits.totalHour, windowS: 3600 }, steady, 1);
+    this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, steady);
+    this.#total = new Limiter({ name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 }, steady, 1);
   }
 
   /**

@@ -1,5 +1,6 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Clock } from "../../infra/clock.ts";
+import { LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
@@ -59,14 +60,6 @@ export const mendOf = (defect: string): string =>
     ? MENDS[defect as DefectCode]
     : "Compare the answer with the specification of the protocol that it speaks.";
 
-export interface LookLimits {
-  /** Looks at one registrable domain in a minute, and looks under way at once. */
-  perDomainMinute: number;
-  atOnce: number;
-}
-
-const LOOK_LIMITS: LookLimits = { perDomainMinute: 4, atOnce: 6 };
-
 export interface LookDeps {
   /** What a look is made with; null: this process knocks nowhere. */
   tools: ProbeTools | null;
@@ -76,7 +69,7 @@ export interface LookDeps {
   judge: Egress["validate"];
   clock: Clock;
   metrics: Pick<Metrics, "count">;
-  limits?: Partial<LookLimits>;
+  limits?: Partial<Limits>;
 }
 
 /** How long an answer stands, ms, and how many are kept. */
@@ -155,14 +148,14 @@ export class ListingChecks {
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
   /** Domains that are being looked at. */
   readonly #busy = new Set<string>();
-  readonly #limits: LookLimits;
+  readonly #limits: Limits;
   readonly #perDomain: Limiter;
   readonly #own: ReadonlySet<string>;
 
   constructor(private readonly deps: LookDeps) {
-    this.#limits = { ...LOOK_LIMITS, ...deps.limits };
+    this.#limits = { ...LIMITS, ...deps.limits };
     const { clock, own } = deps;
-    const quota = this.#limits.perDomainMinute;
+    const quota = this.#limits.looks_per_domain_minute;
     this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, () => clock.monotonic());
     this.#own = new Set(own.map(registrableDomain));
   }
@@ -200,10 +193,10 @@ export class ListingChecks {
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
     if (this.#busy.has(domain)) throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
-    if (this.#busy.size >= this.#limits.atOnce) {
+    if (this.#busy.size >= this.#limits.looks_at_once) {
       throw new Problem(
         "unavailable",
-        `${this.#limits.atOnce} looks are under way, which is the most at one time`,
+        `${this.#limits.looks_at_once} looks are under way, which is the most at one time`,
         retry,
       );
     }
@@ -211,7 +204,7 @@ export class ListingChecks {
     if (taken.ok) return domain;
     throw new Problem(
       "too_many_requests",
-      `${domain} was looked at ${this.#limits.perDomainMinute} times in a minute`,
+      `${domain} was looked at ${this.#limits.looks_per_domain_minute} times in a minute`,
       {
         headers: { "retry-after": String(taken.resetS) },
       },

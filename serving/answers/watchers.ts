@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
+import { LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
@@ -23,21 +24,6 @@ import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { challenge, sameText } from "./receiver.ts";
 
-export interface WatcherLimits {
-  /** Challenges that one client may have us send in an hour, and all clients together to one registrable domain. */
-  perClientHour: number;
-  challengesPerDomainHour: number;
-  /** Active watchers whose receivers share a registrable domain. */
-  perDomain: number;
-  /** Active watchers in all. */
-  total: number;
-}
-
-/** egress.md, Limits. */
-const WATCHER_LIMITS: WatcherLimits = {
-  ...{ perClientHour: 5, challengesPerDomainHour: 60, perDomain: 20, total: 10_000 },
-};
-
 export interface WatchersDeps {
   log: ServingLog;
   view: () => View;
@@ -50,7 +36,7 @@ export interface WatchersDeps {
   ownHost: string;
   /** Development switch: receivers may be on plain http. */
   plain: boolean;
-  limits?: Partial<WatcherLimits>;
+  limits?: Partial<Limits>;
   /** Where the fold of the topic is kept, so that a start reads only what came since. */
   folds?: FoldFolder | undefined;
 }
@@ -72,19 +58,19 @@ export interface Made {
 export class Watchers {
   readonly table = new WatcherTable();
   readonly #tail: LogTail;
-  readonly #limits: WatcherLimits;
+  readonly #limits: Limits;
   readonly #clients: Limiter;
   readonly #domains: Limiter;
 
   constructor(private readonly deps: WatchersDeps) {
-    this.#limits = { ...WATCHER_LIMITS, ...deps.limits };
+    this.#limits = { ...LIMITS, ...deps.limits };
     const { log, folds } = deps;
     const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
     this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
     const steady = () => deps.clock.monotonic();
-    const { perClientHour, challengesPerDomainHour } = this.#limits;
-    this.#clients = new Limiter({ name: "watchers", quota: perClientHour, windowS: 3600 }, steady);
-    this.#domains = new Limiter({ name: "challenges", quota: challengesPerDomainHour, windowS: 3600 }, steady);
+    const { watchers_per_hour, challenges_per_domain_hour } = this.#limits;
+    this.#clients = new Limiter({ name: "watchers", quota: watchers_per_hour, windowS: 3600 }, steady);
+    this.#domains = new Limiter({ name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 }, steady);
   }
 
   /** Fold what is new in the topic. @throws what the log throws */
@@ -169,7 +155,7 @@ export class Watchers {
 
   /** @throws Problem too_many_watchers */
   #refuseMany(domain: string): void {
-    const { perDomain, total } = this.#limits;
+    const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
     if (this.table.ofDomain(domain) >= perDomain) {
       throw new Problem("too_many_watchers", `${domain} has ${perDomain} watchers: stop one first`);
     }

@@ -1,33 +1,10 @@
 import type { RequestListener, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Limits } from "../../infra/config.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { Slots } from "./limits.ts";
 
-/** What the sockets of one server may hold, and how slow they may be. */
-export interface SocketLimits {
-  /** Sockets at once. */
-  total: number;
-  /** Of these, of one client. */
-  perClient: number;
-  /** Slowest rate at which an answer may be taken, or a body sent. */
-  minBytesPerS: number;
-  /** How long a socket may fall short of that rate before it is cut, ms. */
-  slowMs: number;
-  /** Longest time for the headers of a request, and for a whole request, ms. */
-  headersMs: number;
-  requestMs: number;
-}
-
-export const SOCKET_LIMITS: SocketLimits = {
-  total: 10_000,
-  perClient: 128,
-  minBytesPerS: 8_192,
-  slowMs: 20_000,
-  headersMs: 10_000,
-  requestMs: 30_000,
-};
-
-/** Looks within `slowMs`, and the longest pause between two of them, ms. */
+/** Looks within `slow_after_s`, and the longest pause between two of them, ms. */
 const LOOKS = 10;
 const MAX_PAUSE_MS = 1_000;
 
@@ -62,15 +39,15 @@ interface Watched {
 export function guardSockets(
   server: Server,
   handle: RequestListener,
-  { total, perClient, minBytesPerS, slowMs }: SocketLimits,
+  limits: Pick<Limits, "sockets" | "sockets_per_client" | "min_bytes_per_s" | "slow_after_s">,
   clientOf: (peer: string | undefined) => string | null,
   metrics?: Pick<Metrics, "count">,
 ): () => number {
   const watched = new Map<Socket, Watched>();
-  const slots = new Slots(perClient);
-  const pauseMs = Math.min(MAX_PAUSE_MS, slowMs / LOOKS);
-  const due = (minBytesPerS * pauseMs) / 1000;
-  const grace = (minBytesPerS * slowMs) / 1000;
+  const slots = new Slots(limits.sockets_per_client);
+  const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / LOOKS);
+  const due = (limits.min_bytes_per_s * pauseMs) / 1000;
+  const grace = limits.min_bytes_per_s * limits.slow_after_s;
   const refused = (bound: string): void => metrics?.count("touchstone_http_sockets_refused_total", { bound });
   const cut = (reason: string): void => metrics?.count("touchstone_http_sockets_cut_total", { reason });
 
@@ -93,7 +70,7 @@ export function guardSockets(
     }
   };
 
-  server.maxConnections = total;
+  server.maxConnections = limits.sockets;
   server.on("drop", () => refused("total"));
   server.on("connection", (socket: Socket) => {
     const client = clientOf(socket.remoteAddress);
@@ -125,5 +102,5 @@ export function guardSockets(
   });
   const looking = setInterval(look, pauseMs).unref();
   server.once("close", () => clearInterval(looking));
-  return () => watched.size / total;
+  return () => watched.size / limits.sockets;
 }

@@ -1,17 +1,9 @@
+import type { Limits } from "../../infra/config.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { Limiter, Slots } from "./limits.ts";
 import { Problem } from "./problem.ts";
 
-export interface StreamLimits {
-  /** Long answers under way at once. */
-  total: number;
-  /** Of these, of one client. A mirror asks for 32 segments at once. */
-  perClient: number;
-  /** Bytes of long answers and of objects that one client is sent in an hour; up to as many at once. */
-  bytesPerHour: number;
-}
-
-export const STREAM_LIMITS: StreamLimits = { total: 256, perClient: 40, bytesPerHour: 8 * 1024 ** 3 };
+type StreamLimits = Pick<Limits, "streams" | "streams_per_client" | "stream_mb_per_hour">;
 
 /** Seconds after which a slot among the streams is likely free again. */
 const RETRY_S = 5;
@@ -34,8 +26,9 @@ export class Streams {
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
   ) {
     this.#limits = limits;
-    this.#slots = new Slots(limits.perClient);
-    this.#bytes = new Limiter({ name: "bytes", quota: limits.bytesPerHour, windowS: 3600 }, now);
+    this.#slots = new Slots(limits.streams_per_client);
+    const quota = limits.stream_mb_per_hour * 1024 ** 2;
+    this.#bytes = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
   }
 
   /** May this client be sent more? To be asked before anything is read for it. @throws Problem too_many_requests */
@@ -43,7 +36,7 @@ export class Streams {
     const taken = this.#bytes.take(client, 0);
     if (taken.ok) return;
     this.#refused("bytes");
-    const detail = `at most ${this.#limits.bytesPerHour} bytes of objects and streams in an hour`;
+    const detail = `at most ${this.#bytes.limit.quota} bytes of objects and streams in an hour`;
     throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(taken) });
   }
 
@@ -94,7 +87,7 @@ export class Streams {
 
   /** @returns gives the slot back, once */
   #enter(client: string): () => void {
-    const { total, perClient } = this.#limits;
+    const { streams: total, streams_per_client: perClient } = this.#limits;
     const headers = { "retry-after": String(RETRY_S) };
     const free = this.#slots.take(client);
     if (!free) {

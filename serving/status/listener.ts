@@ -55,7 +55,7 @@ export async function openStatus(
     app,
     host,
     port,
-    limits: { total: MAX_SOCKETS, perClient: MAX_SOCKETS },
+    limits: { sockets: MAX_SOCKETS, sockets_per_client: MAX_SOCKETS },
     graceMs: GRACE_MS,
   });
   return { pulse, url, close };

@@ -100,7 +100,7 @@ function signingRate(bytes: number, seconds: number): number {
 
 /** Time of a report of 200 dependencies, over that of 200 lookups one by one and one signature of as many bytes. */
 async function exposure(deps: ServingDeps, urls: readonly string[]): Promise<number> {
-  const service = serviceOf({ ...deps, limits: { dependenciesPerMinute: 1e9 } });
+  const service = serviceOf({ ...deps, limits: { dependencies_per_minute: 1e9 } });
   const asked = urls.slice(0, 200);
   const dependencies = asked.map((url) => ({ url, calls_per_month: 100 }));
   const { text } = await service.exposures.report({ dependencies }, "client");
@@ -134,7 +134,7 @@ async function main(): Promise<void> {
     ...specs.flatMap((spec) => [[listingDraft(spec)], record.grades([cardOf(spec)], "B on OUTCOME.")]),
   );
   await record.live(specs.map((spec) => rowOf(spec)));
-  const limits = { checksPerMinute: 1e9, readsPerMinute: 1e9 };
+  const limits = { checks_per_minute: 1e9, reads_per_minute: 1e9 };
   const hits = await servingOver(record, { limits });
   // Nothing is kept: every check is a miss, as with a stream of different questions.
   const misses = await servingOver(record, { limits, cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 } });

@@ -20,7 +20,7 @@ export function replicaOver(store: Store, { origin, trust, clock }: Origin) {
     answers: SIGNERS.answers,
     jwks: () => JWKS,
     baseUrl: "https://bench.example",
-    limits: { checksPerMinute: 1e9, readsPerMinute: 1e9 },
+    limits: { checks_per_minute: 1e9, reads_per_minute: 1e9 },
     cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },
   });
   return { follower, app };

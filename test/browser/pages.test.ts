@@ -108,7 +108,7 @@ beforeAll(async () => {
   record = await makeRecord();
   const { app } = await servingOver(record, {
     looks: looksAt(),
-    limits: { looksPerHour: 1000, exposuresPerMinute: 1000 },
+    limits: { looks_per_hour: 1000, exposures_per_minute: 1000 },
   });
   serving = await serve({ app, port: 0, host: "127.0.0.1" });
   shots = process.env.BROWSER_SHOTS ?? (await mkdtemp(join(tmpdir(), "touchstone-pages-")));

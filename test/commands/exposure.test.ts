@@ -37,7 +37,7 @@ beforeAll(async () => {
     rowOf(THIEF, { pay_to: PAYEE, unserved: 1, unserved_since: 0, price: "0.250000" }),
     rowOf(EURO, { pay_to: PAYEE, asset: "\u001b[31mEURO", unit: null }),
   ]);
-  const { app } = await servingOver(record, { limits: { exposuresPerMinute: 1000 } });
+  const { app } = await servingOver(record, { limits: { exposures_per_minute: 1000 } });
   service = await serve({ app, port: 0, host: "127.0.0.1" });
   vi.spyOn(process.stdout, "write").mockImplementation((text) => {
     written += String(text);

@@ -22,7 +22,7 @@ export async function fuzzWorld(): Promise<FuzzWorld> {
   await record.publish([listingDraft(SUM), listingDraft(FREE)], record.grades([cardOf(SUM)], "B."));
   await record.publish([emptyDayDraft(record.keys.cards)]);
   await record.live([rowOf(SUM), rowOf(FREE)]);
-  const limits = { checksPerMinute: 1e9, readsPerMinute: 1e9, disputesPerHour: 1e9 };
+  const limits = { checks_per_minute: 1e9, reads_per_minute: 1e9, disputes_per_hour: 1e9 };
   const { app } = await servingOver(record, { limits });
   const document = (await (await app.request("/openapi.json")).json()) as Document;
   const caps = [capOf(SUM), capOf(FREE)];

@@ -20,7 +20,7 @@ process.stdout.write("ready\n");
 const { dir, world, specs } = JSON.parse((await lines.next()).value as string) as SellingProcess;
 // Losses of a test that kills much are no reason to stop selling.
 const caps = Object.fromEntries(Object.entries(ORDER_CAPS).map(([name, micro]) => [name, micro * 1_000n]));
-const limits = { buysPerMinute: 1e6, quotesPerDomainMinute: 1e6, readsPerMinute: 1e6 };
+const limits = { buys_per_minute: 1e6, quotes_per_domain_minute: 1e6, reads_per_minute: 1e6 };
 const service = await sellingOver(world, specs, {
   // Whoever had the orders before is dead when this one begins, and nobody else has them.
   money: () => ({ caps: caps as unknown as typeof ORDER_CAPS, staleMs: 0, lookMs: 50 }),

@@ -56,7 +56,7 @@ export class WatcherBed {
     const receivers = { egress: this.egress, log: this.log, plain: true };
     return servingOver(this.record, {
       ...{ receivers, judge: (url) => this.egress.validate(url), clock: this.clock },
-      ...{ limits: { watchers: { perClientHour: 100 } }, ...more },
+      ...{ limits: { watchers_per_hour: 100 }, ...more },
     });
   }
 

@@ -178,7 +178,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
 });
 
 test("reads have a limit of their own", async () => {
-  const limited = await servingOver(record, { limits: { readsPerMinute: 2 } });
+  const limited = await servingOver(record, { limits: { reads_per_minute: 2 } });
   const statuses = [];
   for (const path of ["/checkpoint", "/", "/v1/trust/index", "/livez", checkPath({ url: SUM.url })]) {
     statuses.push((await limited.get(path)).status);

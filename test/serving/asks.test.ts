@@ -97,7 +97,7 @@ describe("how long an ask waits", () => {
   });
 
   test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
-    const { asks, log } = asksOver({ line: askLineOf({ perClientHour: 2 }), limits: { perClientHour: 2 } });
+    const { asks, log } = asksOver({ line: askLineOf({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
     const waits = [];
     for (let i = 0; i < 6; i++) waits.push(await waitOf(asks, `https://n${i}.example/`, "much"));
     expect(waits).toEqual([1, 1, 1, 2, 2, 3]);
@@ -120,7 +120,7 @@ describe("how long an ask waits", () => {
   });
 
   test("all clients together have a share too, and it never refuses either", async () => {
-    const { asks } = asksOver({ limits: { totalHour: 1 } });
+    const { asks } = asksOver({ limits: { asks_per_hour_total: 1 } });
     expect(await waitOf(asks, "https://one.example/", "a")).toBe(1);
     expect(await waitOf(asks, "https://two.example/", "b")).toBe(2);
     expect(await waitOf(asks, "https://three.example/", "c")).toBe(3);
@@ -135,7 +135,7 @@ describe("how long an ask waits", () => {
   });
 
   test("a full line takes nothing more and says when to ask again; what stands in it keeps its place", async () => {
-    const { asks, log } = asksOver({ limits: { inLine: 3 } });
+    const { asks, log } = asksOver({ limits: { asks_in_line: 3 } });
     for (let i = 0; i < 3; i++) await asks.put(ask(`https://n${i}.example/`), "c");
     expect(await asks.put(ask("https://n4.example/"), "d")).toEqual({
       queued: false,
@@ -146,11 +146,13 @@ describe("how long an ask waits", () => {
   });
 
   test("nobody is promised a look after the ask has had its time", async () => {
-    const { asks, log } = asksOver({ limits: { perClientHour: 1000, perDomainHour: 1, totalHour: 1_000_000 } });
+    const { asks, log } = asksOver({
+      limits: { asks_per_hour: 1000, asks_per_domain_hour: 1, asks_per_hour_total: 1_000_000 },
+    });
     for (let i = 0; i < 672; i++) await asks.put(ask(`https://big.example/${i}`), "c");
     const refused = await asks.put(ask("https://big.example/more"), "c");
     expect([refused.queued, refused.next]).toEqual([false, expect.stringContaining("of this domain")]);
-    const much = asksOver({ limits: { perClientHour: 1 } });
+    const much = asksOver({ limits: { asks_per_hour: 1 } });
     for (let i = 0; i < 673; i++) await much.asks.put(ask(`https://n${i}.example/`), "c");
     const late = await much.asks.put(ask("https://more.example/"), "c");
     expect([late.queued, late.next]).toEqual([false, expect.stringContaining("Ask again tomorrow")]);
@@ -162,7 +164,7 @@ describe("how long an ask waits", () => {
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
     try {
       const clock = new TwoHands();
-      const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { perClientHour: 100 } });
+      const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { asks_per_hour: 100 } });
       for (let i = 0; i < 11; i++) await other.put(ask(`https://s${i}.big.example/`), "c");
       const line = askLineOf();
       const follow = followAsks(log, line, logger, 60_000);
@@ -207,7 +209,7 @@ describe("over HTTP", () => {
   afterAll(() => record.close());
 
   test("what asked for no payment is put in line again after a day, and only then; a full hour refuses no known url", async () => {
-    const serving = await servingOver(record, { limits: { asks: { perClientHour: 1 } } });
+    const serving = await servingOver(record, { limits: { asks_per_hour: 1 } });
     const check = async (url: string) => {
       const response = await serving.get(checkPath({ url }));
       return { status: response.status, ...((await response.json()) as { matched: string; queued?: boolean }) };
@@ -219,7 +221,7 @@ describe("over HTTP", () => {
     // A listed one is knocked at in every block anyway.
     expect(await check(LISTED.url)).not.toHaveProperty("queued");
     expect(serving.log.records).toHaveLength(1);
-    const full = await servingOver(record, { limits: { asks: { inLine: 0 } }, clock: serving.clock });
+    const full = await servingOver(record, { limits: { asks_in_line: 0 }, clock: serving.clock });
     const kept = await full.get(checkPath({ url: FREE.url }));
     expect([kept.status, ((await kept.json()) as { queued?: boolean }).queued]).toEqual([200, false]);
   });

@@ -1,13 +1,11 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { boundsOf } from "../../commands/serving-tier.ts";
-import { loadConfig } from "../../infra/config.ts";
+import type { Limits } from "../../infra/config.ts";
 import { createMetrics } from "../../infra/telemetry.ts";
 import { Limiter } from "../../serving/http/limits.ts";
 import { Problem } from "../../serving/http/problem.ts";
-import { SOCKET_LIMITS, type SocketLimits } from "../../serving/http/sockets.ts";
-import { STREAM_LIMITS, type StreamLimits, Streams } from "../../serving/http/streams.ts";
+import { Streams } from "../../serving/http/streams.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
@@ -16,7 +14,9 @@ import { servingOver, type TestServing } from "../helpers/serving.ts";
 /** What one client can hold of ours, tried with real sockets: loopback has a client for each of its addresses. */
 const SUM = { url: "https://seller.example/sum" };
 const SEGMENT = "segment/7.ndjson.zst";
-const SEGMENT_BYTES = 24 * 1024 * 1024;
+const MB = 1024 * 1024;
+const SEGMENT_MB = 24;
+const SEGMENT_BYTES = SEGMENT_MB * MB;
 const metrics = createMetrics();
 
 let record: PublicRecord;
@@ -43,10 +43,9 @@ interface Bed {
   endless(): Promise<{ reading: () => number; read: () => number }>;
 }
 
-async function bed(sockets: Partial<SocketLimits>, streams: Partial<StreamLimits> = {}): Promise<Bed> {
-  const limits = { readsPerMinute: 1e6, streams };
-  const serving = await servingOver(record, { metrics, limits });
-  const server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 50, limits: sockets, metrics });
+async function bed(limits: Partial<Limits>): Promise<Bed> {
+  const serving = await servingOver(record, { metrics, limits: { ...limits, reads_per_minute: 1e6 } });
+  const server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 50, limits, metrics });
   open.push(server);
   const before = new Map<string, number>();
   const read = async (line: RegExp) => Number(line.exec(await metrics.text())?.[1] ?? 0);
@@ -107,30 +106,9 @@ const FEED = "GET /v1/trust/feed HTTP/1.1\r\nhost: h\r\naccept-encoding: identit
 const isOpen = (socket: Socket): boolean => !socket.destroyed && !socket.readableEnded;
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-test("the settings' defaults are those that a server has without settings", () => {
-  const { limits } = loadConfig(undefined, {});
-  expect(boundsOf(limits)).toEqual({ sockets: SOCKET_LIMITS, streams: STREAM_LIMITS });
-});
-
-test("every bound is a setting", () => {
-  const env = {
-    SOCKETS: "1",
-    SOCKETS_PER_CLIENT: "2",
-    MIN_BYTES_PER_S: "3",
-    SLOW_AFTER_S: "4",
-    HEADERS_TIMEOUT_S: "5",
-  };
-  const more = { REQUEST_TIMEOUT_S: "6", STREAMS: "7", STREAMS_PER_CLIENT: "8", STREAM_MB_PER_HOUR: "9" };
-  const named = Object.entries({ ...env, ...more }).map(([name, value]) => [`TOUCHSTONE_LIMITS_${name}`, value]);
-  expect(boundsOf(loadConfig(undefined, Object.fromEntries(named)).limits)).toEqual({
-    sockets: { total: 1, perClient: 2, minBytesPerS: 3, slowMs: 4_000, headersMs: 5_000, requestMs: 6_000 },
-    streams: { total: 7, perClient: 8, bytesPerHour: 9 * 1024 ** 2 },
-  });
-});
-
 describe("a slow reader", () => {
   test("of the whole feed is cut while others are served", async () => {
-    const { socket, ask, endless, counter } = await bed({ slowMs: 1_000, minBytesPerS: 100_000 });
+    const { socket, ask, endless, counter } = await bed({ slow_after_s: 1, min_bytes_per_s: 100_000 });
     const { reading } = await endless();
     const slow = await socket(FEED);
     slow.pause();
@@ -145,7 +123,7 @@ describe("a slow reader", () => {
   });
 
   test("that takes a little now and then is cut too", async () => {
-    const { socket, endless, counter } = await bed({ slowMs: 1_000, minBytesPerS: 2_000_000 });
+    const { socket, endless, counter } = await bed({ slow_after_s: 1, min_bytes_per_s: 2_000_000 });
     const { reading } = await endless();
     const slow = await socket(FEED);
     slow.pause();
@@ -157,7 +135,7 @@ describe("a slow reader", () => {
   });
 
   test("of many megabytes that takes them in bursts, fast enough on the whole, gets them all", async () => {
-    const { socket, counter } = await bed({ slowMs: 3_000, minBytesPerS: 8_192 });
+    const { socket, counter } = await bed({ slow_after_s: 3, min_bytes_per_s: 8_192 });
     const reader = await socket(`GET /${SEGMENT} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n`);
     let bytes = 0;
     let steps = 0;
@@ -171,7 +149,7 @@ describe("a slow reader", () => {
   });
 
   test("an idle socket with nothing waiting is no slow one", async () => {
-    const { socket, counter } = await bed({ slowMs: 200, minBytesPerS: 1_000_000 });
+    const { socket, counter } = await bed({ slow_after_s: 0.2, min_bytes_per_s: 1_000_000 });
     const idle = await socket("GET /livez HTTP/1.1\r\nhost: h\r\n\r\n");
     await once(idle, "data");
     await pause(1_000);
@@ -184,7 +162,7 @@ describe("a slow writer", () => {
   const post = `POST /v1/trust/${capOf(SUM)}/disputes HTTP/1.1\r\nhost: h\r\n`;
 
   test("of a body that trickles is told so and cut, long before the request's time is over", async () => {
-    const { socket, counter } = await bed({ slowMs: 1_000, minBytesPerS: 1_000, requestMs: 300_000 });
+    const { socket, counter } = await bed({ slow_after_s: 1, min_bytes_per_s: 1_000, request_timeout_s: 300 });
     const slow = await socket(`${post}content-length: 30000\r\n\r\n`);
     let answer = "";
     slow.on("data", (chunk) => {
@@ -199,7 +177,7 @@ describe("a slow writer", () => {
   });
 
   test("one that is fast enough for the rate is cut when the request's time is over", async () => {
-    const { socket } = await bed({ minBytesPerS: 0, requestMs: 1_000, headersMs: 1_000 });
+    const { socket } = await bed({ min_bytes_per_s: 0, request_timeout_s: 1, headers_timeout_s: 1 });
     const slow = await socket(`${post}content-length: 30000\r\n\r\n`);
     slow.resume();
     const trickle = setInterval(() => slow.write("x"), 50);
@@ -213,7 +191,7 @@ describe("a slow writer", () => {
     ["of headers that trickle", "GET /livez HTTP/1.1\r\nx: "],
     ["of nothing at all", ""],
   ])("%s", async (_, text) => {
-    const { socket } = await bed({ headersMs: 1_000, requestMs: 2_000 });
+    const { socket } = await bed({ headers_timeout_s: 1, request_timeout_s: 2 });
     const slow = await socket(text);
     slow.resume();
     const trickle = setInterval(() => text && slow.write("x"), 50);
@@ -224,7 +202,7 @@ describe("a slow writer", () => {
   });
 
   test("a whole body is none, whatever it waits for", async () => {
-    const { socket, counter } = await bed({ slowMs: 200, minBytesPerS: 1_000_000 });
+    const { socket, counter } = await bed({ slow_after_s: 0.2, min_bytes_per_s: 1_000_000 });
     const sender = await socket(`${post}content-length: 2\r\n\r\n{}`);
     await once(sender, "data");
     await pause(1_000);
@@ -235,7 +213,7 @@ describe("a slow writer", () => {
 
 describe("sockets", () => {
   test("200 idle ones of one client are bounded, and others get in", async () => {
-    const { socket, ask, counter } = await bed({ perClient: 20, total: 100 });
+    const { socket, ask, counter } = await bed({ sockets_per_client: 20, sockets: 100 });
     const idle = await Promise.all(Array.from({ length: 200 }, () => socket("", "127.0.0.2")));
     for (const one of idle) one.resume();
     await expect.poll(() => idle.filter(isOpen).length).toBe(20);
@@ -276,7 +254,7 @@ describe("sockets", () => {
   });
 
   test("of all clients together are bounded", async () => {
-    const { socket, ask } = await bed({ perClient: 20, total: 30 });
+    const { socket, ask } = await bed({ sockets_per_client: 20, sockets: 30 });
     const addresses = ["127.0.0.2", "127.0.0.3"];
     const idle = await Promise.all(addresses.flatMap((from) => Array.from({ length: 20 }, () => socket("", from))));
     for (const one of idle) one.resume();
@@ -288,7 +266,14 @@ describe("sockets", () => {
     const { app } = await servingOver(record);
     const { parseProxies } = await import("../../serving/http/limits.ts");
     const proxies = parseProxies(["127.0.0.0/30"]);
-    const server = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 50, limits: { perClient: 5 }, proxies });
+    const server = await serve({
+      app,
+      port: 0,
+      host: "127.0.0.1",
+      graceMs: 50,
+      limits: { sockets_per_client: 5 },
+      proxies,
+    });
     open.push(server);
     const from = async (localAddress: string): Promise<number> => {
       const sockets = Array.from({ length: 50 }, () => connect({ port: server.port, host: "127.0.0.1", localAddress }));
@@ -304,7 +289,7 @@ describe("sockets", () => {
 
 describe("streams", () => {
   test("many feeds are bounded for a client and in total, and a place is free again when one ends", async () => {
-    const { socket, ask, endless, counter } = await bed({}, { perClient: 3, total: 5 });
+    const { socket, ask, endless, counter } = await bed({ streams_per_client: 3, streams: 5 });
     const { reading } = await endless();
     const held = await Promise.all(Array.from({ length: 3 }, () => socket(FEED, "127.0.0.2")));
     for (const one of held) one.pause();
@@ -334,7 +319,7 @@ describe("streams", () => {
   });
 
   test("pipelined feeds of one socket are counted each", async () => {
-    const { socket, endless } = await bed({}, { perClient: 3, total: 5 });
+    const { socket, endless } = await bed({ streams_per_client: 3, streams: 5 });
     const { reading } = await endless();
     const one = await socket(FEED.repeat(20), "127.0.0.2");
     one.pause();
@@ -344,7 +329,7 @@ describe("streams", () => {
   });
 
   test("what is sent is charged by its length, and a client that used it up waits", async () => {
-    const { ask, serving } = await bed({}, { bytesPerHour: 2 * SEGMENT_BYTES });
+    const { ask, serving } = await bed({ stream_mb_per_hour: 2 * SEGMENT_MB });
     const whole = async (from: string) => (await ask(`/${SEGMENT}`, from)).status;
     expect([await whole("127.0.0.2"), await whole("127.0.0.2"), await whole("127.0.0.2")]).toEqual([200, 200, 429]);
     for (const path of [`/${SEGMENT}`, "/v1/trust/feed", "/v1/trust/index", "/checkpoint"]) {
@@ -360,7 +345,7 @@ describe("streams", () => {
 });
 
 describe("places among the streams", () => {
-  const limits = { total: 2, perClient: 2, bytesPerHour: 1_000 };
+  const limits = { streams: 2, streams_per_client: 2, stream_mb_per_hour: 1_000 / MB };
   const reads = async (body: ReadableStream<Uint8Array>): Promise<number> =>
     (await new Response(body).arrayBuffer()).byteLength;
   const chunks = async function* (...sizes: number[]) {
@@ -413,7 +398,7 @@ describe("places among the streams", () => {
     const bytes = Uint8Array.from({ length: 200_000 }, (_, i) => i % 251);
     const sizes: number[] = [];
     const got: Uint8Array[] = [];
-    const body = new Streams({ ...limits, bytesPerHour: 1e9 }, () => 0).stream(
+    const body = new Streams({ ...limits, stream_mb_per_hour: 1e3 }, () => 0).stream(
       "a",
       (async function* () {
         yield bytes;

@@ -544,7 +544,7 @@ describe("what is refused", () => {
 
 describe("limits", () => {
   test("checks of one client: 429 with Retry-After, then again", async () => {
-    const serving = await servingOver(record, { limits: { checksPerMinute: 3 } });
+    const serving = await servingOver(record, { limits: { checks_per_minute: 3 } });
     const path = checkPath({ url: SUM.url });
     const left = [];
     for (let i = 0; i < 3; i++) left.push((await serving.get(path)).headers.get("ratelimit"));

@@ -40,7 +40,7 @@ beforeAll(async () => {
 });
 afterAll(() => record.close());
 beforeEach(async () => {
-  serving = await servingOver(record, { limits: { disputesPerHour: 60 } });
+  serving = await servingOver(record, { limits: { disputes_per_hour: 60 } });
 });
 
 const pair = generateKeyPairSync("ed25519");
@@ -194,7 +194,7 @@ describe("POST /v1/trust/{id}/disputes", () => {
     expect([many.status, ((await many.json()) as { type: string }).type]).toEqual([
       ...[429, "/docs/api#too-many-disputes"],
     ]);
-    serving = await servingOver(record, { limits: { disputesPerHour: 1 } });
+    serving = await servingOver(record, { limits: { disputes_per_hour: 1 } });
     await post("{");
     const refused = await post("{");
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "3600"]);

@@ -94,7 +94,7 @@ describe("bad questions", () => {
   });
 
   test("one client has so many a minute", async () => {
-    const other = await servingOver(record, { limits: { evaluationsPerMinute: 1 } });
+    const other = await servingOver(record, { limits: { evaluations_per_minute: 1 } });
     const ask = () => other.get("/v1/evaluate", { method: "POST", body: '{"status":204}' });
     expect([(await ask()).status, (await ask()).status]).toEqual([200, 429]);
   });

@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => record.close());
 beforeEach(async () => {
-  serving = await servingOver(record, { limits: { exposuresPerMinute: 100 } });
+  serving = await servingOver(record, { limits: { exposures_per_minute: 100 } });
 });
 
 const send = (text: string, headers: Record<string, string> = {}): Promise<Response> =>
@@ -90,10 +90,10 @@ describe("the page of an exposure", () => {
   });
 
   test("is limited as the operation is", async () => {
-    serving = await servingOver(record, { limits: { exposuresPerMinute: 1 } });
+    serving = await servingOver(record, { limits: { exposures_per_minute: 1 } });
     expect((await send(GOOD.url)).status).toBe(200);
     expect((await send(GOOD.url)).status).toBe(429);
-    serving = await servingOver(record, { limits: { dependenciesPerMinute: 1 } });
+    serving = await servingOver(record, { limits: { dependencies_per_minute: 1 } });
     await send(GOOD.url);
     const response = await send(GOOD.url);
     expect([response.status, response.headers.get("retry-after")]).toEqual([429, "60"]);

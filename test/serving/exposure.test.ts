@@ -187,7 +187,7 @@ describe("POST /v1/exposure", () => {
   });
 
   test("urls that nobody knows are put in line within the limits of a check; past them the rest is answered all the same", async () => {
-    serving = await servingOver(record, { limits: { asks: { perClientHour: 3 } } });
+    serving = await servingOver(record, { limits: { asks_per_hour: 3 } });
     const urls = Array.from({ length: 5 }, (_, n) => `https://new${n}.example/x`);
     const { lines } = await reportOf([...urls, GOOD.url]);
     expect(lines.filter(({ queued }) => queued === true)).toHaveLength(serving.log.records.length);
@@ -262,7 +262,7 @@ describe("bad bodies", () => {
 
 describe("limits", () => {
   test("requests, and dependencies whatever the number of requests", async () => {
-    serving = await servingOver(record, { limits: { exposuresPerMinute: 3, dependenciesPerMinute: 5 } });
+    serving = await servingOver(record, { limits: { exposures_per_minute: 3, dependencies_per_minute: 5 } });
     const send = async (n: number) => post({ dependencies: Array(n).fill(GOOD.url) });
     expect((await send(7)).status).toBe(200);
     const refused = await send(1);

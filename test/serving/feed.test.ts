@@ -21,7 +21,7 @@ beforeAll(async () => {
   record = await PublicRecord.open();
   const specs = Array.from({ length: ENDPOINTS }, (_, i) => ({ url: `https://s${i}.example/x` }));
   await record.publish(...specs.flatMap((spec) => [[listingDraft(spec)], record.grades([cardOf(spec)], "B.")]));
-  serving = await servingOver(record, { limits: { readsPerMinute: 1_000_000 } });
+  serving = await servingOver(record, { limits: { reads_per_minute: 1_000_000 } });
   whole = (await (await serving.get(FEED)).text()).split("\n").slice(0, -1);
 });
 afterAll(() => record.close());

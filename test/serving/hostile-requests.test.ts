@@ -30,7 +30,7 @@ beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
   await record.publish([emptyDayDraft(record.keys.cards)]);
-  const limits = { checksPerMinute: 1e9, readsPerMinute: 1e9, disputesPerHour: 1e9 };
+  const limits = { checks_per_minute: 1e9, reads_per_minute: 1e9, disputes_per_hour: 1e9 };
   const { app } = await servingOver(record, { logger, metrics, limits });
   service = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
   mirror = await serve({ app: createMirrorApp(record.store, logger), port: 0, host: "127.0.0.1", graceMs: 200 });

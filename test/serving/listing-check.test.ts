@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { Limits } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
@@ -46,7 +47,7 @@ beforeEach(async () => {
   tools = { egress, reader: ownReader, loop: STEADY_LOOP, rail, control: new Control(egress, []) };
   serving = await servingOver(record, {
     looks: tools,
-    limits: { looksPerHour: 1000, looks: { perDomainMinute: 100 } },
+    limits: { looks_per_hour: 1000, looks_per_domain_minute: 100 },
   });
 });
 
@@ -234,7 +235,7 @@ describe("the limits of looks", () => {
     expect(egress.asked).toHaveLength(4);
   });
 
-  const limited = async (limits: object) => {
+  const limited = async (limits: Partial<Limits>) => {
     serving = await servingOver(record, { looks: tools, limits });
   };
   const statusOf = async (url: string): Promise<[number, string | null]> => {
@@ -244,7 +245,7 @@ describe("the limits of looks", () => {
   };
 
   test("one domain is looked at so often in a minute, whatever its hosts and paths", async () => {
-    await limited({ looks: { perDomainMinute: 2 } });
+    await limited({ looks_per_domain_minute: 2 });
     expect(await statusOf("https://a.many.example/1")).toEqual([200, null]);
     expect(await statusOf("https://b.many.example/2")).toEqual([200, null]);
     expect(await statusOf("https://c.many.example/3")).toEqual([429, "30"]);
@@ -252,13 +253,13 @@ describe("the limits of looks", () => {
   });
 
   test("one client asks so often in an hour", async () => {
-    await limited({ looksPerHour: 1 });
+    await limited({ looks_per_hour: 1 });
     expect((await statusOf(SUM.url))[0]).toBe(200);
     expect(await statusOf(SUM.url)).toEqual([429, "3600"]);
   });
 
   test("one look at a domain at a time, and so many in all", async () => {
-    await limited({ looks: { atOnce: 2 } });
+    await limited({ looks_at_once: 2 });
     let go = () => {};
     const held = new Promise<void>((resolve) => {
       go = resolve;

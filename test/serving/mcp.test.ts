@@ -46,7 +46,7 @@ beforeAll(async () => {
     rowOf(NEW, { price: null, asset: null }),
     rowOf(FAIL, { asset: "EUR" }),
   ]);
-  const limits = { checksPerMinute: 1e6 };
+  const limits = { checks_per_minute: 1e6 };
   // Nobody is asked for a plan: of what sells only the policy is there.
   const { app } = await servingOver(record, {
     logger,
@@ -275,7 +275,7 @@ describe("what is refused before it is looked at", () => {
   });
 
   test("no message makes a 5xx, whatever its shape", async () => {
-    const { app } = await servingOver(record, { logger, limits: { checksPerMinute: 1e6 } });
+    const { app } = await servingOver(record, { logger, limits: { checks_per_minute: 1e6 } });
     const depths = [500, 400_000].map((n) => "[".repeat(n) + "]".repeat(n));
     const deep = depths.flatMap((one) => [one, JSON.stringify({ ...check(1), params: "HERE" }).replace('"HERE"', one)]);
     const odd = [null, 1, "x", {}, [], [[]], { jsonrpc: "1.0" }, { ...ping(1), method: "nothing" }, ...deep];
@@ -292,7 +292,7 @@ describe("what is refused before it is looked at", () => {
 
   test("who asks too often is told when to come again; a batch costs what its messages cost", async () => {
     const clock = new TwoHands();
-    const { app } = await servingOver(record, { logger, clock, limits: { checksPerMinute: 6 } });
+    const { app } = await servingOver(record, { logger, clock, limits: { checks_per_minute: 6 } });
     const batch = await post(app, [1, 2, 3, 4, 5].map(check));
     expect([batch.status, (await answersIn(batch)).length]).toEqual([200, 5]);
     expect((await post(app, check(6))).status).toBe(200);
@@ -303,14 +303,14 @@ describe("what is refused before it is looked at", () => {
   });
 
   test("reports are limited as the operation is, whoever asks by a tool", async () => {
-    const { app } = await servingOver(record, { logger, limits: { exposuresPerMinute: 1 } });
+    const { app } = await servingOver(record, { logger, limits: { exposures_per_minute: 1 } });
     const report = { ...check(1), params: { name: "check_exposure", arguments: { dependencies: [SUM.url] } } };
     const said = async () => (await (await post(app, report)).text()).includes("too-many-requests");
     expect([await said(), await said()]).toEqual([false, true]);
   });
 
   test("evaluations are limited as the operation is, and a plan of a server that sells nothing says so", async () => {
-    const { app } = await servingOver(record, { logger, limits: { evaluationsPerMinute: 1 } });
+    const { app } = await servingOver(record, { logger, limits: { evaluations_per_minute: 1 } });
     const tool = (name: string, args: object) => ({ ...check(1), params: { name, arguments: args } });
     const said = async (message: object) => (await post(app, message)).text();
     expect(await said(tool("evaluate_answer", { status: 204 }))).not.toContain("too-many-requests");

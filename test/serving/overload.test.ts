@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import type { Limits } from "../../infra/config.ts";
 import { ownLag } from "../../infra/loop-watch.ts";
 import { createMetrics } from "../../infra/telemetry.ts";
 import { OVERLOAD, Overload } from "../../serving/http/overload.ts";
-import type { SocketLimits } from "../../serving/http/sockets.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { isShed } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
@@ -40,7 +40,7 @@ function forced(lot = 0) {
   return { overload, metrics, look: looks };
 }
 
-async function listening(overload: Overload, limits: Partial<SocketLimits> = {}): Promise<Serving> {
+async function listening(overload: Overload, limits: Partial<Limits> = {}): Promise<Serving> {
   const serving = await servingOver(record, { overload });
   const server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 50, overload, limits });
   open.push(server);
@@ -117,7 +117,7 @@ test("rows that are never shed: those with a price, and these", () => {
 
 test("sockets of who is free are closed where nearly all are taken", async () => {
   const { overload, look } = forced();
-  const server = await listening(overload, { total: 10, perClient: 10 });
+  const server = await listening(overload, { sockets: 10, sockets_per_client: 10 });
   const sockets: Socket[] = [];
   for (let i = 0; i < 9; i++) {
     const socket = connect({ port: server.port, host: "127.0.0.1" });
@@ -171,7 +171,7 @@ test("a queue at the door is overload, though no turn of the loop is slow: each 
 }, async () => {
   const overload = new Overload(ownLag);
   open.push(overload);
-  const { url, port } = await listening(overload, { perClient: 1_000 });
+  const { url, port } = await listening(overload, { sockets_per_client: 1_000 });
   let busy = true;
   const turn = (): void => {
     const until = performance.now() + OVERLOAD.slowMs / 10;

@@ -52,7 +52,7 @@ afterAll(() => record.close());
 beforeEach(async () => {
   clock = new TwoHands();
   line.now = askLineOf();
-  serving = await servingOver(record, { clock, askLine: line.now, limits: { looksPerHour: 100 } });
+  serving = await servingOver(record, { clock, askLine: line.now, limits: { looks_per_hour: 100 } });
 });
 
 interface Wish {

@@ -23,7 +23,7 @@ beforeAll(async () => {
   );
   await record.store.create(SHARD, bytes);
   await record.store.create(CALL, bytes.subarray(0, 100));
-  serving = await servingOver(record, { limits: { readsPerMinute: 100_000, trustedProxies: ["127.0.0.1"] } });
+  serving = await servingOver(record, { limits: { reads_per_minute: 100_000, trusted_proxies: ["127.0.0.1"] } });
   server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 200 });
 });
 afterAll(async () => {
@@ -170,8 +170,8 @@ describe("the socket", () => {
   });
 
   test("X-Forwarded-For names the client only behind a proxy that we know", async () => {
-    const limited = await servingOver(record, { limits: { checksPerMinute: 1, trustedProxies: ["127.0.0.0/8"] } });
-    const open = await servingOver(record, { limits: { checksPerMinute: 1 } });
+    const limited = await servingOver(record, { limits: { checks_per_minute: 1, trusted_proxies: ["127.0.0.0/8"] } });
+    const open = await servingOver(record, { limits: { checks_per_minute: 1 } });
     const path = checkPath({ url: "https://s1.example/x" });
     for (const [app, second] of [
       [limited.app, 200],

@@ -210,7 +210,7 @@ describe("in production", () => {
 
 describe("limits", () => {
   test("challenges of one client: refused before the receiver is asked; what was not valid costs nothing", async () => {
-    const on = await bed.serving({ limits: { watchers: { perClientHour: 1 } } });
+    const on = await bed.serving({ limits: { watchers_per_hour: 1 } });
     for (let i = 0; i < 3; i++) expect((await made({ url: receiver.url }, on)).status).toBe(400);
     expect((await made({ url: receiver.url, watch: [SUM.url] }, on)).status).toBe(201);
     const asked = receiver.challenges.length;
@@ -222,18 +222,18 @@ describe("limits", () => {
 
   test("watchers of one domain of receivers, whoever made them, until one is stopped; and all of them", async () => {
     const other = await bed.receiver();
-    const on = await bed.serving({ limits: { watchers: { perClientHour: 100, perDomain: 2 } } });
+    const on = await bed.serving({ limits: { watchers_per_hour: 100, watchers_per_domain: 2 } });
     const [one] = [await watch(serving, other.url, [SUM.url]), await watch(serving, other.url, [SUM.url])];
     const response = await made({ url: other.url, watch: [SUM.url] }, on);
     expect([response.status, (await problemOf(response)).type]).toEqual([429, "/docs/api#too-many-watchers"]);
     await postJson(on, "/v1/watchers/stop", undefined, one.token);
     expect((await made({ url: other.url, watch: [SUM.url] }, on)).status).toBe(201);
-    const full = await bed.serving({ limits: { watchers: { total: 1 } } });
+    const full = await bed.serving({ limits: { watchers: 1 } });
     expect((await made({ url: receiver.url, watch: [SUM.url] }, full)).status).toBe(429);
   });
 
   test("challenges to one domain, from all clients", async () => {
-    const on = await bed.serving({ limits: { watchers: { perClientHour: 100, challengesPerDomainHour: 1 } } });
+    const on = await bed.serving({ limits: { watchers_per_hour: 100, challenges_per_domain_hour: 1 } });
     const other = await bed.receiver();
     other.echo = (_, response) => response.end("no");
     const statuses = [];

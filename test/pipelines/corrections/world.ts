@@ -138,7 +138,7 @@ export async function openWorld() {
     ...{ store: publicStore, follower, log, answers: keys.answers, clock, logger, metrics, baseUrl: BASE_URL },
     judge: () => ({ ok: true }),
     jwks: () => keysDocument(keys.ring),
-    limits: { checksPerMinute: 1e6, readsPerMinute: 1e6, disputesPerHour: 1e6 },
+    limits: { checks_per_minute: 1e6, reads_per_minute: 1e6, disputes_per_hour: 1e6 },
     cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },
   });
   const reading = await Reading.open({ log, privateStore, lake: { memory_limit: "256MB", threads: 1 } });

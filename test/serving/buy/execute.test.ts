@@ -325,7 +325,7 @@ test("each cancellation is a transaction of ours: a wallet has so many, and then
   const specs = [specOf("regulars-only", "0.010000", "A"), specOf("honest-v2", "0.010000", "B")];
   const other = await sellingOver(world, specs, {
     money: () => ({ float: () => Promise.resolve(float) }),
-    deps: { limits: { fallbacksPerHour: { payer: 1, all: 100 } } },
+    deps: { limits: { fallbacks_per_hour: { payer: 1, all: 100 } } },
   });
   try {
     const buyer = await officialBuyer(world);
