@@ -7,7 +7,7 @@ import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
-import type { CheckFacts, CheckQuery } from "../schemas/check.ts";
+import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
 import { hasTools, type Match, matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -41,8 +41,6 @@ const keyOf = ({ method, pay_to }: CheckQuery, url: string): string => `${method
 interface Spelt extends CachedAnswer {
   /** The url as this answer says that it was asked. */
   asked: string;
-  /** Where that stands in the text, in characters. */
-  at: { from: number; to: number };
 }
 
 /** What a query means. */
@@ -107,15 +105,9 @@ export class Checks {
 
   /** The same answer, given at the same moment, to the url as this client wrote it: only `asked` and the signature differ. */
   #respelt(made: Spelt, query: CheckQuery): Spelt {
-    const { asked, at } = made;
-    if (asked === query.url) return made;
-    const text = made.bytes.toString("utf8");
-    const said = JSON.stringify(query.url);
-    const unsigned = `${text.slice(0, at.from)}${said}${text.slice(at.to, text.lastIndexOf(',"signature":'))}}`;
-    const again: Spelt = {
-      ...{ ...made, ...bytesOf(this.deps.signer, unsigned) },
-      ...{ asked: query.url, at: { from: at.from, to: at.from + said.length } },
-    };
+    if (made.asked === query.url) return made;
+    const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
+    const again: Spelt = { ...made, ...bytesOf(this.deps.signer, { ...answer, asked: query.url }), asked: query.url };
     this.#cache.set(keyOf(query, query.url), again);
     return again;
   }
@@ -175,10 +167,9 @@ export class Checks {
   /** Dates, signs and keeps what the record holds: under the normalised url, and as it was asked. */
   #made(query: CheckQuery, key: string, facts: CheckFacts): Spelt {
     const { signer, clock } = this.deps;
-    const text = orderedText(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) });
     const made: Spelt = {
-      ...bytesOf(signer, text),
-      ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url, at: placeOfAsked(text, query.url) },
+      ...bytesOf(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) }),
+      ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url },
     };
     this.#cache.set(key, made);
     if (key !== keyOf(query, query.url)) this.#cache.set(keyOf(query, query.url), made);
@@ -186,16 +177,10 @@ export class Checks {
   }
 }
 
-/** An RFC 8785 text, signed, as it is sent and named. */
-function bytesOf(signer: Signer, text: string): Pick<CachedAnswer, "bytes" | "etag"> {
-  const bytes = withSignature(signer, text);
+/** An answer, signed, as it is sent and named. */
+function bytesOf(signer: Signer, answer: object): Pick<CachedAnswer, "bytes" | "etag"> {
+  const bytes = signedBytes(signer, answer);
   return { bytes, etag: `"${sha256hex(bytes).slice(0, 32)}"` };
-}
-
-/** Where the value of the first member `asked` stands: no member that comes before it in order holds one of that name. */
-function placeOfAsked(text: string, asked: string): Spelt["at"] {
-  const from = text.indexOf('"asked":') + '"asked":'.length;
-  return { from, to: from + JSON.stringify(asked).length };
 }
 
 const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
@@ -252,13 +237,9 @@ function inOrder(value: unknown): unknown {
   return ordered;
 }
 
-/** RFC 8785 text of an answer with what is signed beside it. */
-const orderedText = (signer: Signer, answer: object): string =>
-  JSON.stringify(inOrder({ ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" }));
-
-/** An RFC 8785 text of an object, with the signature over it behind its members. */
-function withSignature(signer: Signer, text: string): Buffer {
-  const bytes = Buffer.from(text);
+function signedBytes(signer: Signer, answer: object): Buffer {
+  const whole = { ...answer, signing_key_id: signer.kid, canonicalization: "RFC8785" };
+  const bytes = Buffer.from(JSON.stringify(inOrder(whole)));
   const signature = Buffer.from(signer.sign(bytes)).toString("base64url");
   return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,"signature":"${signature}"}`)]);
 }
@@ -269,5 +250,4 @@ function withSignature(signer: Signer, text: string): Buffer {
  * apart. The answer must hold JSON values only, and no lone surrogate: those JSON.stringify would print as escapes,
  * and no verifier would take them.
  */
-export const signedText = (signer: Signer, answer: object): string =>
-  withSignature(signer, orderedText(signer, answer)).toString("utf8");
+export const signedText = (signer: Signer, answer: object): string => signedBytes(signer, answer).toString("utf8");

@@ -1,7 +1,7 @@
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
 import { cameOf } from "../../pipelines/orders/seller.ts";
 import { checkerOf } from "../../pipelines/record/classes.ts";
-import { Problem } from "../http/problem.ts";
+import { badField, Problem } from "../http/problem.ts";
 import { type EvaluateAnswer, type EvaluateRequest, MAX_ANSWER_BYTES } from "../schemas/evaluate.ts";
 import type { View } from "../tables/view.ts";
 
@@ -23,9 +23,7 @@ const NO_SCHEMA =
 function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   const bytes = base64 === undefined ? Buffer.from(body ?? "", "utf8") : Buffer.from(base64, "base64");
   if (bytes.length <= MAX_ANSWER_BYTES) return bytes;
-  const detail = `has more than ${MAX_ANSWER_BYTES} bytes`;
-  const pointer = base64 === undefined ? "/body" : "/base64";
-  throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
+  throw badField(base64 === undefined ? "/body" : "/base64", `has more than ${MAX_ANSWER_BYTES} bytes`);
 }
 
 function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer, "says">): string {

@@ -7,10 +7,11 @@ import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
 import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import type { Offer } from "../../pipelines/record/bodies.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { BadUrl, normaliseUrl, registrableDomain } from "../../pipelines/record/url.ts";
+import { registrableDomain } from "../../pipelines/record/url.ts";
 import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
 import { Limiter } from "../http/limits.ts";
-import { Problem } from "../http/problem.ts";
+import { badField, Problem } from "../http/problem.ts";
+import { normalOf } from "../http/request.ts";
 import type { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
 import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -186,9 +187,9 @@ export class ListingChecks {
   /** The domain of a url that may be looked at now. @throws Problem */
   #admitted(url: string): string {
     const domain = registrableDomain(url);
-    if (this.#own.has(domain)) throw badUrl("is an address of this service");
+    if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
     const verdict = this.deps.judge(url);
-    if (!verdict.ok) throw badUrl(`is never fetched: ${verdict.says.replace(/\.$/, "")}`);
+    if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     if (!this.deps.tools)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
@@ -258,16 +259,4 @@ function answerOf(
     capability_id: cap,
     kept: "nothing",
   };
-}
-
-const badUrl = (detail: string): Problem =>
-  new Problem("bad_request", `url ${detail}`, { errors: [{ pointer: "/url", detail }] });
-
-function normalOf(url: string): string {
-  try {
-    return normaliseUrl(url);
-  } catch (error) {
-    if (error instanceof BadUrl) throw badUrl(error.says);
-    throw error;
-  }
 }

@@ -4,8 +4,8 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
-import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
-import { Problem } from "../http/problem.ts";
+import { badField, Problem } from "../http/problem.ts";
+import { normalOf } from "../http/request.ts";
 import type { RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import { matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -83,8 +83,7 @@ export class Retests {
 }
 
 function refuse(pointer: string, detail: string | null): void {
-  if (detail !== null)
-    throw new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
+  if (detail !== null) throw badField(pointer, detail);
 }
 
 /** The newest 402 and the seller's own listing say who may ask; of earlier payees the endpoint may be another's now. */
@@ -117,14 +116,4 @@ function onceADay(now: Date): Problem {
       headers: { "retry-after": String(seconds) },
     },
   );
-}
-
-function normalOf(url: string): string {
-  try {
-    return normaliseUrl(url);
-  } catch (error) {
-    if (!(error instanceof BadUrl)) throw error;
-    refuse("/url", error.says);
-    throw error;
-  }
 }

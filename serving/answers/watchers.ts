@@ -16,7 +16,7 @@ import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, type Taken } from "../http/limits.ts";
-import { type FieldError, Problem } from "../http/problem.ts";
+import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
@@ -142,7 +142,7 @@ export class Watchers {
   /** The receiver's address as it is kept. @throws Problem bad_request */
   #receiver(url: string): string {
     const refuse = (detail: string): never => {
-      throw new Problem("bad_request", `url ${detail}`, { errors: [{ pointer: "/url", detail }] });
+      throw badField("/url", detail);
     };
     const verdict = this.deps.judge(url);
     if (!verdict.ok) return refuse(`is no receiver: ${verdict.says}`);

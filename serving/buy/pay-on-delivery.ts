@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import type { BoughtRequest } from "../../pipelines/record/order-step.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
-import { Limiter } from "../http/limits.ts";
+import { Limiter, Slots } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Counter, type Sales } from "./counter.ts";
@@ -74,7 +74,7 @@ export class PayOnDelivery {
   readonly counter: Counter;
   readonly #domains: Limiter;
   /** Prices that are being asked of a registrable domain. */
-  readonly #asking = new Map<string, number>();
+  readonly #asking = new Slots(ASKED_AT_ONCE);
   readonly #fallbacks: { payer: Limiter; all: Limiter };
 
   constructor(
@@ -149,28 +149,16 @@ export class PayOnDelivery {
       const headers = { "retry-after": String(taken.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
-    const quote = await this.#alone(domain, () => quoteOf(this.sales.seller, sold.cap, request, this.deps.clock));
+    // One domain, however slow, takes a few of the places for asking.
+    const free = this.#asking.take(domain);
+    if (!free) {
+      const headers = { "retry-after": "2" };
+      const detail = "this seller is being asked for its price many times at once";
+      throw new Problem("too_many_requests", detail, { headers });
+    }
+    const quote = await quoteOf(this.sales.seller, sold.cap, request, this.deps.clock).finally(free);
     if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
     return quote;
-  }
-
-  /** One domain, however slow, takes a few of the places for asking. @throws Problem too_many_requests */
-  async #alone<T>(domain: string, ask: () => Promise<T>): Promise<T> {
-    const asking = this.#asking.get(domain) ?? 0;
-    if (asking >= ASKED_AT_ONCE) {
-      const headers = { "retry-after": "2" };
-      throw new Problem("too_many_requests", "this seller is being asked for its price many times at once", {
-        headers,
-      });
-    }
-    this.#asking.set(domain, asking + 1);
-    try {
-      return await ask();
-    } finally {
-      const left = this.#asking.get(domain)! - 1;
-      if (left === 0) this.#asking.delete(domain);
-      else this.#asking.set(domain, left);
-    }
   }
 
   #saleOf({ cap }: Sold, quote?: SellerQuote): Sale {

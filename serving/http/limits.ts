@@ -85,7 +85,7 @@ export class Limiter {
   }
 }
 
-/** Slots that clients hold at once, of sockets or of long answers: counted by client and in all. */
+/** Slots that clients hold at once, of sockets, long answers or questions to one domain: counted by client and in all. */
 export class Slots {
   readonly #byClient = new Map<string, number>();
   #taken = 0;

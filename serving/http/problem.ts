@@ -80,6 +80,10 @@ export function problemResponse(problem: Problem, instance: string): Response {
   });
 }
 
+/** One field of what was asked is wrong. @param pointer where it stands, RFC 6901 */
+export const badField = (pointer: string, detail: string): Problem =>
+  new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
+
 /**
  * Parameters against their schema.
  * @throws Problem bad_request with one pointer a fault.

@@ -1,4 +1,5 @@
-import { Problem } from "./problem.ts";
+import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
+import { badField, Problem } from "./problem.ts";
 
 /** A request's body, of at most `maxBytes`. @throws Problem too_large, bad_request */
 export async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
@@ -44,6 +45,16 @@ export function jsonOf(bytes: Uint8Array): unknown {
 /** The fields of a form that a browser sent (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
 export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
   return new URLSearchParams((await bytesOf(body, maxBytes)).toString("utf8"));
+}
+
+/** The `url` of a body, normalised. @throws Problem bad_request */
+export function normalOf(url: string): string {
+  try {
+    return normaliseUrl(url);
+  } catch (error) {
+    if (error instanceof BadUrl) throw badField("/url", error.says);
+    throw error;
+  }
 }
 
 /** Bytes [start, end) of an object. */

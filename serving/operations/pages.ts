@@ -4,7 +4,7 @@ import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { buyOf } from "../buy/eligible.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
-import { etagOfText, formAnswer, HTML_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
+import { etagOfText, formAnswer, HTML_TYPE, type Representation, reply, TEXT_TYPE } from "../http/reply.ts";
 import { badgeSvg } from "../pages/badge.ts";
 import { docsIndexPage } from "../pages/docs.ts";
 import { endpointPage } from "../pages/endpoint.ts";
@@ -16,13 +16,16 @@ import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
-const shown = ({ request, limitHeaders }: Call, text: string, pageHeaders: Record<string, string>) =>
-  reply(request, text, {
-    type: HTML_TYPE,
-    cache: "public, max-age=10",
-    etag: etagOfText(text),
-    headers: { ...pageHeaders, ...limitHeaders },
-  });
+/** A text under an etag of its content, or a 304; unless said otherwise a page of what the record holds now. */
+const shown = (
+  { request, limitHeaders }: Call,
+  text: string,
+  headers: Record<string, string>,
+  { type, cache }: Pick<Representation, "type" | "cache"> = { type: HTML_TYPE, cache: "public, max-age=10" },
+) => reply(request, text, { type, cache, etag: etagOfText(text), headers: { ...headers, ...limitHeaders } });
+
+/** Cache of what changes with a release, and of pictures that other sites show. */
+const FIVE_MINUTES = "public, max-age=300";
 
 const once = { error: "must be given at most once" };
 
@@ -143,11 +146,7 @@ const docsIndex: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run({ service, request, limitHeaders }) {
-    const text = docsIndexPage(service.docs);
-    const headers = { ...PAGE_HEADERS, ...limitHeaders };
-    return reply(request, text, { type: HTML_TYPE, cache: "public, max-age=300", etag: etagOfText(text), headers });
-  },
+  run: (call) => shown(call, docsIndexPage(call.service.docs), PAGE_HEADERS, { type: HTML_TYPE, cache: FIVE_MINUTES }),
 };
 
 const docs: Operation = {
@@ -157,15 +156,11 @@ const docs: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run({ service, request, params, limitHeaders }) {
-    const doc = service.docs.get(params.page ?? "");
+  run(call) {
+    const doc = call.service.docs.get(call.params.page ?? "");
     if (!doc) throw new Problem("not_found", "there is no such page");
-    return reply(request, doc.text, {
-      type: doc.type === "html" ? HTML_TYPE : TEXT_TYPE,
-      cache: "public, max-age=300",
-      etag: etagOfText(doc.text),
-      headers: { ...PAGE_HEADERS, ...limitHeaders },
-    });
+    const type = doc.type === "html" ? HTML_TYPE : TEXT_TYPE;
+    return shown(call, doc.text, PAGE_HEADERS, { type, cache: FIVE_MINUTES });
   },
 };
 
@@ -224,19 +219,12 @@ export const badge: Operation = {
   params: BadgeParams,
   type: SVG_TYPE,
   limiter: (service) => service.readLimiter,
-  run({ service, request, params, limitHeaders }) {
-    const { id } = validated(BadgeParams, params);
-    const { view } = service.follower;
-    const facts = view.has(id)
-      ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, service.clock.now())
-      : UNKNOWN;
-    const svg = badgeSvg(facts);
-    return reply(request, svg, {
-      type: SVG_TYPE,
-      cache: "public, max-age=300",
-      etag: etagOfText(svg),
-      headers: { ...PICTURE_HEADERS, ...limitHeaders },
-    });
+  run(call) {
+    const { id } = validated(BadgeParams, call.params);
+    const { follower, clock } = call.service;
+    const { view } = follower;
+    const facts = view.has(id) ? knownFacts(view, { url: id }, { cap: id, matched: "exact" }, clock.now()) : UNKNOWN;
+    return shown(call, badgeSvg(facts), PICTURE_HEADERS, { type: SVG_TYPE, cache: FIVE_MINUTES });
   },
 };
 

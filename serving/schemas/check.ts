@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { Component } from "../../pipelines/record/card.ts";
-import { COMPONENTS } from "../../pipelines/record/vocabulary.ts";
+import { Components } from "../../pipelines/record/card.ts";
 import { Band, CapId, Correction, Defect, Matched, Money, Tier } from "./common.ts";
 
 /** Length of the url parameter as it was sent (interface, Limits). */
@@ -63,13 +62,6 @@ export const Buy = z.strictObject({
 });
 export type Buy = z.infer<typeof Buy>;
 
-const AnswerComponents = z.strictObject(
-  Object.fromEntries(COMPONENTS.map((name) => [name, Component])) as Record<
-    (typeof COMPONENTS)[number],
-    typeof Component
-  >,
-);
-
 /** The check answer before it is dated and signed. */
 export const CheckFacts = z.strictObject({
   band: Band,
@@ -81,7 +73,7 @@ export const CheckFacts = z.strictObject({
   defects: z.array(Defect),
   capabilityId: CapId.optional(),
   url: z.string().optional(),
-  components: AnswerComponents.nullable().optional(),
+  components: Components.nullable().optional(),
   sampleCount: z.int().min(0).optional(),
   computedAt: z.string().nullable().optional(),
   observationsSince: z.int().min(0).optional(),

@@ -1,5 +1,5 @@
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { Problem } from "../http/problem.ts";
+import { badField } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
 import { documentAt, readBy, sha256Soon } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
@@ -12,17 +12,14 @@ interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
   pointer: string;
 }
 
-const badBytes = (detail: string): Problem =>
-  new Problem("bad_request", `bytes ${detail}`, { errors: [{ pointer: "/bytes", detail }] });
-
 /** Bytes of base64. Node skips what is no base64, so the length tells whether anything was. @throws Problem bad_request */
 function sent(base64: string): Uint8Array {
   const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
   const bytes = Buffer.from(base64, "base64");
   if (base64.length % 4 !== 0 || bytes.length !== (base64.length / 4) * 3 - padding) {
-    throw badBytes("must be base64 with its padding (RFC 4648 section 4) and no line ends");
+    throw badField("/bytes", "must be base64 with its padding (RFC 4648 section 4) and no line ends");
   }
-  if (bytes.length > MAX_SENT_BYTES) throw badBytes(`must be at most ${MAX_SENT_BYTES} bytes once decoded`);
+  if (bytes.length > MAX_SENT_BYTES) throw badField("/bytes", `must be at most ${MAX_SENT_BYTES} bytes once decoded`);
   return bytes;
 }
 

@@ -1,5 +1,5 @@
 import { rfc3339 } from "../../../pipelines/record/time.ts";
-import { Problem } from "../../http/problem.ts";
+import { badField, Problem } from "../../http/problem.ts";
 import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
 import { textOnly } from "../extract/limits.ts";
 import { documentAt, readBy, sha256Soon } from "../fetching.ts";
@@ -127,10 +127,7 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
-    if (termsOf(question).length === 0) {
-      const detail = "has no word that can be looked for";
-      throw new Problem("bad_request", `question ${detail}`, { errors: [{ pointer: "/question", detail }] });
-    }
+    if (termsOf(question).length === 0) throw badField("/question", "has no word that can be looked for");
     const own = urls ? null : await ownSources(deps);
     const { read, listed } = own ? { read: own, listed: [] } : await sourcesAt(urls!, deps, signal);
     const { quotes, notQuoted } = await summaryOf(question, read, deps, signal);
