@@ -24,20 +24,16 @@ export interface Mended {
  * before the commit. What an earlier run left was durable only if that run committed: it is proven before it is adopted.
  */
 export class Exposed {
-  /**
-   * @param empty there was no object when the run began: none is looked for; what comes there meanwhile is compared by `put`
-   * @param mended told of every object that was not there, or had other bytes
-   */
+  /** @param mended told of every object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
-    private readonly empty = false,
     private readonly mended?: (mended: Mended) => void,
   ) {}
 
   /** What an earlier run left of an object, or null. */
   async held(key: string): Promise<Uint8Array | null> {
-    return this.empty ? null : ((await this.store.get(key))?.bytes ?? null);
+    return (await this.store.get(key))?.bytes ?? null;
   }
 
   /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
