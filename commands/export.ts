@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
-import { exportIndex, hintedIndex, openIndex, openMirrored } from "../pipelines/mirror/export-index.ts";
+import { exportIndex, hintedIndex, openMirrored, type ProvenIndex } from "../pipelines/mirror/export-index.ts";
 import {
   GRADE_COLUMNS,
   gradeRows,
@@ -38,8 +38,7 @@ async function tableOf(from: string, what: ExportOptions["what"], options: Expor
   const folder = await recordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
-  if (isMirror && what === "index") return indexTable(await openIndex(stores.open, stores.state));
-  const record = isMirror ? (await openMirrored(stores.open, stores.state)).record : await opened(from, options);
+  const record = isMirror ? await openMirrored(stores.open, stores.state) : await opened(from, options);
   if (what === "index") return indexTable(await hintedIndex(record));
   const [columns, rows] = what === "grades" ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
   const { origin, head, asOf } = record;
@@ -50,7 +49,7 @@ async function tableOf(from: string, what: ExportOptions["what"], options: Expor
   };
 }
 
-const indexTable = (index: Awaited<ReturnType<typeof openIndex>>): Table => ({
+const indexTable = (index: ProvenIndex): Table => ({
   ...{ origin: index.origin, tree_size: index.treeSize, at: index.computedAt },
   write: (path, onProgress) => exportIndex(index, path, onProgress),
 });

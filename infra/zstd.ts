@@ -118,10 +118,3 @@ function step(frame: InstanceType<typeof binding.DCtx>, block: Buffer, left: Uin
     throw new BadFrame((error as Error).message);
   }
 }
-
-/** The same, in one piece. @throws BadFrame past `maxBytes` bytes */
-export async function unpackFrame(packed: Uint8Array, maxBytes: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  const size = await streamFrame(packed, maxBytes, (chunk) => chunks.push(Buffer.from(chunk)));
-  return Buffer.concat(chunks, size);
-}

@@ -17,7 +17,7 @@ import type { Draft } from "./leaves.ts";
 import type { Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
-import { collectLive, nameHistory, readView, writeHistory, writeLive, writeView } from "./view.ts";
+import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
 import { collectPartials, putPacked } from "./writes.ts";
 
 export interface PublisherOptions {
@@ -173,11 +173,6 @@ export class Publisher implements PublishedRecord {
     const view: View = { v: 1, at, index: fold.index?.key ?? null, tree_size: fold.size, ...tables };
     await writeView(this.#options.publicStore, view);
     return view;
-  }
-
-  /** The view in force, or null before the first. */
-  view(): Promise<View | null> {
-    return readView(this.#options.publicStore);
   }
 
   /** Write one bucket's history; the key goes into {@link nameHistory}. */

@@ -1,8 +1,7 @@
-import { createHash } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
-import { BadFrame, streamFrame } from "../../infra/zstd.ts";
 import { MAX } from "../published/limits.ts";
+import { factsOfFrame } from "../published/lines.ts";
 import { headersOf } from "../published/objects.ts";
 
 /** A public key that holds other bytes than the log commits to: two logs write to one store. */
@@ -40,14 +39,8 @@ export const putPacked = (store: Store, key: string, packed: Uint8Array): Promis
 
 /** sha256 of what a frame unpacks to, or null when it is none. */
 export async function contentOf(packed: Uint8Array): Promise<string | null> {
-  const hash = createHash("sha256");
-  try {
-    await streamFrame(packed, MAX.unpacked, (chunk) => hash.update(chunk));
-    return hash.digest("hex");
-  } catch (error) {
-    if (error instanceof BadFrame) return null;
-    throw error;
-  }
+  const facts = await factsOfFrame(packed, MAX.unpacked);
+  return "not" in facts ? null : facts.sha256;
 }
 
 /** Races that a swap takes part in before it gives up: each lost one means that somebody else moved on. */

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { streamFrame, type ZstdPacking } from "../../infra/zstd.ts";
-import { TextFacts, type TextOfLines } from "../published/lines.ts";
+import type { ZstdPacking } from "../../infra/zstd.ts";
+import { described, factsOfFrame } from "../published/lines.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { RecordType } from "../record/bodies.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
@@ -33,35 +33,15 @@ export async function readBack(
   publicStore: Pick<Store, "get">,
   { key, contentHash, unpackedBytes, rows }: Expected,
   onRead: () => void | Promise<void> = () => undefined,
-  onText: (piece: Uint8Array) => void = () => undefined,
+  onText?: (piece: Uint8Array) => void,
 ): Promise<Uint8Array> {
-  const want = `${rows} lines in ${unpackedBytes} bytes of ${contentHash}`;
+  const want = described({ size: unpackedBytes, lines: rows, sha256: contentHash });
   const object = await publicStore.get(key);
   if (!object) throw new ArchiveUnproven(key, want, "no object");
   await onRead();
-  const found = described(await factsOf(object.bytes, unpackedBytes, onText));
+  const found = described(await factsOfFrame(object.bytes, unpackedBytes, { onChunk: onText }));
   if (found !== want) throw new ArchiveUnproven(key, want, found);
   return object.bytes;
-}
-
-const described = (text: TextOfLines | { got: string }): string =>
-  "got" in text ? text.got : `${text.lines} lines in ${text.size} bytes of ${text.sha256}`;
-
-async function factsOf(
-  packed: Uint8Array,
-  maxBytes: number,
-  onText: (piece: Uint8Array) => void,
-): Promise<TextOfLines | { got: string }> {
-  const facts = new TextFacts(0);
-  try {
-    await streamFrame(packed, maxBytes, (piece) => {
-      facts.add(piece);
-      onText(piece);
-    });
-    return facts.end();
-  } catch (error) {
-    return { got: (error as Error).message };
-  }
 }
 
 /**

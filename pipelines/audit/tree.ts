@@ -4,9 +4,10 @@ import { packBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, levelsOf, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type FetchObject, fetchTile, MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
-import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
+import { ZstdPacking } from "../../infra/zstd.ts";
 import { linesOf, provenSegment } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
+import { factsOfFrame } from "../published/lines.ts";
 import { segmentKey } from "../published/objects.ts";
 import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
@@ -110,15 +111,8 @@ async function sameSegment(source: Source, n: number, made: ZstdPacking, packing
   const packed = await source.get(key, MAX.named);
   if (!packed) throw new MissingObject(key);
   if (Buffer.compare(packed, want.packed) !== 0) {
-    const hash = createHash("sha256");
-    let got: string;
-    try {
-      await streamFrame(packed, want.bytes, (chunk) => void hash.update(chunk));
-      got = hash.digest("hex");
-    } catch (error) {
-      if (!(error instanceof BadFrame)) throw error;
-      got = error.message;
-    }
+    const facts = await factsOfFrame(packed, want.bytes);
+    const got = "not" in facts ? facts.not : facts.sha256;
     if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
   }
   packing.add("segments", key, packed, want.packed);

@@ -1,10 +1,9 @@
 import type { Bulk, Store } from "../../infra/store/store.ts";
-import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
-import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
-import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
+import { packBundle } from "../../infra/tree/bundle.ts";
+import { entriesPath } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { headersOf } from "../published/objects.ts";
-import { fetchBundle } from "../published/reader.ts";
+import { bundleWidth, type ProvenBundle, provenBundle } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 
 /** What a run did, for its summary. */
@@ -25,20 +24,16 @@ export interface Mended {
  * before the commit. What an earlier run left was durable only if that run committed: it is proven before it is adopted.
  */
 export class Exposed {
-  /**
-   * @param empty there was no object when the run began: none is looked for; what comes there meanwhile is compared by `put`
-   * @param mended told of every object that was not there, or had other bytes
-   */
+  /** @param mended told of every object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
-    private readonly empty = false,
     private readonly mended?: (mended: Mended) => void,
   ) {}
 
   /** What an earlier run left of an object, or null. */
   async held(key: string): Promise<Uint8Array | null> {
-    return this.empty ? null : ((await this.store.get(key))?.bytes ?? null);
+    return (await this.store.get(key))?.bytes ?? null;
   }
 
   /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
@@ -67,13 +62,6 @@ export class Exposed {
   }
 }
 
-/** Leaves of a bundle, and their hashes. */
-export interface ProvenBundle {
-  n: number;
-  entries: Buffer[];
-  hashes: Buffer[];
-}
-
 /** Copies entry bundles, each proven by the tile above it before it is written. */
 export class BundleCopier {
   constructor(
@@ -89,39 +77,27 @@ export class BundleCopier {
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
   async copy(n: number): Promise<ProvenBundle> {
-    const edge = edgeOf(this.tiles.size, 0);
-    const width = n < edge.full ? TILE_WIDTH : edge.width;
-    const key = entriesPath(n, width);
-    const want = n < edge.full ? await this.tiles.rootOfTile(0, n) : rootOf(await this.tiles.tile(0, n));
+    const key = entriesPath(n, bundleWidth(n, this.tiles.size));
     const held = await this.exposed.held(key);
-    const own = held && (await this.#proven(held, width, width, want));
-    if (own?.ok) {
+    const own = held && (await this.#proven(n, key, held));
+    if (own) {
       this.exposed.adopt(key);
       this.tally.adopted++;
-      return { n, ...own };
+      return own;
     }
-    const { packed, holds } = await fetchBundle(objectsOf(this.source), n, width);
-    const proven = await this.#proven(packed, holds, width, want);
-    if (!proven.ok) throw new Tampered(key, want.toString("hex"), proven.got);
+    const proven = await provenBundle(objectsOf(this.source), this.tiles, n);
     await this.exposed.put(key, await packBundle(proven.entries));
     this.tally.fetched++;
-    return { n, ...proven };
+    return proven;
   }
 
-  async #proven(
-    packed: Uint8Array,
-    of: number,
-    width: number,
-    want: Buffer,
-  ): Promise<{ ok: true; entries: Buffer[]; hashes: Buffer[] } | { ok: false; got: string }> {
-    let entries: Buffer[];
+  /** What an earlier run left of bundle n, or null when it does not hold. */
+  async #proven(n: number, key: string, held: Uint8Array): Promise<ProvenBundle | null> {
     try {
-      entries = (await unpackBundle(packed, of)).slice(0, width);
+      return await provenBundle(async () => held, this.tiles, n);
     } catch (error) {
-      return { ok: false, got: (error as Error).message };
+      if (error instanceof Tampered && error.key === key) return null;
+      throw error;
     }
-    const hashes = entries.map(leafHash);
-    const got = rootOf(hashes);
-    return sameHash(got, want) ? { ok: true, entries, hashes } : { ok: false, got: got.toString("hex") };
   }
 }

@@ -21,7 +21,7 @@ import {
   seenByEndpoint,
 } from "./export-record.ts";
 import { COLUMN, type Columns, moment, type Row, writeParquet } from "./parquet-table.ts";
-import { readTrusted, type Trusted } from "./state.ts";
+import { readTrusted } from "./state.ts";
 
 /** The newest index of a record: what it was made of, and its lines shard by shard. */
 export interface ProvenIndex extends RecordToRead {
@@ -36,7 +36,7 @@ export interface ProvenIndex extends RecordToRead {
 export async function openMirrored(
   publicStore: Pick<ReadableStore, "get">,
   stateStore: Pick<ReadableStore, "get">,
-): Promise<{ record: RecordToRead; trusted: Trusted }> {
+): Promise<RecordToRead> {
   const trusted = await readTrusted(stateStore);
   if (!trusted) throw new MirrorUsage("the folder holds no proven record: run touchstone mirror first");
   const { size, root, note, cosigned_at: asOf } = trusted.head;
@@ -45,25 +45,14 @@ export async function openMirrored(
     get: async (key, maxBytes) => (await publicStore.get(key, { maxBytes }))?.bytes ?? null,
     close: async () => undefined,
   };
-  const record = { source, head: { size, root: Buffer.from(root, "hex") }, origin: note.split("\n", 1)[0]!, asOf };
-  return { record, trusted };
+  return { source, head: { size, root: Buffer.from(root, "hex") }, origin: note.split("\n", 1)[0]!, asOf };
 }
 
 /**
- * The newest index in a mirror's folder. The disk is not believed again: the leaf that names the list is proven under
- * the mirror's own head, the list by the leaf, each shard by the list.
- * @throws MirrorUsage when the folder holds no proven index; MissingObject, Tampered, Unproven
+ * The newest index that a record's hint names. Nothing that lies there is believed: the leaf that names the list is proven
+ * under the head, the list by the leaf, each shard by the list.
+ * @throws MirrorUsage without a hint; MissingObject, Tampered, Unproven
  */
-export async function openIndex(
-  publicStore: Pick<ReadableStore, "get">,
-  stateStore: Pick<ReadableStore, "get">,
-): Promise<ProvenIndex> {
-  const { record, trusted } = await openMirrored(publicStore, stateStore);
-  if (!trusted.index) throw new MirrorUsage("the folder holds no proven index: run touchstone mirror first");
-  return indexAt(record, trusted.index.leaf);
-}
-
-/** The newest index that a record's hint names, proven like any. @throws MirrorUsage without a hint; as {@link openIndex} */
 export async function hintedIndex(record: RecordToRead): Promise<ProvenIndex> {
   const bytes = await record.source.get(HINT_INDEX, MAX.hint);
   const leaf = (bytes && (parseJson(bytes) as { leaf?: unknown } | null | undefined))?.leaf;

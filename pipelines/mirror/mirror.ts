@@ -45,7 +45,7 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
   const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
   const missing = await state.missing();
   const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
-  const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, false, true);
+  const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, true);
   const verified = await run.grown(head, tiles);
   const fetched = done.fetched + verified.fetched;
   return { ...verified, from: done.from, fetched, mended: [...(done.mended ?? []), ...(verified.mended ?? [])] };
@@ -63,9 +63,7 @@ async function bringUp(options: MirrorOptions, state: MirrorState): Promise<Mirr
   refuseStale(head, clock, options.maxAgeSeconds);
   const seen = [known?.head, pending].filter((one): one is SavedTreeHead => !!one);
   for (const one of seen) await refuseOlder(head, one, state);
-  // A folder may also have been filled by other means than a mirror.
-  const empty = !known && !pending && (await publicStore.list("", { limit: 1 })).length === 0;
-  const run = new Run(options, state, trusted, missing.index ?? trusted?.index ?? null, missing, empty);
+  const run = new Run(options, state, trusted, missing.index ?? trusted?.index ?? null, missing);
   if (trusted && trusted.head.size === head.size) return run.same(head, trusted);
   const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
   for (const one of seen) await refuseOther(head, one, tiles, state);

@@ -80,7 +80,6 @@ export class Run {
 
   /**
    * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is missing
-   * @param empty the public folder has no object yet
    */
   constructor(
     private readonly options: MirrorOptions,
@@ -88,19 +87,13 @@ export class Run {
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
     missing: MissingList,
-    empty: boolean,
     /** Prove from the first leaf what was trusted before, too. */
     private readonly verifies = false,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, what was not there is new and nothing was put right.
     const told = (one: Mended) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
-    this.#exposed = new Exposed(
-      options.publicStore,
-      bulkOf(options.publicStore),
-      empty,
-      options.verify ? told : undefined,
-    );
+    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), options.verify ? told : undefined);
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins again from nothing finds in the tree all that it lacks.
     this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);

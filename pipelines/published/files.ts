@@ -1,11 +1,10 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { BadFrame, streamFrame } from "../../infra/zstd.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
-import { TextFacts, type TextOfLines } from "./lines.ts";
+import { described, factsOfFrame } from "./lines.ts";
 import { callKey, evidenceKey, kindOfKey, type ObjectKind } from "./objects.ts";
 import type { PartFile, PartFolder } from "./sink.ts";
 import { fetchInto, type Source } from "./source.ts";
@@ -113,23 +112,10 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
  * @throws Unproven naming what differs
  */
 export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-  const facts = new TextFacts(MAX_LINE_BYTES, onLine);
-  try {
-    await streamFrame(packed, leaf.unpacked_bytes, (chunk) => facts.add(chunk));
-  } catch (error) {
-    if (!(error instanceof BadFrame)) throw error;
-    return refuseOtherFile({ got: error.message }, leaf);
-  }
-  refuseOtherFile(facts.end(), leaf);
-}
-
-/** @throws Unproven unless this is what the leaf says of the file, and no line is too long */
-function refuseOtherFile(text: TextOfLines | { got: string }, leaf: NamedFile): void {
-  const described = (size: number, lines: number, sha256: string) => `${size} bytes in ${lines} lines of ${sha256}`;
-  const want = described(leaf.unpacked_bytes, leaf.rows, leaf.unpacked_sha256);
-  const got = "got" in text ? text.got : described(text.size, text.lines, text.sha256);
-  if (got !== want) throw new Unproven(leaf.key, want, got);
-  if ("longest" in text && text.longest > MAX_LINE_BYTES) {
+  const facts = await factsOfFrame(packed, leaf.unpacked_bytes, { onLine, maxLine: MAX_LINE_BYTES });
+  const want = described({ size: leaf.unpacked_bytes, lines: leaf.rows, sha256: leaf.unpacked_sha256 });
+  if (described(facts) !== want) throw new Unproven(leaf.key, want, described(facts));
+  if ("longest" in facts && facts.longest > MAX_LINE_BYTES) {
     throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
   }
 }
@@ -176,16 +162,8 @@ export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): P
 
 /** @throws Unproven unless these bytes unpack to what the line names */
 export async function refuseOtherCall(packed: Uint8Array, { sha256, bytes }: NamedCall): Promise<void> {
+  const facts = await factsOfFrame(packed, bytes);
   const want = `${bytes} bytes of ${sha256}`;
-  const facts = new TextFacts(0);
-  try {
-    await streamFrame(packed, bytes, (chunk) => facts.add(chunk));
-  } catch (error) {
-    if (!(error instanceof BadFrame)) throw error;
-    throw new Unproven(callKey(sha256), want, error.message);
-  }
-  const got = facts.end();
-  if (got.sha256 !== sha256 || got.size !== bytes) {
-    throw new Unproven(callKey(sha256), want, `${got.size} bytes of ${got.sha256}`);
-  }
+  const got = "not" in facts ? facts.not : `${facts.size} bytes of ${facts.sha256}`;
+  if (got !== want) throw new Unproven(callKey(sha256), want, got);
 }

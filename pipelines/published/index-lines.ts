@@ -3,11 +3,10 @@ import { sha256 } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { BadFrame, unpackFrame } from "../../infra/zstd.ts";
 import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard } from "./caps.ts";
 import { Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
-import { TextFacts } from "./lines.ts";
+import { described, factsOfFrame } from "./lines.ts";
 import { shardKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
@@ -96,20 +95,10 @@ export async function fetchShard(source: Pick<Source, "get">, line: ShardLine): 
 }
 
 /** Lines of a shard, proven by its hash, length and number of lines. @throws Unproven */
-export async function unpackShard(packed: Uint8Array, line: ShardLine): Promise<Buffer> {
-  let text: Buffer;
-  try {
-    text = await unpackFrame(packed, line.bytes);
-  } catch (error) {
-    if (error instanceof BadFrame) throw otherShard(line, error.message);
-    throw error;
-  }
-  const facts = new TextFacts(0);
-  facts.add(text);
-  const { size, lines, sha256 } = facts.end();
-  if (sha256 === line.sha256 && size === line.bytes && lines === line.lines) return text;
-  throw otherShard(line, `${size} bytes in ${lines} lines of ${sha256}`);
+export async function unpackShard(packed: Uint8Array, { sha256, bytes, lines }: ShardLine): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  const facts = await factsOfFrame(packed, bytes, { onChunk: (chunk) => chunks.push(Buffer.from(chunk)) });
+  const want = described({ size: bytes, lines, sha256 });
+  if (described(facts) !== want) throw new Unproven(shardKey(sha256), want, described(facts));
+  return Buffer.concat(chunks, bytes);
 }
-
-const otherShard = ({ sha256, bytes, lines }: ShardLine, got: string): Unproven =>
-  new Unproven(shardKey(sha256), `${bytes} bytes in ${lines} lines of that hash`, got);

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { BadFrame, streamFrame } from "../../infra/zstd.ts";
 
 const LF = 0x0a;
 
@@ -54,24 +55,38 @@ export interface TextOfLines {
   sha256: string;
 }
 
-/** The same of a text, and its length and hash. */
-export class TextFacts {
-  readonly #hash = createHash("sha256");
-  readonly #lines: Lines;
-  #size = 0;
+/** What a frame unpacks to; or, where it is none or longer than it may be, why. */
+export type FrameFacts = TextOfLines | { not: string };
 
-  constructor(maxLine: number, onLine?: (line: Buffer) => void) {
-    this.#lines = new Lines(maxLine, onLine);
-  }
+/** Who is told while nothing is proven yet; what is handed out may not be kept, since its memory is used again. */
+export interface Told {
+  onChunk?: (chunk: Buffer) => void;
+  /** Each line of at most `maxLine` bytes, without its newline. */
+  onLine?: (line: Buffer) => void;
+  maxLine?: number;
+}
 
-  add(chunk: Buffer): void {
-    this.#size += chunk.length;
-    this.#hash.update(chunk);
-    this.#lines.add(chunk);
-  }
-
-  end(): TextOfLines {
-    const { count, longest } = this.#lines;
-    return { size: this.#size, lines: count, longest, sha256: this.#hash.digest("hex") };
+/** Read a stranger's frame through, of at most `maxBytes` unpacked, in bounded memory. @throws what `told` throws */
+export async function factsOfFrame(
+  packed: Uint8Array,
+  maxBytes: number,
+  { onChunk, onLine, maxLine = 0 }: Told = {},
+): Promise<FrameFacts> {
+  const hash = createHash("sha256");
+  const lines = new Lines(maxLine, onLine);
+  try {
+    const size = await streamFrame(packed, maxBytes, (chunk) => {
+      hash.update(chunk);
+      lines.add(chunk);
+      onChunk?.(chunk);
+    });
+    return { size, lines: lines.count, longest: lines.longest, sha256: hash.digest("hex") };
+  } catch (error) {
+    if (error instanceof BadFrame) return { not: error.message };
+    throw error;
   }
 }
+
+/** The same words for the same text: what a frame unpacks to is compared with what it has to be by them. */
+export const described = (text: Omit<TextOfLines, "longest"> | { not: string }): string =>
+  "not" in text ? text.not : `${text.size} bytes in ${text.lines} lines of ${text.sha256}`;

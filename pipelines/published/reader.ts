@@ -72,15 +72,7 @@ export class RecordReader {
 
   /** Entries of bundle n, each proven. @throws MissingObject, Tampered naming the bundle */
   async entries(n: number): Promise<Buffer[]> {
-    const edge = edgeOf(this.size, 0);
-    const width = n < edge.full ? TILE_WIDTH : edge.width;
-    const path = entriesPath(n, width);
-    const entries = (await unpackedOf(await fetchBundle(this.fetch, n, width))).slice(0, width);
-    const hashes = entries.map(leafHash);
-    const want = n < edge.full ? await this.tiles.rootOfTile(0, n) : rootOf(await this.tiles.tile(0, n));
-    const got = rootOf(hashes);
-    if (!sameHash(got, want)) throw new Tampered(path, want.toString("hex"), got.toString("hex"));
-    return entries;
+    return (await provenBundle(this.fetch, this.tiles, n)).entries;
   }
 
   /** Leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
@@ -124,6 +116,30 @@ export async function unpackedOf({ key, packed, holds }: PackedBundle): Promise<
     if (error instanceof BadBundle) throw new Tampered(key, `${holds} entries`, error.message);
     throw error;
   }
+}
+
+/** Leaves of a bundle, and their hashes. */
+export interface ProvenBundle {
+  n: number;
+  entries: Buffer[];
+  hashes: Buffer[];
+}
+
+/** Entries in bundle n of a tree of `size` leaves. */
+export function bundleWidth(n: number, size: number): number {
+  const { full, width } = edgeOf(size, 0);
+  return n < full ? TILE_WIDTH : width;
+}
+
+/** Bundle n as far as the tree goes, held against the tile above it. @throws MissingObject, Tampered naming the bundle */
+export async function provenBundle(fetch: FetchObject, tiles: TileReader, n: number): Promise<ProvenBundle> {
+  const width = bundleWidth(n, tiles.size);
+  const entries = (await unpackedOf(await fetchBundle(fetch, n, width))).slice(0, width);
+  const hashes = entries.map(leafHash);
+  const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : rootOf(await tiles.tile(0, n));
+  const got = rootOf(hashes);
+  if (!sameHash(got, want)) throw new Tampered(entriesPath(n, width), want.toString("hex"), got.toString("hex"));
+  return { n, entries, hashes };
 }
 
 /** The published history is not the one that was read before: a rollback or a fork. */

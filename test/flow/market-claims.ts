@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
-import { unpackFrame } from "../../infra/zstd.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -56,7 +56,7 @@ async function archivedProbes({ dir, record }: Lived): Promise<string[]> {
   for (const leaf of record.leaves) {
     if (leaf.kind !== "archive" || !leaf.manifest.subject.endsWith("_probes")) continue;
     const packed = await readFile(join(dir, "public", new URL(leaf.manifest.file).pathname));
-    const lines = (await unpackFrame(packed, leaf.unpacked_bytes)).toString("utf8").split("\n");
+    const lines = decompress(packed).toString("utf8").split("\n");
     ids.push(...lines.filter(Boolean).map((line) => (JSON.parse(line) as { record_id: string }).record_id));
   }
   return ids;

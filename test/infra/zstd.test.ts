@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { BadFrame, streamFrame, unpackFrame, ZstdPacking } from "../../infra/zstd.ts";
+import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
 
 const PIECE = 300_000;
 /** Lines that no two pieces share. */
@@ -27,13 +27,14 @@ describe.each([
     expect((await packed()).packed.equals(got.packed)).toBe(true);
   });
 
-  test("is unpacked whole and in pieces, and by nobody who expects less", async () => {
+  test("is unpacked in pieces, and by nobody who expects less", async () => {
     const got = await packed();
-    expect((await unpackFrame(got.packed, text.length)).equals(text)).toBe(true);
     const copies: Buffer[] = [];
-    await streamFrame(got.packed, text.length, (chunk) => copies.push(Buffer.from(chunk)));
+    const unpacked = (frame: Buffer, most: number) =>
+      streamFrame(frame, most, (chunk) => copies.push(Buffer.from(chunk)));
+    expect(await unpacked(got.packed, text.length)).toBe(text.length);
     expect(Buffer.concat(copies).equals(text)).toBe(true);
-    if (text.length > 0) await expect(unpackFrame(got.packed, text.length - 1)).rejects.toThrow(/more than/);
-    await expect(unpackFrame(got.packed.subarray(0, got.packed.length >> 1), text.length)).rejects.toThrow(BadFrame);
+    if (text.length > 0) await expect(unpacked(got.packed, text.length - 1)).rejects.toThrow(/more than/);
+    await expect(unpacked(got.packed.subarray(0, got.packed.length >> 1), text.length)).rejects.toThrow(BadFrame);
   });
 });

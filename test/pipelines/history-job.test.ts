@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Publisher } from "../../pipelines/4-publish/publisher.ts";
+import { readView } from "../../pipelines/4-publish/view.ts";
 import { HistoryFile } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { Pipeline, type PipelineParts } from "../../pipelines/roles/pipeline.ts";
@@ -29,7 +30,7 @@ afterAll(async () => {
 });
 
 const fileOf = async (name: string) => {
-  const key = (await publisher.view())!.history!.files[String(bucketOf(capOf(name)))]!;
+  const key = (await readView(published.publicStore))!.history!.files[String(bucketOf(capOf(name)))]!;
   return { key, days: new HistoryFile((await published.publicStore.get(key))!.bytes).of(capOf(name)) };
 };
 

@@ -53,14 +53,14 @@ describe("the history", () => {
     const history = { files: { "7": file }, positions: POSITIONS };
     expect(await publisher.nameHistory(history)).toBe(false);
     await publisher.writeView({ live: [], positions: POSITIONS });
-    expect((await publisher.view())?.history).toBeUndefined();
+    expect((await readView(world.publicStore))?.history).toBeUndefined();
     expect(await publisher.nameHistory(history)).toBe(true);
     await publisher.writeView({ live: [], positions: { asks: { "0": 8 } } });
-    expect(await publisher.view()).toMatchObject({ positions: { asks: { "0": 8 } }, history });
+    expect(await readView(world.publicStore)).toMatchObject({ positions: { asks: { "0": 8 } }, history });
     const newer = { files: { "7": await publisher.writeHistory(7, Buffer.from("two")) }, positions: {} };
     expect(newer.files["7"]).not.toBe(file);
     await publisher.nameHistory(newer);
-    expect((await publisher.view())?.history).toEqual(newer);
+    expect((await readView(world.publicStore))?.history).toEqual(newer);
     world.clock.set("2026-11-21T05:30:00.000Z");
     expect(await publisher.collectGarbage()).toBe(1);
     expect(await keys("live/")).toEqual([newer.files["7"], "live/view.json"]);

@@ -5,7 +5,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { exportIndex, openIndex } from "../../../pipelines/mirror/export-index.ts";
+import { exportIndex, hintedIndex, openMirrored } from "../../../pipelines/mirror/export-index.ts";
 import { MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { indexLineOf } from "../../helpers/market-index.ts";
@@ -30,11 +30,11 @@ afterAll(async () => {
   await record.close();
 });
 
-const open = () => openIndex(mirror.publicStore, mirror.stateStore);
+const open = async ({ publicStore, stateStore }: Mirror) => hintedIndex(await openMirrored(publicStore, stateStore));
 
 describe("the index as Parquet", () => {
   test("two independent readers see every endpoint with its letter and its signed card", async () => {
-    const index = await open();
+    const index = await open(mirror);
     expect(await exportIndex(index, file)).toBe(40);
     const own = await asyncBufferFromFile(file);
     const rows = await parquetReadObjects({ file: own, compressors });
@@ -81,7 +81,7 @@ describe("the index as Parquet", () => {
       const folder = join(rotten.dir, "public", "index", "shard");
       const shard = (await readdir(folder))[0]!;
       await writeFile(join(folder, shard), Buffer.from("not what it was"));
-      const index = await openIndex(rotten.publicStore, rotten.stateStore);
+      const index = await open(rotten);
       const out = join(rotten.dir, "rotten.parquet");
       await expect(exportIndex(index, out)).rejects.toThrow(Unproven);
       await expect(exportIndex(index, out)).rejects.toThrow(shard);
@@ -94,7 +94,7 @@ describe("the index as Parquet", () => {
   test("a folder that nobody mirrored into is refused with what to do", async () => {
     const empty = await Mirror.open();
     try {
-      await expect(openIndex(empty.publicStore, empty.stateStore)).rejects.toThrow(MirrorUsage);
+      await expect(open(empty)).rejects.toThrow(MirrorUsage);
     } finally {
       await empty.close();
     }

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
+import { readView } from "../../../pipelines/4-publish/view.ts";
 import { HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
@@ -88,8 +89,8 @@ afterAll(async () => {
 });
 
 /** What serving would read: rows of the volatile tables, chart days, and the positions behind them. */
-async function shownBy({ publisher, publicStore }: Deployment) {
-  const view = (await publisher.view())!;
+async function shownBy({ publicStore }: Deployment) {
+  const view = (await readView(publicStore))!;
   const bytesOf = async (key: string): Promise<Uint8Array> => (await publicStore.get(key))!.bytes;
   const rows = (await Promise.all(view.live.map(async (key) => [...rowsIn(await bytesOf(key))]))).flat();
   const charts = await Promise.all(

@@ -7,6 +7,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
+import { readView } from "../../../pipelines/4-publish/view.ts";
 import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
@@ -76,7 +77,7 @@ async function turn(): Promise<void> {
   await at.publishing().tables();
 }
 
-const named = async (): Promise<string[]> => (await at.publisher.view())!.live;
+const named = async (): Promise<string[]> => (await readView(at.publicStore))!.live;
 const of = (keys: readonly string[], partition: number) => keys.filter((key) => key.startsWith(`live/${partition}.`));
 
 /** What the whole query says of every partition, in the lake of its owner. */
