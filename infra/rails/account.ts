@@ -15,7 +15,7 @@ import {
 import { type LocalAccount, privateKeyToAccount, toAccount } from "viem/accounts";
 import { signTypedData } from "viem/actions";
 import { redact } from "../secrets.ts";
-import { NoWallet, type Wallet } from "./rails.ts";
+import { NotSigned, type Wallet } from "./rails.ts";
 import { quietHttp } from "./rpc.ts";
 
 /** Signs as this wallet: with its key, or by asking the signer that has it. @throws TypeError for what is no key */
@@ -31,7 +31,7 @@ type Transaction = TransactionSerializableEIP1559 & { type: "eip1559" };
 /**
  * A key that another machine keeps: it speaks JSON-RPC as wallets do (`eth_signTypedData_v4`, `eth_signTransaction`).
  * What it answers is held against what was asked: a signature of somebody else, or of other terms, would make a seller
- * that cannot settle it look like one that does not deliver. All its calls throw NoWallet, never the seller's fault.
+ * that cannot settle it look like one that does not deliver. All its calls throw NotSigned, never the seller's fault.
  */
 function outside(address: Address, signer: string): LocalAccount {
   const client = createClient({ transport: quietHttp(signer) });
@@ -41,13 +41,13 @@ function outside(address: Address, signer: string): LocalAccount {
       answer = await ask();
     } catch (cause) {
       const [line] = redact(String((cause as Error).message)).split("\n");
-      throw new NoWallet(`the signer of ${address} gave no ${what}: ${line}`, { cause });
+      throw new NotSigned(`the signer of ${address} gave no ${what}: ${line}`, { cause });
     }
     if (await isWhatWasAsked(answer).catch(() => false)) return answer;
-    throw new NoWallet(`the signer of ${address} answered with another ${what} than was asked for`);
+    throw new NotSigned(`the signer of ${address} answered with another ${what} than was asked for`);
   };
   const refuse = async (): Promise<never> => {
-    throw new NoWallet(`the signer of ${address} is asked for typed data and transactions alone`);
+    throw new NotSigned(`the signer of ${address} is asked for typed data and transactions alone`);
   };
   return toAccount({
     address,

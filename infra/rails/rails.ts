@@ -182,6 +182,9 @@ export class NoWallet extends Error {
   override readonly name = "NoWallet";
 }
 
+/** The wallet is there, and who has its key did not sign with it. */
+export class NotSigned extends NoWallet {}
+
 /** Hands out wallets with money on them. Same arguments, same wallet: a restart pays from the same one. */
 export interface Wallets {
   /** @throws NoWallet, ChainDown */

@@ -6,6 +6,7 @@ import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./c
 import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
 import {
   CannotSign,
+  NotSigned,
   NoWallet,
   type PayableEntry,
   type PaymentChallenge,
@@ -137,7 +138,7 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
   return async (entry, wallet) => {
     const challenge = entry.challenge as PaymentChallenge;
     // Transactions of a form that no signer knows but the protocol's own client.
-    if (wallet.signer !== undefined) throw new NoWallet("on Tempo a wallet pays whose key lies in the folder");
+    if (wallet.signer !== undefined) throw new NotSigned("on Tempo a wallet pays whose key lies in the folder");
     const account = accountOf(wallet);
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)

@@ -3,6 +3,7 @@ import { type EgressResult, saying } from "../../infra/egress/egress.ts";
 import {
   CannotSign,
   type Need,
+  NotSigned,
   NoWallet,
   type PayableEntry,
   type Rail,
@@ -121,10 +122,9 @@ export async function intentOf(
   leg: number,
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
-  let wallet: Wallet | undefined;
   try {
     const { network, asset, amountAtomic } = entry;
-    wallet = await tools.float({ network, asset, amountAtomic });
+    const wallet = await tools.float({ network, asset, amountAtomic });
     // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
@@ -143,13 +143,10 @@ export async function intentOf(
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
     if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
     // A seller that is shown a worthless signature looks like one that refuses to deliver.
-    if (!(error instanceof NoWallet)) throw error;
-    const isUnsigned = wallet?.signer !== undefined;
-    return {
-      says: isUnsigned
-        ? "The signer of our wallet did not sign the payment to this seller."
-        : "We have not enough money to pay this seller with now.",
-    };
+    if (error instanceof NotSigned)
+      return { says: "The signer of our wallet did not sign the payment to this seller." };
+    if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
+    throw error;
   }
 }
 
