@@ -8,7 +8,6 @@ import { tempoDollar } from "../../infra/rails/tempo.ts";
 
 /** An account that anvil holds the key of, and that has all the tokens of a new Tempo chain. */
 const RICH = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
-const READY_TRIES = 200;
 
 /** A local Tempo node with the id of its test network, and pathUSD on it. */
 export async function tempoNode() {
@@ -18,12 +17,6 @@ export async function tempoNode() {
   const anvil = await spawnAnvil(port, args);
   const chain = { ...tempoChain, id: chainId };
   const client = createClient({ chain, transport: http(anvil.rpcUrl, { retryCount: 0 }) }).extend(publicActions);
-  for (let tries = 0; ; tries++) {
-    const up = await client.getChainId().catch(() => null);
-    if (up !== null) break;
-    if (tries === READY_TRIES) throw new Error("the Tempo node does not answer");
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
   const network = `eip155:${chainId}`;
   const asset = tempoDollar(network)!.address as `0x${string}`;
   return {

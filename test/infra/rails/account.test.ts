@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Address, Hex } from "viem";
 import { mnemonicToAccount, privateKeyToAccount } from "viem/accounts";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freePort, LOCAL_CHAIN_ID, spawnAnvil } from "../../../fixtures/chain/local-chain.ts";
 import { accountOf } from "../../../infra/rails/account.ts";
 import { createAuthorizations } from "../../../infra/rails/authorization.ts";
@@ -27,8 +27,6 @@ let gas: Wallet;
 beforeAll(async () => {
   rig = await startRig();
   signer = await spawnAnvil(await freePort(), ["--chain-id", String(LOCAL_CHAIN_ID), "--mnemonic", MNEMONIC]);
-  const node = createReader(signer.rpcUrl);
-  await vi.waitFor(() => node.getBlockNumber(), { timeout: 60_000, interval: 50 });
   [wallet, gas] = [0, 1].map((n) => ({ address: addressOf(n), signer: signer.rpcUrl })) as [Wallet, Wallet];
   await rig.chain.giveGas(gas.address);
   const { rpcUrl, asset, chainId } = rig.chain;
