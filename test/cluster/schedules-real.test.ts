@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { scheduleOf } from "../helpers/schedule.ts";
+import { scheduleOf, seedsFrom } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 import { type Engines, realBed, startEngines } from "./real-bed.ts";
 
@@ -7,9 +7,7 @@ import { type Engines, realBed, startEngines } from "./real-bed.ts";
  * `SEED=n` lives through one schedule again (the same script; the engines' own time cannot be drawn again). Without it, one
  * for each four that are drawn over the parts of one machine.
  */
-const SEEDS = process.env.SEED
-  ? process.env.SEED.split(",").map(Number)
-  : Array.from({ length: Number(process.env.SCHEDULES ?? 160) / 4 }, (_, i) => 1 + i);
+const SEEDS = seedsFrom(1, 4);
 const STEPS = 12;
 
 let engines: Engines;

@@ -6,13 +6,11 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import type { Bed } from "../helpers/role-process.ts";
-import { scheduleOf } from "../helpers/schedule.ts";
+import { scheduleOf, seedsFrom } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 
 /** `SEED=n` lives through one schedule again; without it these seeds are, or the first `SCHEDULES` of them. */
-const SEEDS = process.env.SEED
-  ? process.env.SEED.split(",").map(Number)
-  : Array.from({ length: Number(process.env.SCHEDULES ?? 160) }, (_, i) => 1_000 + i);
+const SEEDS = seedsFrom(1_000);
 const STEPS = 12;
 
 /** Five schedules at once have some 100 MB; containers give their memory disks 64 where nobody asked for more. */

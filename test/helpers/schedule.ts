@@ -1,6 +1,15 @@
 import { lots } from "./drawn.ts";
 
 /**
+ * Seeds of the schedules that are lived through: those of `SEED`, else a share of the first `SCHEDULES` (160).
+ * @param first seed @param of which share: one in so many
+ */
+export const seedsFrom = (first: number, of = 1): number[] =>
+  process.env.SEED
+    ? process.env.SEED.split(",").map(Number)
+    : Array.from({ length: Number(process.env.SCHEDULES ?? 160) / of }, (_, i) => first + i);
+
+/**
  * Random schedules of what happens to a running service, drawn from a seed: the same seed is the same schedule. Steps
  * name one of two processes that do everything (`who`), each with a lake of its own, over one log and two stores.
  */
