@@ -141,16 +141,14 @@ export class Watchers {
 
   /** The receiver's address as it is kept. @throws Problem bad_request */
   #receiver(url: string): string {
-    const refuse = (detail: string): never => {
-      throw badField("/url", detail);
-    };
     const verdict = this.deps.judge(url);
-    if (!verdict.ok) return refuse(`is no receiver: ${verdict.says}`);
+    if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
     const parsed = new URL(url);
-    if (parsed.protocol !== "https:" && !this.deps.plain) return refuse("must be https");
-    if (parsed.host === this.deps.ownHost) return refuse("is this service itself");
+    if (parsed.protocol !== "https:" && !this.deps.plain) throw badField("/url", "must be https");
+    if (parsed.host === this.deps.ownHost) throw badField("/url", "is this service itself");
     parsed.hash = "";
-    return parsed.href.length > 2048 ? refuse("is longer than 2048 characters") : parsed.href;
+    if (parsed.href.length > 2048) throw badField("/url", "is longer than 2048 characters");
+    return parsed.href;
   }
 
   /** @throws Problem too_many_watchers */
