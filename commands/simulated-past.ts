@@ -77,9 +77,9 @@ const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number,
 
 /**
  * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of the day long ago the
- * first block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is real. A day
- * that was cut off is done again from its beginning: slots that are in the log already are skipped by their event ids, so
- * nothing is observed or paid twice.
+ * first block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is
+ * real. A day that was cut off is done again from its beginning: slots that are in the log already are skipped by their
+ * event ids, so nothing is observed or paid twice.
  */
 export async function livePast(
   pipeline: Pipeline,
