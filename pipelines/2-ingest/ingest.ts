@@ -281,15 +281,23 @@ class Ingester implements Ingest {
     }
   }
 
+  /**
+   * A batch of each partition in turn until none has more: were one read to its end first, its small last batch alone would
+   * be read while a full one is loaded.
+   */
   async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
-    for (const partition of due) {
-      for (let from = partition.next; this.#held.has(partition.partition); ) {
+    let left = due.map((partition) => ({ partition, from: partition.next }));
+    while (left.length > 0) {
+      const more: typeof left = [];
+      for (const { partition, from } of left) {
+        if (!this.#held.has(partition.partition)) continue;
         const range = { from, end: ends.get(partition)! };
         const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
-        if (!batch) break;
-        from = batch.next;
+        if (!batch) continue;
+        more.push({ partition, from: batch.next });
         yield [partition, batch];
       }
+      left = more;
     }
   }
 
