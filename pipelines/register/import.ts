@@ -2,11 +2,12 @@ import { createWriteStream, rmSync } from "node:fs";
 import { open, rename, stat, symlink } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { crc32 } from "node:zlib";
+import { type Entry, openPromise as openZip, type ZipFile } from "yauzl";
 import type { Clock } from "../../infra/clock.ts";
 import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
-import { unzipped, ZipUnreadable, zipEntries } from "../../infra/zip.ts";
 
 /** Raised when tables or macros change: a file of another form is not opened, and says that it has to be imported again. */
 export const REGISTER_FORM = 1;
@@ -249,28 +250,48 @@ async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   }
 }
 
-/** The one CSV in a ZIP, unpacked into a file. The engine reads no ZIP, and a plain file with all threads. */
-async function unpack(path: string, to: string, progress: (says: string) => void): Promise<void> {
-  const found = (await zipEntries(path)).filter(({ name }) => /\.csv$/i.test(name));
-  if (found.length !== 1)
-    throw new RegisterUnreadable(`${path} holds ${found.length} CSV files: the golden copy is one`);
-  const entry = found[0]!;
-  let done = 0;
-  let told = -1;
-  await pipeline(
-    unzipped(path, entry),
-    async function* (chunks: AsyncIterable<Buffer>) {
-      for await (const chunk of chunks) {
-        done += chunk.length;
-        const percent = Math.floor((100 * done) / entry.size);
-        if (percent > told) progress(`unpacking ${basename(entry.name)}: ${percent} %`);
-        told = percent;
-        yield chunk;
-      }
-    },
-    createWriteStream(to, { flags: "wx" }),
-  );
+/** The files of a ZIP that end in .csv, by its directory. */
+async function csvsIn(zip: ZipFile): Promise<Entry[]> {
+  const found: Entry[] = [];
+  for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) found.push(entry);
+  return found;
 }
+
+/**
+ * The one CSV in a ZIP, unpacked into a file. The engine reads no ZIP, and a plain file with all threads. Where the package
+ * sees to it that the size is what the directory says, the checksum is looked at here.
+ */
+async function unpack(path: string, to: string, progress: (says: string) => void): Promise<void> {
+  const zip = await openZip(path, { autoClose: false });
+  try {
+    const found = await csvsIn(zip);
+    if (found.length !== 1)
+      throw new RegisterUnreadable(`${path} holds ${found.length} CSV files: the golden copy is one`);
+    const entry = found[0]!;
+    let [done, told, sum] = [0, -1, 0];
+    await pipeline(
+      await zip.openReadStreamPromise(entry),
+      async function* (chunks: AsyncIterable<Buffer>) {
+        for await (const chunk of chunks) {
+          done += chunk.length;
+          sum = crc32(chunk, sum);
+          const percent = Math.floor((100 * done) / entry.uncompressedSize);
+          if (percent > told) progress(`unpacking ${basename(entry.fileName)}: ${percent} %`);
+          told = percent;
+          yield chunk;
+        }
+      },
+      createWriteStream(to, { flags: "wx" }),
+    );
+    if (sum !== entry.crc32)
+      throw new RegisterUnreadable(`${path}: ${entry.fileName} in this ZIP is damaged: it has another checksum`);
+  } finally {
+    zip.close();
+  }
+}
+
+/** What the disk says has a code of its own; what else a ZIP fails by is the ZIP. */
+const isOfZip = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
 
 /**
  * A file of the operator's as the engine can read it: a path in the work folder without signs that would be a pattern,
@@ -292,8 +313,8 @@ async function readable(
   try {
     await unpack(path, to, progress);
   } catch (error) {
-    if (error instanceof ZipUnreadable) throw new RegisterUnreadable(`${path}: ${error.message}`);
-    throw error;
+    if (error instanceof RegisterUnreadable || !isOfZip(error as Error)) throw error;
+    throw new RegisterUnreadable(`${path}: this ZIP is damaged or was cut off (${(error as Error).message})`);
   }
   return to;
 }

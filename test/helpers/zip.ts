@@ -33,11 +33,14 @@ export function zipOf(files: Readonly<Record<string, Uint8Array>>, wide = false)
   const listed = Buffer.concat(directory);
   const end = Buffer.alloc(22);
   end.writeUInt32LE(0x06054b50, 0);
+  const count = Object.keys(files).length;
+  for (const at of [8, 10]) end.writeUInt16LE(wide ? 0xffff : count, at);
   end.writeUInt32LE(wide ? 0xffffffff : listed.length, 12);
   end.writeUInt32LE(wide ? 0xffffffff : offset, 16);
   if (!wide) return Buffer.concat([...parts, listed, end]);
   const end64 = Buffer.alloc(76);
   end64.writeUInt32LE(0x06064b50, 0);
+  for (const at of [24, 32]) end64.writeBigUInt64LE(BigInt(count), at);
   end64.writeBigUInt64LE(BigInt(listed.length), 40);
   end64.writeBigUInt64LE(BigInt(offset), 48);
   end64.writeUInt32LE(0x07064b50, 56);

@@ -51,18 +51,22 @@ describe("what is kept", () => {
     expect((await readdir(dir)).sort()).toEqual(["register.duckdb", "register.duckdb.lock"]);
   });
 
-  test.each(["plain", "gz", "zst", "zip", "zip under another name", "a name that is a pattern"])("%s", async (form) => {
-    const bytes = await readFile(GOLDEN);
-    const made: Record<string, () => Promise<string>> = {
-      plain: () => put("a.txt", bytes),
-      gz: () => put("a.csv.gz", gzipSync(bytes)),
-      zst: () => put("a.bin", execFileSync("zstd", ["-q", "-c"], { input: bytes })),
-      zip: () => put("a.zip", zipOf({ "readme.txt": Buffer.from("x"), "lei2.csv": bytes })),
-      "zip under another name": () => put("a.csv", zipOf({ "lei2.csv": bytes })),
-      "a name that is a pattern": () => put("[a]*.csv", bytes),
-    };
-    expect(await take(await made[form]!())).toMatchObject({ rows_read: 48, rows_kept: 48 });
-  });
+  test.each(["plain", "gz", "zst", "zip", "zip64", "zip under another name", "a name that is a pattern"])(
+    "%s",
+    async (form) => {
+      const bytes = await readFile(GOLDEN);
+      const made: Record<string, () => Promise<string>> = {
+        plain: () => put("a.txt", bytes),
+        gz: () => put("a.csv.gz", gzipSync(bytes)),
+        zst: () => put("a.bin", execFileSync("zstd", ["-q", "-c"], { input: bytes })),
+        zip: () => put("a.zip", zipOf({ "readme.txt": Buffer.from("x"), "lei2.csv": bytes })),
+        zip64: () => put("b.zip", zipOf({ "lei2.csv": bytes }, true)),
+        "zip under another name": () => put("a.csv", zipOf({ "lei2.csv": bytes })),
+        "a name that is a pattern": () => put("[a]*.csv", bytes),
+      };
+      expect(await take(await made[form]!())).toMatchObject({ rows_read: 48, rows_kept: 48 });
+    },
+  );
 
   test("every row that is not kept is counted with its reason, and the first few are shown", async () => {
     const row = inventedRow(1);
@@ -115,6 +119,11 @@ describe("what leaves the old register as it was", () => {
       const bytes = zipOf({ "a.csv": await readFile(GOLDEN) });
       bytes[200]! ^= 0xff;
       return put("d.zip", bytes);
+    },
+    checksum: async () => {
+      const bytes = zipOf({ "a.csv": await readFile(GOLDEN) });
+      bytes[bytes.indexOf("PK\x01\x02") + 16]! ^= 0xff;
+      return put("k.zip", bytes);
     },
     "cut off": async () => put("c.zip", zipOf({ "a.csv": await readFile(GOLDEN) }).subarray(0, 3_000)),
   };
