@@ -20,6 +20,7 @@ const LONGEST = [
 export default {
   test: {
     ...all.test,
+    maxWorkers: 3,
     root: new URL("..", import.meta.url).pathname,
     include: SLOW,
     globalSetup: "test/helpers/programs.ts",
