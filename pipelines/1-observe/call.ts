@@ -3,7 +3,7 @@ import { plannedSlot, recordId } from "../record/ids.ts";
 
 /** One planned call of one endpoint. */
 export interface Call {
-  /** As the published plan has it: `knock` is its word for a free probe. */
+  /** As the plan has it, a private object: `knock` is its word for a free probe. */
   kind: "knock" | "paid";
   block: number;
   minute: number;
