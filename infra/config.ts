@@ -300,7 +300,7 @@ export const Settings = z.strictObject({
       /** Longest time for the headers of a request, and for a whole request. */
       headers_timeout_s: z.int().min(1).max(3_600).default(10),
       request_timeout_s: z.int().min(1).max(3_600).default(30),
-      /** Long answers (feed, index, large objects) at once of all clients, and of one: a mirror asks for 32. */
+      /** Long answers (feed, index, large objects) at once of all clients, and of one: a mirror asks for 8, a replica for 16. */
       streams: z.int().min(1).default(256),
       streams_per_client: z.int().min(1).default(40),
       /** MiB of long answers and objects that one client is sent in an hour. */

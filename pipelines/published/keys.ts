@@ -100,8 +100,9 @@ interface Card {
 }
 
 /**
- * Verifies the cards of leaves on the threads that Node keeps (four, unless UV_THREADPOOL_SIZE says more), in batches. The bytes that were signed are cut out of the leaf, which is in
- * RFC 8785 form already; whatever cannot be cut so, or does not verify so, is verified the long way, whose word counts.
+ * Verifies the cards of leaves on the threads that Node keeps (four, unless UV_THREADPOOL_SIZE says more), in batches. The
+ * bytes that were signed are cut out of the leaf, which is in RFC 8785 form already; whatever cannot be cut so, or does not
+ * verify so, is verified the long way, whose word counts.
  */
 export class CardSignatures {
   #cards: Card[] = [];
