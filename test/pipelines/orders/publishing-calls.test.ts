@@ -101,7 +101,7 @@ test("a published call enters the record with its bytes, under a name that is no
   );
   expect(sameName).toBe(name);
   expect(otherName).not.toBe(name);
-}, 30_000);
+});
 
 test("a failed call whose seller took the money enters the record too; its buyer is not charged", async () => {
   const answer = await (await officialBuyer(world)).fetch(viaOf("thief", "a=1&b=2"), PUBLISH);
@@ -111,7 +111,7 @@ test("a failed call whose seller took the money enters the record too; its buyer
   const [one] = await publishedOf(order.id);
   expect(one!.body).toMatchObject({ pass: false, tx: order.legs[0]!.tx, leg: 0 });
   expect(one!.body.checks.some(({ ok }) => !ok)).toBe(true);
-}, 30_000);
+});
 
 test("without the flag two commitments are all, and the salts that the buyer has open them", async () => {
   const buyer = await officialBuyer(world);
@@ -139,7 +139,7 @@ test("without the flag two commitments are all, and the salts that the buyer has
   }
   expect(await service.publicStore.get(callKey(sha(came)))).toBeNull();
   expect(await service.publicStore.get(callKey(sha(asked)))).toBeNull();
-}, 30_000);
+});
 
 test("a crash between the record and the last step makes a copy, never a second one", async () => {
   const { orders } = service.sales.buying;
@@ -168,7 +168,7 @@ test("a crash between the record and the last step makes a copy, never a second 
   const [first, copy] = after.map(({ record }) => record);
   expect(copy!.eventId).toBe(first!.eventId);
   expect(Buffer.compare(copy!.value, before[0]!.record.value)).toBe(0);
-}, 30_000);
+});
 
 const leg = (more: object): Leg =>
   ({ fate: "paid", result: { pass: false }, checked: { pass: false, fault: "seller" }, ...more }) as unknown as Leg;

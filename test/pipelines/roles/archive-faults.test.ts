@@ -71,7 +71,7 @@ beforeAll(async () => {
     for (const owner of owners) await owner.evidence(closed);
     days = (await at.publishing().evidence()).days.length;
   }
-}, 600_000);
+});
 afterAll(async () => {
   for (const lake of lakes) await lake.close();
   await at.close();
@@ -200,7 +200,7 @@ describe("a partition changes hands", () => {
     for (const owner of owners) await owner.ingest();
     expect(await totals()).toEqual(before);
     await whole();
-  }, 600_000);
+  });
 
   test("between what was said of it and the file: the rows leave the lake of whoever has it then", async () => {
     age();
@@ -212,7 +212,7 @@ describe("a partition changes hands", () => {
     await nothingLost();
     await settled();
     await whole();
-  }, 600_000);
+  });
 
   test("while its rows are counted: nothing is said of it", async () => {
     age();
@@ -227,7 +227,7 @@ describe("a partition changes hands", () => {
     hands[0] = [0, 1, 2, 3];
     await settled();
     await whole();
-  }, 600_000);
+  });
 
   test("a segment that is torn or gone stops the day until it is there again", async () => {
     age();
@@ -247,7 +247,7 @@ describe("a partition changes hands", () => {
     expect(torn).not.toBe(etag);
     await settled();
     await whole();
-  }, 600_000);
+  });
 
   test("a row that the lake has and the segments have not, or they and not it, stops the day", async () => {
     age();
@@ -262,7 +262,7 @@ describe("a partition changes hands", () => {
     await nothingLost();
     await settled();
     await whole();
-  }, 600_000);
+  });
 
   test("what an owner said and nobody can read is said anew, and nothing is filed before", async () => {
     age();
@@ -275,10 +275,10 @@ describe("a partition changes hands", () => {
     await nothingLost();
     await settled();
     await whole();
-  }, 600_000);
+  });
 
   test("and at the end the record is proven from its first leaf", async () => {
     await proveRecord(at.publicStore, { trust: TRUST });
     expect(turn).toBeLessThanOrEqual(DAYS);
-  }, 600_000);
+  });
 });

@@ -73,7 +73,7 @@ test("one that slept and was overtaken in a partition says the others' cards on 
   expect(await metrics.text()).toContain("touchstone_owner_runs_refused_total 1");
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
-}, 600_000);
+});
 
 test("a run that cannot be read is said anew as well, and told about once", async () => {
   const publishing = at.publishing();
@@ -92,7 +92,7 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
   expect(await graded()).toEqual(EVERYBODY);
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
-}, 600_000);
+});
 
 test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
   const refusals = new Refusals(at.privateStore);
