@@ -83,7 +83,7 @@ export interface ServingDeps {
   askLine?: AskLine;
   /** Counts who is asked for; without it nothing is counted. */
   demand?: Demand;
-  /** What a look at a listing is made with; without it nobody gets this process to knock. */
+  /** What a look at a listing is made with; without it nobody gets this process to probe. */
   looks?: ProbeTools;
   /** Addresses of our own besides `baseUrl`. */
   ownAddresses?: readonly string[];

@@ -40,7 +40,7 @@ export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOM
 const BEFORE_DAY_MS = 3_600_000;
 
 /** An endpoint that nobody asked for and no plan calls yet. */
-interface Unknocked {
+interface Unprobed {
   cap: string;
   /** When it was listed, unix ms. */
   t: number;
@@ -48,9 +48,9 @@ interface Unknocked {
   method: string;
 }
 
-/** Endpoints that were listed since the day's plan may have been drawn, and were never knocked on; the newest first. */
-const unknocked = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unknocked[]> =>
-  lake.all<Unknocked>(sql("queries/asks:unknocked"), {
+/** Endpoints that were listed since the day's plan may have been drawn, and were never probed; the newest first. */
+const unprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unprobed[]> =>
+  lake.all<Unprobed>(sql("queries/asks:unprobed"), {
     ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
     since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
   });
@@ -100,7 +100,7 @@ export class AskLine {
     const begun = await this.#begin(asked, at, room());
     if (room() <= 0) return begun;
     const day = dayOf(at);
-    const late = (await unknocked(lake, at, perDomainHour))
+    const late = (await unprobed(lake, at, perDomainHour))
       // What the plan calls is called as it says; before there is a plan nothing is late for it.
       .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
       .map(({ cap, t, url, method }) => ({ cap, t, ask: askFor(cap, url, method) }));
@@ -140,7 +140,7 @@ export class AskLine {
       const report = await observer.ask(ask, said);
       await log.append([lookedRecord(ask, t, report, now(), log.partitions)]);
       this.#looked.set(cap, now().getTime());
-      metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
+      metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
       // Whoever follows looks at it: it stays in the line, and nothing failed.
       if (error instanceof ObserverStopped) return;
@@ -167,7 +167,7 @@ const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
 
 /** Its id names the ask, so a look that is written again after a crash is the same record. */
 function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
-  const body = { cap: ask.cap, host: ask.host, knocked: report.probed.slice(0, MAX_PROBED) };
+  const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_PROBED) };
   const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
   const producer = "touchstone/1";
   return sealEnvelope(envelopeOf({ type: "ask.looked", key: ask.host, slot, at, producer, body }), partitions);

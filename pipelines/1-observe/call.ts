@@ -3,8 +3,8 @@ import { plannedSlot, recordId } from "../record/ids.ts";
 
 /** One planned call of one endpoint. */
 export interface Call {
-  /** As the published plan has it: `knock` is its word for a free probe. */
-  kind: "knock" | "paid";
+  /** As the day's plan has it: a free probe, or a paid call. */
+  kind: "probe" | "paid";
   block: number;
   minute: number;
   plannedAt: Date;
@@ -37,7 +37,7 @@ export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): str
 
 /** Ids that a call may leave, whichever way it ends. */
 export const idsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
-  call.kind === "knock" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
+  call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
 /** Was this call made, as far as these event ids tell? A paid call leaves an intent, or a handshake in its stead. */
 export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {

@@ -11,7 +11,7 @@ import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
-/** Real ms between two looks through the line for what was knocked on meanwhile. */
+/** Real ms between two looks through the line for what was probed meanwhile. */
 const SWEEP_MS = 60_000;
 
 /** The line as serving folds it, for these limits. */

@@ -31,7 +31,7 @@ const { positionals, values } = parseArgs({
 });
 const ROWS = Number(positionals[0] ?? 1_000_000);
 const PARTITIONS = Number(positionals[1] ?? 4);
-/** Who says the same at every knock but for time and slot. */
+/** Who says the same at every probe but for time and slot. */
 const ENDPOINTS = Number(values.endpoints ?? 5_000);
 /** Words of the peers' names to be run: all unless some are named, none for a word that none of them has. */
 const ASKED = values.peers?.toLowerCase().split(",") ?? [""];

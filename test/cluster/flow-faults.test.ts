@@ -21,7 +21,7 @@ afterAll(() => engines.stop());
 const SEEN = {
   do: "append",
   endpoints: 3,
-  kinds: ["knock", "pay", "list", "correct", "knock"],
+  kinds: ["probe", "pay", "list", "correct", "probe"],
   copies: false,
   off: 0,
 } as const;

@@ -20,7 +20,7 @@ import { SELLER, STRANGER, signedDispute } from "../pipelines/corrections/world.
 const NAME = "corrected";
 const CAP = capOf(NAME);
 const T = "2026-11-10T00:00:00.000Z";
-const knock = handshake(NAME, T, { pay_to: SELLER.address });
+const probe = handshake(NAME, T, { pay_to: SELLER.address });
 const call = intent(NAME, later(T, 60_000));
 const came = result(NAME, call.eventId, later(T, 61_000));
 const unseen = `rec_${"0".repeat(26)}`;
@@ -34,8 +34,8 @@ beforeAll(async () => {
   config = { ...loadConfig(undefined, {}), data_dir: dir, base_url: "https://touchstone.test", log_level: "silent" };
   makeKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
   parts = await openParts(config, systemClock);
-  await parts.log.append([listing(NAME, T), knock, listing("only-listed", T)]);
-  // The knock is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
+  await parts.log.append([listing(NAME, T), probe, listing("only-listed", T)]);
+  // The probe is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
   const lake = await openLake(join(dir, "elsewhere.duckdb"), { memoryLimit: "256MB", threads: 1, init: INGEST_TABLES });
   await createIngest({ ...parts, lake, clock: systemClock }).pass();
   await lake.close();
@@ -77,12 +77,12 @@ describe("touchstone correct", () => {
       () => withdraw({ allBeforeNow: true, method: "POST" }, urlOf(NAME)),
       EXIT.unknown,
     ],
-    ["a record of nobody", () => withdraw({ record: [knock.eventId, unseen] }), EXIT.unknown],
+    ["a record of nobody", () => withdraw({ record: [probe.eventId, unseen] }), EXIT.unknown],
     ["a part of a paid call", () => withdraw({ record: [came.eventId] }), EXIT.usage],
     ["neither records nor all", () => withdraw({}), EXIT.usage],
-    ["records and all", () => withdraw({ record: [knock.eventId], allBeforeNow: true }), EXIT.usage],
-    ["a fault that is none of ours", () => withdraw({ record: [knock.eventId], fault: "seller" }), EXIT.usage],
-    ["no words", () => withdraw({ record: [knock.eventId], says: "" }), EXIT.usage],
+    ["records and all", () => withdraw({ record: [probe.eventId], allBeforeNow: true }), EXIT.usage],
+    ["a fault that is none of ours", () => withdraw({ record: [probe.eventId], fault: "seller" }), EXIT.usage],
+    ["no words", () => withdraw({ record: [probe.eventId], says: "" }), EXIT.usage],
     ["all of an endpoint without a record", () => withdraw({ allBeforeNow: true }, capOf("only-listed")), EXIT.already],
   ])("refuses %s and writes nothing", async (_, work, code) => {
     expect(await codeOf(work())).toBe(code);
@@ -91,14 +91,14 @@ describe("touchstone correct", () => {
 
   test("withdraws records of segment and log together, once; the url names the endpoint as well", async () => {
     await withdraw(
-      { record: [knock.eventId, call.eventId, knock.eventId], gradeAt: "2026-11-11T00:00:00Z" },
+      { record: [probe.eventId, call.eventId, probe.eventId], gradeAt: "2026-11-11T00:00:00Z" },
       urlOf(NAME),
     );
     const done = JSON.parse(lines.join("")) as { withdrawn: number; of: number; look: string };
     expect(done).toMatchObject({ withdrawn: 2, of: 2, look: `https://touchstone.test/v1/trust/${CAP}` });
     const both = await said();
     expect(both).toMatchObject([
-      { type: "correction", record_id: knock.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
+      { type: "correction", record_id: probe.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
       { type: "correction", record_id: call.eventId, observed_at: later(T, 60_000), fault: "our_clock" },
     ]);
     expect(await codeOf(withdraw({ record: [call.eventId] }))).toBe(EXIT.already);
@@ -116,7 +116,7 @@ describe("touchstone reinstate", () => {
     await reinstate(config, id, { says: "it was right" });
     expect(lines.join("")).toContain(`Taken back: ${id}`);
     expect(await codeOf(reinstate(config, id, { says: "again" }))).toBe(EXIT.already);
-    await withdraw({ record: [knock.eventId], json: false });
+    await withdraw({ record: [probe.eventId], json: false });
     expect(lines.join("")).toContain("Withdrawn: 1 of the 1 records");
     expect((await said()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
   });

@@ -158,8 +158,8 @@ describe("touchstone observe --once --listings", () => {
       ...{ protocols: ["x402"], defects: [] },
     });
     expect(ofUrl(at("paywall.example", "/"))).toMatchObject({ state: "malformed", defects: ["no_terms"] });
-    const knocks = seen.map(({ host, method, url, body }) => `${method} ${host}${url} ${body}`.trim());
-    expect(knocks.sort()).toEqual([
+    const probes = seen.map(({ host, method, url, body }) => `${method} ${host}${url} ${body}`.trim());
+    expect(probes.sort()).toEqual([
       "GET asks.example/sum?a=1&b=2",
       "GET asks.example/t/1",
       "GET free.example/",

@@ -76,7 +76,7 @@ export class ScheduleWorld {
       case "append":
         return this.#append(step);
       case "meanwhile":
-        return step.work(() => this.#append({ endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 }));
+        return step.work(() => this.#append({ endpoints: 3, kinds: ["probe", "pay", "list"], copies: false, off: 0 }));
       case "kill":
         return this.#kill(step);
       case "storm": {
@@ -188,10 +188,10 @@ export class ScheduleWorld {
     // Every record of its own second: an id is of its slot, and copies are made by appending again.
     const time = later(new Date(this.#now + off * MINUTE).toISOString(), (this.#serial++ % 50) * 1_000);
     const slot = `${this.#serial}`;
-    const knock = handshake(name, time, { planned: "asked" }, slot);
+    const probe = handshake(name, time, { planned: "asked" }, slot);
     switch (kind) {
-      case "knock":
-        return [knock];
+      case "probe":
+        return [probe];
       case "list":
         return [listing(name, time, { seller_controlled: this.#draw() % 2 === 0 })];
       case "correct":

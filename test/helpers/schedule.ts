@@ -41,13 +41,13 @@ export type Step =
   | { do: "pass"; minutes: number };
 
 export type Who = 0 | 1;
-export type Kind = "knock" | "pay" | "list" | "correct" | "garbage";
+export type Kind = "probe" | "pay" | "list" | "correct" | "garbage";
 export type Job = "ingest" | "grade" | "evidence" | "tidy";
 
 /** One of these, by lot. */
 export const oneOf = <T>(draw: () => number, these: readonly T[]): T => these[draw() % these.length]!;
 
-const KINDS: readonly Kind[] = ["knock", "knock", "knock", "pay", "pay", "list", "correct", "garbage"];
+const KINDS: readonly Kind[] = ["probe", "probe", "probe", "pay", "pay", "list", "correct", "garbage"];
 const JOBS: readonly Job[] = ["ingest", "ingest", "grade", "grade", "evidence", "tidy"];
 /** How often each step comes, in parts. */
 const WEIGHTS: readonly [Step["do"], number][] = [
@@ -70,7 +70,7 @@ const WEIGHTS: readonly [Step["do"], number][] = [
 export function scheduleOf(seed: number, steps: number): Step[] {
   const draw = lots(seed);
   const bag = WEIGHTS.flatMap(([name, weight]) => Array.from({ length: weight }, () => name));
-  const first: Step = { do: "append", endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 };
+  const first: Step = { do: "append", endpoints: 3, kinds: ["probe", "pay", "list"], copies: false, off: 0 };
   return [first, ...Array.from({ length: steps - 1 }, () => stepOf(oneOf(draw, bag), draw))];
 }
 

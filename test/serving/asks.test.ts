@@ -82,7 +82,7 @@ describe("how long an ask waits", () => {
     expect(line.size).toBe(0);
   });
 
-  test("what stood for thirty days is forgotten, and what the plan knocked on meanwhile leaves too", async () => {
+  test("what stood for thirty days is forgotten, and what the plan probed meanwhile leaves too", async () => {
     const line = askLineOf();
     const seen = new Map<string, number>();
     const { asks, clock } = asksOver({ line, seen: (one) => seen.get(one) ?? null });
@@ -175,7 +175,7 @@ describe("how long an ask waits", () => {
         {
           ...{ v: 1, type: "ask.looked" as const, key: "s0.big.example", observed_at: NOW, producer: "test" },
           event_id: recordId("ask.looked", "s0.big.example", "1"),
-          body: { cap: cap(url), host: "s0.big.example", knocked: [] },
+          body: { cap: cap(url), host: "s0.big.example", probed: [] },
         },
         4,
       );
@@ -218,7 +218,7 @@ describe("over HTTP", () => {
     expect(serving.log.records).toHaveLength(0);
     serving.clock.pass(24 * HOUR);
     expect(await check(FREE.url)).toMatchObject({ status: 200, matched: "exact", queued: true });
-    // A listed one is knocked at in every block anyway.
+    // A listed one is probed in every block anyway.
     expect(await check(LISTED.url)).not.toHaveProperty("queued");
     expect(serving.log.records).toHaveLength(1);
     const full = await servingOver(record, { limits: { asks_in_line: 0 }, clock: serving.clock });
@@ -247,7 +247,7 @@ describe("over HTTP", () => {
     });
   });
 
-  test("what is listed and was never knocked on is exact, in line under its own id and verb, and says when", async () => {
+  test("what is listed and was never probed is exact, in line under its own id and verb, and says when", async () => {
     const serving = await servingOver(record);
     const answer = await (await serving.get(checkPath({ url: NEW.url }))).json();
     expect(answer).toMatchObject({

@@ -306,7 +306,7 @@ describe("an endpoint's page", () => {
     expect(row).toMatch(/<a href="[^"]+">seller\.example\/api\/sum\?a=1&amp;b=2<\/a>.*<q [^>]*>Adds &lt;script&gt;/);
   });
 
-  test("of who is silent it is said when it last answered, not when we last knocked", async () => {
+  test("of who is silent it is said when it last answered, not when we last probed", async () => {
     const dead = { url: "https://dead.example/x" };
     const dark = { url: "https://dark.example/x" };
     const own = await PublicRecord.open();

@@ -83,7 +83,7 @@ export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: numbe
   const calls: PlannedCall[] = [];
   for (let b = 0; b < BLOCKS_PER_DAY; b++) {
     const block = firstBlock + b;
-    calls.push({ block, minute, kind: "knock", blind: false });
+    calls.push({ block, minute, kind: "probe", blind: false });
     if (!covered) continue;
     const every = basePerDay >= BLOCKS_PER_DAY;
     if (every) calls.push({ block, minute, kind: "paid", blind: bytes[2 + b]! < BLIND_BELOW });

@@ -219,7 +219,7 @@ export class Spans {
       for (const id of idsOf(line.cap, call)) span.done.add(id);
     };
     try {
-      if (call.kind === "knock") {
+      if (call.kind === "probe") {
         await this.#probe(one, call, clock);
         span.report.probes++;
         done();

@@ -234,7 +234,7 @@ describe("the line of asks", () => {
 });
 
 describe("what was listed after the day's plan was drawn", () => {
-  test("is knocked on the same day, as its listing says, once; what the plan calls is left to it", async () => {
+  test("is probed the same day, as its listing says, once; what the plan calls is left to it", async () => {
     const said: (Said | undefined)[] = [];
     answer = async ({ cap }, one) => {
       said.push(one);

@@ -166,7 +166,7 @@ describe("in real time", () => {
         host,
         base_per_day: 1,
         covered: false,
-        calls: [{ block, minute, kind: "knock" as const, blind: false }],
+        calls: [{ block, minute, kind: "probe" as const, blind: false }],
       };
     });
     const plan = { v: 1 as const, day: DAY, salt_hash: "", covered_root: "", lines };

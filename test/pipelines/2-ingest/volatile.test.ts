@@ -191,7 +191,7 @@ describe("volatile rows", () => {
     await world.ingest.pass();
     expect((await rowOf("made"))?.request).toBeNull();
   });
-  test("an url that was only asked about is known once it was knocked on; ours and disputed ones are marked for grading", async () => {
+  test("an url that was only asked about is known once it was probed; ours and disputed ones are marked for grading", async () => {
     await world.append(ask("asked", at("01:00:00")), listing("ours", at("01:00:00")), handshake("row", at("01:00:00")));
     await world.append(dispute("row", at("02:00:00")));
     await world.ingest.pass();

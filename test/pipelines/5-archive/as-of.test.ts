@@ -42,10 +42,10 @@ function recordsOf(name: string): NewRecord[] {
   const END = later(T, 4_000);
   const shown = (ms: number, over: object) =>
     followup(name, id, later(END, ms), { kind: "shown_again", shown_again: { ...NOTHING, watched: true, ...over } });
-  const knock = handshake(name, at("05:00:00"));
+  const probe = handshake(name, at("05:00:00"));
   return [
     paid,
-    knock,
+    probe,
     handshake(name, at("04:00:00"), { state: "malformed", pay_to: null, honest: null }),
     handshake(name, at("06:30:00", "2026-11-11"), { wall: true, live: false, state: "wall", pay_to: null }),
     result(name, id, END, NOTHING),
@@ -57,9 +57,9 @@ function recordsOf(name: string): NewRecord[] {
     shown(500_000, { ...CAME, outcome: 1, watched: false }),
     followup(name, id, at("09:00:00", "2026-11-11"), { kind: "finality" }),
     followup(name, id, at("10:00:00", "2026-11-12"), { kind: "refund", refund: { tx: "0x1", amount_atomic: "20000" } }),
-    correction(name, at("12:00:00", "2026-11-11"), { id: "c1", record_id: knock.eventId }),
+    correction(name, at("12:00:00", "2026-11-11"), { id: "c1", record_id: probe.eventId }),
     correction(name, at("12:30:00", "2026-11-11"), { id: "c2" }),
-    dispute(name, at("11:00:00", "2026-11-11"), knock.eventId),
+    dispute(name, at("11:00:00", "2026-11-11"), probe.eventId),
     reinstated(name, at("13:00:00", "2026-11-12"), "c2"),
   ];
 }

@@ -34,7 +34,7 @@ afterAll(async () => {
 });
 
 const T = "2026-11-10T07:00:00.000Z";
-/** A paid call that went well, its money final the day after; a knock of the same and of two other sellers. */
+/** A paid call that went well, its money final the day after; a probe of the same and of two other sellers. */
 function dayOne() {
   const paid = intent("a", T);
   return [

@@ -94,8 +94,8 @@ async function run(step: Command): Promise<void> {
       return probe(step.tool, step.name, day < FIRST ? FIRST : day, step.minute);
     }
     case "correct": {
-      const knocks = [...naive.probes].filter(([, { subject }]) => subject === "liveness_probes");
-      const [id, { name: of }] = knocks[step.which % knocks.length]!;
+      const probes = [...naive.probes].filter(([, { subject }]) => subject === "liveness_probes");
+      const [id, { name: of }] = probes[step.which % probes.length]!;
       const told = correction(of, later(naive.now, naive.others.size), {
         id: `cor-${naive.others.size}`,
         record_id: step.all ? null : id,

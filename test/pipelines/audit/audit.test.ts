@@ -58,8 +58,8 @@ beforeAll(async () => {
       ...opens,
     });
     // What an ask brought stands in no plan: its minute is free.
-    const knocks = names.map((name) => handshake(name, onDay(n, "02:10:00"), { planned: "asked" }));
-    await world.ingest.append(...knocks);
+    const probes = names.map((name) => handshake(name, onDay(n, "02:10:00"), { planned: "asked" }));
+    await world.ingest.append(...probes);
     if (n === 1) await world.ingest.append(committed("a", "bought", onDay(n, "10:10:00")));
     if (n === 2) await world.ingest.append(correction("b", onDay(n, "21:00:00")));
     await world.grade(onDay(n, "23:59:59"));
@@ -304,13 +304,13 @@ describe("calls against the opened plan", () => {
       ["broken", 1, 0],
     ],
     ["another minute", line(1, { blind: blind(1), slot: `${first + 1}/${(minute + 1) % 360}` }), ["broken", 1, 0]],
-    ["a knock in its minute", line(3, { kind: 0, planned: "free" }), ["ok", 1, 0]],
+    ["a probe in its minute", line(3, { kind: 0, planned: "free" }), ["ok", 1, 0]],
     [
-      "a knock in another minute",
+      "a probe in another minute",
       line(3, { kind: 0, planned: "free", slot: `${first}/${(minute + 7) % 360}` }),
       ["broken", 1, 0],
     ],
-    ["a knock that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
+    ["a probe that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
   ])("%s", (_, one, want) => expect(judged(one)).toEqual(want));
 
   test("before the salt is opened nothing is said", () => {

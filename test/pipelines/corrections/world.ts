@@ -54,7 +54,7 @@ export function paidCall(name: string, time: string, wrong = false): NewRecord[]
   ];
 }
 
-/** One knock and one paid call in each of so many blocks of six hours. */
+/** One probe and one paid call in each of so many blocks of six hours. */
 export function history(name: string, from: string, blocks: number, wrong: (block: number) => boolean = () => false) {
   const records: NewRecord[] = [];
   for (let block = 0; block < blocks; block++) {

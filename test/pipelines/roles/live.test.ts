@@ -29,7 +29,7 @@ const hands: (readonly number[])[] = [];
 let dir: string;
 let log: Log;
 let at: Deployment;
-let knocks = 0;
+let probes = 0;
 const lakes: Lake[] = [];
 const owners: Owner[] = [];
 let followed: Volatile;
@@ -65,8 +65,8 @@ beforeEach(async () => {
   await reads();
 });
 
-const knock = (n: number) =>
-  log.append([placed(handshake(SELLERS[n]!.name, later(START, DAY + ++knocks * 60_000), {}, `again ${knocks}`))]);
+const probe = (n: number) =>
+  log.append([placed(handshake(SELLERS[n]!.name, later(START, DAY + ++probes * 60_000), {}, `again ${probes}`))]);
 
 /** Everybody's turn: grade, publish, write, name. */
 async function turn(): Promise<void> {
@@ -105,9 +105,9 @@ async function reads(): Promise<void> {
     expect(followed.rows.get(cap)?.probes).toBeGreaterThanOrEqual(probes);
 }
 
-test("a knock is one row in one further file; a correction shows, and so does its consequence", async () => {
+test("a probe is one row in one further file; a correction shows, and so does its consequence", async () => {
   const before = await named();
-  await knock(0);
+  await probe(0);
   for (const owner of owners) await owner.volatile();
   await at.publishing().tables();
   const after = await named();
@@ -127,7 +127,7 @@ test("a knock is one row in one further file; a correction shows, and so does it
 
 test("files of the owner before stand until all rows of the one after are there", async () => {
   const before = await named();
-  for (let n = 0; n < SELLERS.length; n++) await knock(n);
+  for (let n = 0; n < SELLERS.length; n++) await probe(n);
   [hands[0], hands[1]] = [[0], [1, 2, 3]];
   await owners[0]!.volatile();
   await at.publishing().tables();
@@ -142,7 +142,7 @@ test("a partition that is taken away during a turn is not told as it is then", a
   const ownership = { held: () => (asked++ === 0 ? [0, 1] : [0]), onChange: () => () => undefined };
   owners[0] = await at.owner([], { ownership, lake: lakes[0]! });
   const before = await named();
-  await knock(1);
+  await probe(1);
   await expect(owners[0].volatile()).rejects.toThrow(PartitionsRevoked);
   await at.publishing().tables();
   expect(await named()).toEqual(before);
@@ -152,13 +152,13 @@ test("a partition that is taken away during a turn is not told as it is then", a
 });
 
 test("nothing that is in use is swept, however old; what nobody names goes", async () => {
-  await knock(2);
+  await probe(2);
   await turn();
   // The publisher stands still while its owners go on, and sweeps before it names anything.
   const stale = await named();
   for (let i = 0; i < 3; i++) {
     clock.set(new Date(clock.now().getTime() + 1_500_000));
-    await knock(i);
+    await probe(i);
     for (const owner of owners) await owner.volatile();
   }
   clock.set(new Date(clock.now().getTime() + 7_200_000));
