@@ -129,7 +129,7 @@ export class AskLine {
   }
 
   /** Drops what the plan has probed meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
-  sweep(seen: (cap: string) => number | null): void {
+  dropProbed(seen: (cap: string) => number | null): void {
     for (const [cap, { from, rest }] of this.#open) {
       if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#leave(cap);
     }

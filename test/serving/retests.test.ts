@@ -140,9 +140,9 @@ describe("a seller that proves its payTo", () => {
     const follower = askLineOf();
     follower.apply({ ...mine, offset: 0, appendedAt: new Date(0) });
     expect([follower.retested(capOf(SUM)), follower.turnOf(capOf(SUM))]).toEqual([Date.parse(NOW), Date.parse(NOW)]);
-    follower.sweep(() => Date.parse(NOW) - 1);
+    follower.dropProbed(() => Date.parse(NOW) - 1);
     expect(follower.size).toBe(1);
-    follower.sweep(() => Date.parse(NOW));
+    follower.dropProbed(() => Date.parse(NOW));
     expect(follower.size).toBe(0);
   });
 });

@@ -161,20 +161,20 @@ describe("a bulk in a folder", () => {
     }
   });
 
-  it("goes on when a process that starts sweeps its temporary files, and when another bulk puts the same", async () => {
+  it("goes on when a process that starts deletes its temporary files, and when another bulk puts the same", async () => {
     const { fs, store } = await prepared();
     const [one, two] = [bulkOf(store), bulkOf(await openDirectoryStore(ROOT, { fs }))];
     const link = fs.link.bind(fs);
-    let swept = 0;
+    let deleted = 0;
     fs.link = async (from, to) => {
-      if (swept < OBJECTS.length) {
-        swept += (await fs.readdir(`${ROOT}/.~store/tmp`)).length;
+      if (deleted < OBJECTS.length) {
+        deleted += (await fs.readdir(`${ROOT}/.~store/tmp`)).length;
         await openDirectoryStore(ROOT, { fs });
       }
       return link(from, to);
     };
     await Promise.all(OBJECTS.flatMap(([key, text]) => [one, two].map((bulk) => bulk.put(key, bytesOf(text)))));
-    expect(swept).toBeGreaterThanOrEqual(OBJECTS.length);
+    expect(deleted).toBeGreaterThanOrEqual(OBJECTS.length);
     await Promise.all([one.settle(), two.settle()]);
     expect(await found(fs.afterPowerLoss(() => false))).toEqual(whole);
   });

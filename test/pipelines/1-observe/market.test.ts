@@ -276,8 +276,8 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(await observer.recover()).toEqual({ lost: 0 });
     expect(await observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0, unpaid: 0 });
     expect(log.records.length).toBe(before);
-    const swept = await observer.awaitSettlements();
-    expect(swept).toMatchObject({ settled: 0, down: null });
+    const awaited = await observer.awaitSettlements();
+    expect(awaited).toMatchObject({ settled: 0, down: null });
   });
 
   test("a flood of one domain's addresses fills its own share of the index and nothing else", async () => {

@@ -67,7 +67,7 @@ describe("the history", () => {
   });
 });
 
-describe("sweeping", () => {
+describe("collecting garbage", () => {
   it("deletes tables an hour old that no view names", async () => {
     const old = await publisher.writeLive(0, Buffer.from("old"));
     const named = await publisher.writeLive(1, Buffer.from("named"));

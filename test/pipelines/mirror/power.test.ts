@@ -100,7 +100,7 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         expect([first, size], `step ${index}, then power`).toContain(await proven(last));
         expect((await run(last)).tree_size).toBe(size);
         expect(await proven(last, true)).toBe(size);
-        // What could not be cleared away is swept by the next start.
+        // A temporary file that could not be deleted is deleted by the next start.
         if (op !== "unlink") expect(await own.fs.readdir("/mirror/public/.~store/tmp")).toEqual([]);
       }
     },

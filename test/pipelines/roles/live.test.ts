@@ -151,10 +151,10 @@ test("a partition that is taken away during a turn is not told as it is then", a
   await reads();
 });
 
-test("nothing that is in use is swept, however old; what nobody names goes", async () => {
+test("nothing that is in use is deleted, however old; what nobody names is", async () => {
   await probe(2);
   await turn();
-  // The publisher stands still while its owners go on, and sweeps before it names anything.
+  // The publisher stands still while its owners go on, and collects garbage before it names anything.
   const stale = await named();
   for (let i = 0; i < 3; i++) {
     clock.set(new Date(clock.now().getTime() + 1_500_000));

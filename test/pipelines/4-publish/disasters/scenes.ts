@@ -123,8 +123,8 @@ const evidenceAndKeys: Scene = {
 
 const POSITIONS = { "observations.free": { "0": 5 } };
 
-/** What serving follows: tables, the view that names them, history; and the sweep of what had its time. */
-const liveAndSweep: Scene = {
+/** What serving follows: tables, the view that names them, history; and the collection of files that nobody names any more. */
+const liveAndGarbage: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
@@ -146,5 +146,5 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   edgeOfATile,
   runsAndIndex,
   evidenceAndKeys,
-  liveAndSweep,
+  liveAndGarbage,
 };
