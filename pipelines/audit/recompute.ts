@@ -90,7 +90,7 @@ export async function recomputeGathered(
     const evidence = await evidenceOf(source, gathered, bucket, new Set(caps), past);
     for (const cap of caps) {
       for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
-        const verdict = judged(found, bucket, broken);
+        const verdict = orNotRun(found, bucket, broken);
         counts[verdict.verdict]++;
         told(verdict);
       }
@@ -123,7 +123,7 @@ const refusing: Past = () => (error) => {
 };
 
 /** A card that differs is only held against the record when all was there that it may stand on. */
-function judged(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
+function orNotRun(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
   if (card.verdict !== "differs") return card;
   const day = card.computed_at?.slice(0, 10);
   const under = broken.find((one) => {

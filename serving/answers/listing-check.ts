@@ -67,7 +67,7 @@ export interface LookDeps {
   /** Addresses of our own: nobody gets us to probe ourselves. */
   own: readonly string[];
   view: () => View;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   clock: Clock;
   metrics: Pick<Metrics, "count">;
   limits?: Partial<Limits>;
@@ -188,7 +188,7 @@ export class ListingChecks {
   #admitted(url: string): string {
     const domain = registrableDomain(url);
     if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
-    const verdict = this.deps.judge(url);
+    const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     if (!this.deps.tools)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");

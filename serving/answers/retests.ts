@@ -22,7 +22,7 @@ const SAYS =
 export interface RetestDeps {
   view: () => View;
   asks: Pick<Asks, "retest">;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   clock: Clock;
   /** Origin of this service, which the seller signs. */
   service: string;
@@ -76,7 +76,7 @@ export class Retests {
         `${normalised} has several tools: name the one that is meant as url#tool`,
       );
     }
-    const verdict = this.deps.judge(normalised);
+    const verdict = this.deps.validateUrl(normalised);
     refuse("/url", verdict.ok ? null : `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     return match.cap;
   }

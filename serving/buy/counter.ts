@@ -141,7 +141,7 @@ export class Counter {
     return said.payer === payment.from ? null : "the payment is another wallet's";
   }
 
-  /** The same of a payment into escrow. It holds until the hold is placed; the hold's own time is the escrow's to judge. */
+  /** The same of a payment into escrow. It holds until the hold is placed; whether the hold's own time suffices is checked by the escrow. */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;

@@ -46,8 +46,8 @@ export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
   }
 }
 
-/** The judgement of production, in small: nothing on this machine, and the usual ports only. */
-export const judge: Egress["validate"] = (text) => {
+/** A small form of the egress rules of production: nothing on this machine, and the usual ports only. */
+export const validateUrl: Egress["validate"] = (text) => {
   if (parseUrl(text) === null) return { ok: false, reason: "bad_url", says: "it is no address" };
   const url = new URL(text);
   if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
@@ -84,7 +84,7 @@ export async function servingOver(record: PublicRecord, more: Partial<ServingDep
     follower,
     log,
     answers: record.keys.answers,
-    judge,
+    validateUrl,
     jwks: () => record.jwks,
     clock,
     logger: record.logger,

@@ -55,7 +55,7 @@ export class WatcherBed {
   serving(more: Partial<ServingDeps> = {}): Promise<TestServing> {
     const receivers = { egress: this.egress, log: this.log, plain: true };
     return servingOver(this.record, {
-      ...{ receivers, judge: (url) => this.egress.validate(url), clock: this.clock },
+      ...{ receivers, validateUrl: (url) => this.egress.validate(url), clock: this.clock },
       ...{ limits: { watchers_per_hour: 100 }, ...more },
     });
   }

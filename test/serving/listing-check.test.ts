@@ -202,7 +202,7 @@ describe("a look at a listing", () => {
     try {
       const control = new Control(real, []);
       const looks = { ...tools, egress: real, control };
-      serving = await servingOver(record, { looks, judge: (url) => real.validate(url) });
+      serving = await servingOver(record, { looks, validateUrl: (url) => real.validate(url) });
       const response = await post({ url: `http://127.0.0.1:${seller.port}/x` });
       expect(await response.json()).toMatchObject({
         state: "status",

@@ -169,7 +169,7 @@ describe("in production", () => {
     const resolveIn = async (host: string) => addresses[host] ?? [];
     const egress = createEgress({ allowLoopback: false, userAgent: "test", resolve: resolveIn });
     production = await bed.serving({
-      judge: (text) => egress.validate(text),
+      validateUrl: (text) => egress.validate(text),
       receivers: { egress, log: bed.log, plain: false },
     });
   });

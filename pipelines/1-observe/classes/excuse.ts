@@ -40,7 +40,7 @@ function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date):
 
 /**
  * A class that fails everywhere is our fault: on every closed UTC day on which nobody of at least {@link LEAST_PAYEES}
- * payees passed, each of its calls is withdrawn. A day is judged when it is over: before, who is called early would be
+ * payees passed, each of its calls is withdrawn. A day is evaluated when it is over: before, who is called early would be
  * excused by the silence of those called late. What fails so far today is only said (metric `observe_class_failing`,
  * payees by class).
  */

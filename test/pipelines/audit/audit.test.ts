@@ -285,7 +285,7 @@ describe("calls against the opened plan", () => {
       slot: `${first + b}/${minute}`,
       ...more,
     }) as unknown as SampleLine;
-  const judged = (one: SampleLine, opened = true) => {
+  const checkOf = (one: SampleLine, opened = true) => {
     const schedule = scheduled(opened);
     schedule.add(one);
     const { result: verdict, checked, open } = schedule.calls.finding;
@@ -311,10 +311,10 @@ describe("calls against the opened plan", () => {
       ["broken", 1, 0],
     ],
     ["a probe that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
-  ])("%s", (_, one, want) => expect(judged(one)).toEqual(want));
+  ])("%s", (_, one, want) => expect(checkOf(one)).toEqual(want));
 
   test("before the salt is opened nothing is said", () => {
-    expect(judged(line(1, { blind: true }), false)).toEqual(["ok", 0, 1]);
+    expect(checkOf(line(1, { blind: true }), false)).toEqual(["ok", 0, 1]);
   });
 
   test("a salt that does not hash to what was published before the day is found", () => {

@@ -129,7 +129,7 @@ describe(`one file that is wrong (seed ${SEED})`, () => {
     await FAULTS[fault]!(join(copy, key), key);
     const { code, says } = await audited(copy);
     await rm(copy, { recursive: true });
-    // Without a checkpoint there is no record to judge.
+    // Without a checkpoint there is no record to audit.
     const want: ExitName = object === "checkpoint" && fault === "missing" ? "failed" : "tampered";
     expect([SEED, object, fault, code]).toEqual([SEED, object, fault, EXIT[want]]);
     expect([SEED, object, fault, says]).toEqual([SEED, object, fault, expect.stringContaining(key)]);

@@ -136,7 +136,7 @@ export async function openWorld() {
   });
   const app = createApp({
     ...{ store: publicStore, follower, log, answers: keys.answers, clock, logger, metrics, baseUrl: BASE_URL },
-    judge: () => ({ ok: true }),
+    validateUrl: () => ({ ok: true }),
     jwks: () => keysDocument(keys.ring),
     limits: { checks_per_minute: 1e6, reads_per_minute: 1e6, disputes_per_hour: 1e6 },
     cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },

@@ -19,7 +19,7 @@ import { MemoryStore } from "./memory-store.ts";
 
 /**
  * Cards in a segment: each under the keys of its place, also where these
- * change within the segment, and whatever they cannot tell is judged the long way.
+ * change within the segment, and what the keys do not decide is verified one card at a time.
  */
 const SIZE = 65_540;
 const ROTATED = "2026-11-20T00:00:00.000Z";
