@@ -13,8 +13,8 @@ export interface Deserved {
 
 /**
  * Letter, tier, flags and reason that each seller's behaviour earns under unchanged parameters. From v2-in-body on they
- * have joined late (save regulars-only); the dishonest ones are the attacks of the method's text on the wire. What lots,
- * the hour of the day and a machine under load decide is left open: lots.test.ts draws them.
+ * have joined late (save regulars-only); the dishonest ones are the attacks of the method's text on the wire. What chance,
+ * the hour of the day and a machine under load decide is left open: drawn-letters.test.ts draws them.
  */
 export const DESERVED: Record<string, Deserved> = {
   "honest-v2": {

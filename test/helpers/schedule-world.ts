@@ -20,7 +20,7 @@ import {
 import { TRUST } from "../pipelines/4-publish/world.ts";
 import { lots } from "./drawn.ts";
 import { proveWhole } from "./oracle.ts";
-import { type Bed, jobOf, openProcess, type Process, ProcessClock, stubborn } from "./role-process.ts";
+import { jobOf, openProcess, type Process, ProcessClock, stubborn, type Testbed } from "./role-process.ts";
 import { type Job, type Kind, oneOf, type Step, type Who } from "./schedule.ts";
 
 const START = Date.parse("2026-11-10T00:30:00.000Z");
@@ -43,14 +43,14 @@ export class ScheduleWorld {
   readonly story: string[] = [];
 
   private constructor(
-    private readonly bed: Bed,
+    private readonly bed: Testbed,
     seed: number,
   ) {
     this.#draw = lots(seed ^ 0x5eed);
   }
 
   /** Live through a schedule and prove at its end that nothing was lost and nothing doubled. @throws OracleBroken */
-  static async run(bed: Bed, seed: number, script: readonly Step[]): Promise<string[]> {
+  static async run(bed: Testbed, seed: number, script: readonly Step[]): Promise<string[]> {
     const world = new ScheduleWorld(bed, seed);
     try {
       for (const [n, step] of script.entries()) await world.#step(step, n);

@@ -22,7 +22,7 @@ interface Order {
 }
 
 /** What goes wrong at the n-th time that a payment comes (from 1), before or after the work. */
-export type Mishap = "lost" | "cut" | "open" | "busy" | "proxy";
+export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy";
 
 /**
  * The pay-on-delivery side of the service in small, over real HTTP and a real chain: asks 402, verifies and settles with the
@@ -34,7 +34,7 @@ export class ViaServer {
   readonly settlements: string[] = [];
   polls = 0;
   /** By how often a payment has come. */
-  mishaps: Mishap[] = [];
+  faults: AnswerFault[] = [];
   /** Does the seller's answer pass? */
   passes = true;
   amount = "22000";

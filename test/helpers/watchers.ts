@@ -18,8 +18,8 @@ export const SUM = { url: "https://seller.example/sum" };
 export const MUL = { url: "https://seller.example/mul" };
 
 /** A public record, a log, one clock, receivers on this machine, and what answers and delivers over them. */
-export class WatcherBed {
-  readonly clock = new TwoHands();
+export class WatcherTestbed {
+  readonly clock = new ManualClock();
   readonly logger = createLogger("silent");
   readonly metrics = createMetrics();
   readonly #receivers: Receiver[] = [];
@@ -37,12 +37,12 @@ export class WatcherBed {
     readonly egress: Egress,
   ) {}
 
-  static async open(egress: Partial<EgressOptions> = {}, partitions = 4): Promise<WatcherBed> {
+  static async open(egress: Partial<EgressOptions> = {}, partitions = 4): Promise<WatcherTestbed> {
     const out = createEgress({ allowLoopback: true, userAgent: "touchstone (test)", ...egress });
     const record = await PublicRecord.open();
     const log = await openEmbeddedLog(join(record.dir, "log"), { topics: TOPICS, partitions });
     await record.publish([listingDraft(SUM), listingDraft(MUL)]);
-    return new WatcherBed(record, log, out);
+    return new WatcherTestbed(record, log, out);
   }
 
   async receiver(): Promise<Receiver> {

@@ -14,14 +14,14 @@ import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { WatcherAnswer, WatcherMade } from "../../serving/schemas/watchers.ts";
 import { capOf } from "../helpers/public-record.ts";
-import { type TestServing, TwoHands } from "../helpers/serving.ts";
-import { deliver, MUL, postJson, readWatcher, SUM, WatcherBed, watch } from "../helpers/watchers.ts";
+import { ManualClock, type TestServing } from "../helpers/serving.ts";
+import { deliver, MUL, postJson, readWatcher, SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 let serving: TestServing;
 let receiver: Receiver;
 beforeAll(async () => {
-  bed = await WatcherBed.open({ limits: { challenge: { headersMs: 2_000, totalMs: 2_500 } } });
+  bed = await WatcherTestbed.open({ limits: { challenge: { headersMs: 2_000, totalMs: 2_500 } } });
   await bed.card(SUM, { band: "A" });
   serving = await bed.serving();
   receiver = await bed.receiver();

@@ -6,7 +6,7 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
 import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
-import { mpp402, mppSeller, toolSeller, unpaidTool } from "./tongues.ts";
+import { mpp402, mppSeller, toolSeller, unpaidTool } from "./other-protocols.ts";
 import {
   answer,
   CAPS,

@@ -15,7 +15,7 @@ import { Oversized } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/bed.ts";
+import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/testbed.ts";
 
 /**
  * The failure table of `touchstone audit` (docs/audit.md, What a source can do): every fault of every kind of object that

@@ -7,7 +7,7 @@ import { drawn, SEED } from "../../helpers/drawn.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { RecordingFs, type Step } from "../../infra/store/recording-fs.ts";
-import { keysOf, publishAll, publishMore, sourceDir, WatchedSource } from "./bed.ts";
+import { keysOf, publishAll, publishMore, sourceDir, WatchedSource } from "./testbed.ts";
 
 /**
  * A mirror whose machine loses power, runs full or is killed at every single step that it asks of its disk, on disks that

@@ -17,7 +17,7 @@ import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
-import { Mirror } from "./bed.ts";
+import { Mirror } from "./testbed.ts";
 
 const T0 = Date.parse("2026-11-21T00:00:00.000Z");
 const HOUR = 3_600_000;

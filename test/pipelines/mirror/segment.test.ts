@@ -9,6 +9,7 @@ import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf } from "./bed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
+import { keysOf } from "./testbed.ts";
 import { MemoryStore } from "./memory-store.ts";
 
 const SIZE = 65_539;

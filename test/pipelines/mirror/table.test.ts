@@ -9,6 +9,7 @@ import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
+import { keysOf, Mirror, publishAll, publishMore, sourceDir, specOf, WatchedSource } from "./testbed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
 
 /**

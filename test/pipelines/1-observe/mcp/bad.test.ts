@@ -11,7 +11,7 @@ import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.t
 import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
-import { toolTerms } from "../tongues.ts";
+import { toolTerms } from "../other-protocols.ts";
 import { FakeRail } from "../world.ts";
 
 /** What a server gets and how it may answer: any bytes, over a real socket. */

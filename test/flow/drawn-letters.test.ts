@@ -3,13 +3,13 @@ import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import { lots } from "../helpers/drawn.ts";
 import { BEST, DESERVED } from "./deserved.ts";
-import { fateOf } from "./lots.ts";
+import { fateOf } from "./drawn-letters.ts";
 import { MODELS } from "./models.ts";
 
 /** Minutes of the UTC day at which the past ends: newly begun, in the leeway of a quarter of an hour, and nearly over. */
 const ENDS = [1, 14, 16, 700, 1_433, 1_439];
-/** Drawings of each seller; `LOTS=2000 npx vitest run test/flow/lots.test.ts` looks for what happens once in a thousand. */
-const DRAWINGS = Number(process.env.LOTS ?? ENDS.length);
+/** Histories drawn of each seller; `DRAWS=2000 npx vitest run <this file>` looks for what happens once in a thousand. */
+const DRAWINGS = Number(process.env.DRAWS ?? ENDS.length);
 /** A card that stands may be this old, and its sentence with it. */
 const WEEK = 7;
 
