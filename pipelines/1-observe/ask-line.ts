@@ -9,7 +9,7 @@ import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
-import { type Said, saidOf } from "./probe/unplanned.ts";
+import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
 export const PER_DOMAIN_HOUR = 5;
@@ -111,7 +111,7 @@ export class AskLine {
   async #begin(turns: readonly Turn[], at: Date, room: number, listed = false): Promise<number> {
     const first = turns.filter((one) => this.#may(one, at.getTime())).slice(0, room);
     const caps = first.map(({ cap }) => cap);
-    const said = await saidOf(this.parts.lake, caps);
+    const said = await currentListings(this.parts.lake, caps);
     const may = first.filter(({ cap }) => !listed || said.has(cap));
     for (const one of may) {
       const look = this.#look(one, said.get(one.cap)).finally(() => this.#underway.delete(one.cap));
@@ -134,7 +134,7 @@ export class AskLine {
     return (this.#looked.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 
-  async #look({ cap, t, ask }: Turn, said: Said | undefined): Promise<void> {
+  async #look({ cap, t, ask }: Turn, said: CurrentListing | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
       const report = await observer.ask(ask, said);

@@ -141,7 +141,7 @@ export class Notifier {
     }
     for (const watcher of this.table.active()) {
       if (this.#lines.has(watcher.id)) continue;
-      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, owed: null };
+      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, unrecorded: null };
       this.#lines.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
     }
   }

@@ -38,8 +38,8 @@ FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN b
   LEFT JOIN doubted d USING (cap) LEFT JOIN mapped m USING (cap) LEFT JOIN trials t USING (cap)
 ORDER BY l.cap;
 
--- name: said
--- What is said now of some endpoints: the seller's own newest listing where there is one, else a catalogue's. As in `listed`.
+-- name: current
+-- The listing of some endpoints that holds now: the seller's own newest where there is one, else a catalogue's. As in `listed`.
 -- grain: one listed capability of $caps (JSON array)
 -- reads: $caps, listing, endpoint
 -- writes: nothing

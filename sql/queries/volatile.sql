@@ -17,11 +17,11 @@ WITH wanted AS MATERIALIZED (
  minded AS (FROM correction c SEMI JOIN heard USING (event_id, cap)
   ANTI JOIN (FROM reinstated SEMI JOIN heard USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
  -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
- doubted AS MATERIALIZED (
-  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN heard USING (event_id, cap)),
- stood AS MATERIALIZED (FROM every_sample SEMI JOIN doubted USING (cap)),
- told AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN doubted USING (cap)),
- taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
+ corrected AS MATERIALIZED (
+  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN known_to_card USING (event_id, cap)),
+ sampled AS MATERIALIZED (FROM every_sample SEMI JOIN corrected USING (cap)),
+ arrived AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN corrected USING (cap)),
+ taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run applied had
                      -- withdrawn, also if that one was taken back since
   SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN stood s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched

@@ -11,7 +11,7 @@ import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
 import { requestOf } from "../../pipelines/1-observe/probe/request.ts";
-import { listedAs, type Said } from "../../pipelines/1-observe/probe/unplanned.ts";
+import { type CurrentListing, listedAs } from "../../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
@@ -95,24 +95,24 @@ afterAll(async () => {
 const shell = async (command: string): Promise<string> =>
   (await promisify(execFile)("sh", ["-c", command], { timeout: 30_000 })).stdout;
 
-type Claimed = Partial<Said["claims"]> & { tool?: string | null };
-function said(method: string, path: string, claims: Claimed = {}, own = true): Said {
+type Claimed = Partial<CurrentListing["claims"]> & { tool?: string | null };
+function listingOf(method: string, path: string, claims: Claimed = {}, own = true): CurrentListing {
   const url = `${origin}${path}`;
   const tool = claims.tool ?? null;
   const blank = { description: null, class: "any", offers: [], fixed_price: false, example: null, output_mime: null };
-  const whole = { ...blank, url, method: method as Said["claims"]["method"], tool, ...claims };
+  const whole = { ...blank, url, method: method as CurrentListing["claims"]["method"], tool, ...claims };
   return { cap: capId(method, url, tool ?? ""), url, method, tool, claims: whole, own };
 }
 
 /** The command as an answer gives it: by way of the volatile table's bytes. */
-function commandOf(one: Said): string {
+function commandOf(one: CurrentListing): string {
   const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
   const [read] = [...rowsIn(encodeVolatile([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
 
 /** What our probe sends, and then what the command sends. */
-async function both(one: Said): Promise<{ ours: Came[]; theirs: Came[]; printed: string }> {
+async function both(one: CurrentListing): Promise<{ ours: Came[]; theirs: Came[]; printed: string }> {
   const { request } = requestOf(listedAs(one), null, null);
   await exchange({ egress, reader: ownReader, loop: STEADY_LOOP }, request, { profile: "handshake" });
   const ours = came;

@@ -118,11 +118,11 @@ test("a probe is one row in one further file; a correction shows, and so does it
   for (const owner of owners) await owner.volatile();
   await at.publishing().tables();
   await reads();
-  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toContain("our fault");
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toContain("our fault");
   await turn();
   await turn();
   await reads();
-  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toBe("[]");
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toBe("[]");
 });
 
 test("files of the owner before stand until all rows of the one after are there", async () => {
