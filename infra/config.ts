@@ -391,13 +391,13 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
- * @param said variables that were said on the command line: they win over the environment's
+ * @param flags variables that were said on the command line: they win over the environment's
  * @throws ConfigError naming every setting that is wrong, at once.
  */
 export function loadConfig(
   file?: string,
   env: NodeJS.ProcessEnv = process.env,
-  said: Record<string, string> = {},
+  flags: Record<string, string> = {},
 ): Config {
   const named = file ?? env[`${PREFIX}CONFIG`];
   const path = resolve(named ?? "touchstone.json");
@@ -412,7 +412,7 @@ export function loadConfig(
     }
   }
   const problems: string[] = [];
-  const touched = applyEnvironment(settings, { ...env, ...said }, problems);
+  const touched = applyEnvironment(settings, { ...env, ...flags }, problems);
   const parsed = Settings.safeParse(settings);
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {

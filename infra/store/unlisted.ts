@@ -2,11 +2,11 @@ import { randomBytes } from "node:crypto";
 import { type Store, StoreRefused } from "./store.ts";
 
 /** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
-export type Said = "there" | "missing" | "refused" | "other";
+export type KeyState = "there" | "missing" | "refused" | "other";
 
 export interface UnlistedParts {
   /** Asks for one key, without its bytes. */
-  ask: (key: string) => Promise<Said>;
+  ask: (key: string) => Promise<KeyState>;
   /** Is there whenever anything is; what it says tells whether the store can be read at all. */
   known: string;
 }
@@ -45,7 +45,7 @@ export class Unlisted {
 
 /** A store that is only read, perhaps by somebody who may not list it: what is missing is missing there too. */
 export function tellingMissing(store: Store, known: string): Store {
-  const ask = async (key: string): Promise<Said> => {
+  const ask = async (key: string): Promise<KeyState> => {
     try {
       return (await store.head(key)) ? "there" : "missing";
     } catch (error) {

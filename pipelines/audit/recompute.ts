@@ -245,7 +245,7 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
+    const expected = { ...want[i]!, card: membersOf(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -260,7 +260,7 @@ function evaluate(
  * Our card as the published one would say it. Which version of our checks scored the samples is its own word; nothing
  * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
  */
-function asSaid(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
+function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
   const same = { ...ours, verifier_version };
   if (schema !== "svc.scorecard.v1") return same;

@@ -10,7 +10,7 @@ import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
-import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
+import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
@@ -349,7 +349,7 @@ export class Buying {
     else {
       // A transfer that was undone cost gas all the same.
       const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
-      await orders.step(order, { state: "settle_unknown", says: saidOf(said), ...gas });
+      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...gas });
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,

@@ -6,7 +6,7 @@ import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { dayOf } from "../record/time.ts";
 import type { OrderCaps } from "./caps.ts";
 import type { GasOf } from "./gas.ts";
-import { saidOf } from "./holding.ts";
+import { outcomeInWords } from "./holding.ts";
 import { isEnded, type Leg, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
 import type { SellerTools } from "./seller.ts";
@@ -83,7 +83,7 @@ export class Cancelling {
         return true;
       }
     }
-    logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
+    logger.warn({ order: order.id, leg, said: outcomeInWords(said) }, "a payment could not be made unusable in time");
     return false;
   }
 

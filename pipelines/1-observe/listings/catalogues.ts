@@ -182,8 +182,8 @@ export class Catalogues {
     if (course.bytes > MAX_BYTES) return { cut: false, says: `more than ${MAX_BYTES} bytes` };
     const read = await this.reader.ask("page", result.body);
     if (!read.ok) return { cut: false, says: `${at}: ${read.says}` };
-    if (read.said === null) return { cut: false, says: `${at}: no list of items` };
-    const { rows, total } = read.said;
+    if (read.value === null) return { cut: false, says: `${at}: no list of items` };
+    const { rows, total } = read.value;
     for (const row of rows) keep(course.seen, row);
     if (course.seen.size > MAX_ROWS) return { cut: false, says: `more than ${MAX_ROWS} rows` };
     course.offset += rows.length;

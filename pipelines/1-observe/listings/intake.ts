@@ -256,12 +256,12 @@ export async function* readRows(
     const together = stuck < MAX_STUCK ? await ask(rows) : null;
     for (const [n, row] of rows.entries()) {
       if (together?.ok) {
-        yield { row, read: together.said[n]! };
+        yield { row, read: together.value[n]! };
         continue;
       }
       const alone = stuck < MAX_STUCK ? await ask([row]) : null;
       if (alone?.ok === false) stuck++;
-      yield { row, read: alone?.ok ? alone.said[0]! : { rejected: rejected("unreadable", row) } };
+      yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejected("unreadable", row) } };
     }
   }
 }

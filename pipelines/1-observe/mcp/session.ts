@@ -120,7 +120,7 @@ export class Session {
     const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: this.#client };
     const replied = await this.#ask("initialize", params);
     const read = replied.http.body ? await this.#read(this.reader.ask("welcome", replied)) : null;
-    const { answered, alone, version } = read?.ok ? read.said : NO_WELCOME;
+    const { answered, alone, version } = read?.ok ? read.value : NO_WELCOME;
     if (alone) {
       this.#protocol = WITHOUT_SESSIONS;
       return { replied, answered, ok: true };
@@ -144,8 +144,8 @@ export class Session {
       const replied = await this.#ask("tools/list", cursor === undefined ? undefined : { cursor }, left);
       left -= performance.now() - began;
       const read = replied.http.body ? await this.#read(this.reader.ask("list", { ...replied, tool: name })) : null;
-      if (!read?.ok || read.said === null) break;
-      const { tool, next } = read.said;
+      if (!read?.ok || read.value === null) break;
+      const { tool, next } = read.value;
       if (tool !== null || next === undefined) return { present: tool !== null, tool };
       cursor = next;
     }
@@ -212,7 +212,7 @@ export async function callTool(egress: Egress, ask: ToolQuestion, reader: Reader
 
 async function answerOf(reader: Reader, replied: Replied): Promise<ToolAnswer> {
   const read = await reader.ask("reply", replied);
-  return read.ok ? read.said : unread(replied.http, read.says);
+  return read.ok ? read.value : unread(replied.http, read.says);
 }
 
 /** Whatever was said in place of a welcome, it was not the tool that said it: neither its answer nor its price. */

@@ -6,7 +6,7 @@ import { type ControlSeen, type Exchanged, endedByUs, STOOD_STILL } from "../pro
 import type { Evaluation } from "../reading/checks.ts";
 import { asQuoted } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainSaid, cutOff, type Payment } from "./payment.ts";
+import { type ChainView, cutOff, type Payment } from "./payment.ts";
 
 const ENDED = {
   answered: "closed",
@@ -36,7 +36,7 @@ function faultOf(
   payment: Payment,
   exchanged: Exchanged,
   evaluation: Evaluation,
-  chain: ChainSaid,
+  chain: ChainView,
   control: ControlSeen | null,
 ): BodyOf<"paid.result">["fault"] {
   const failed = !passes(evaluation);
@@ -66,7 +66,7 @@ export function resultBody(
   payment: Payment,
   exchanged: Exchanged,
   evaluation: Evaluation,
-  chain: ChainSaid,
+  chain: ChainView,
   control: ControlSeen | null,
 ): BodyOf<"paid.result"> {
   const { result, loop } = exchanged;

@@ -123,14 +123,14 @@ function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncove
 function lotOf(one: ListedCap, input: PlanInput): Lot {
   const { salt, caps, demand, priority = {} } = input;
   const host = hostOf(one.url);
-  const said = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
+  const priorityOf = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
   const { price, payTo } = expected(one, caps);
   return {
     one,
     to: toWhom(host, payTo),
     bytes: dayBytes(salt, one.cap),
     price,
-    priority: said(one.cap) ?? said(host) ?? said(new URL(one.url).hostname) ?? 0,
+    priority: priorityOf(one.cap) ?? priorityOf(host) ?? priorityOf(new URL(one.url).hostname) ?? 0,
     turn: one.lastTried === null ? "" : dayOf(new Date(one.lastTried)),
     demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
     unpaid: unpaidBecause(one, input),

@@ -26,14 +26,14 @@ async function read(asked, bytes) {
   }
   if (kind === "pdf") {
     const { readPdf } = await import("./pdf.mjs");
-    return { ok: true, said: { kind, ...(await readPdf(bytes, asked)) } };
+    return { ok: true, value: { kind, ...(await readPdf(bytes, asked)) } };
   }
   const text = decoded(bytes, asked.type);
   if (kind === "html") {
     const { readHtml } = await import("./html.mjs");
-    return { ok: true, said: { kind, ...readHtml(text, asked) } };
+    return { ok: true, value: { kind, ...readHtml(text, asked) } };
   }
-  return { ok: true, said: { kind, ...readText(text, asked) } };
+  return { ok: true, value: { kind, ...readText(text, asked) } };
 }
 
 function faultOf(error) {

@@ -124,8 +124,8 @@ function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
 const pastBound = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
 const mib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
 
-/** What a child has said, or how it ended. */
-type Said = { ok: true; said: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
+/** What a child answered, or how it ended. */
+type ChildAnswer = { ok: true; value: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
 
 /** One child and its one document. */
 class Job {
@@ -202,17 +202,17 @@ class Job {
   }
 
   #answer(): Extracted {
-    const said = this.#said();
-    if (!said.ok) throw new NotExtracted(said.why, said.says, said.bound ?? null);
-    const checked = Extracted.safeParse(said.said);
+    const answer = this.#childAnswer();
+    if (!answer.ok) throw new NotExtracted(answer.why, answer.says, answer.bound ?? null);
+    const checked = Extracted.safeParse(answer.value);
     if (!checked.success) throw new NotExtracted("unreadable", "the reader gave an answer of the wrong form");
     return checked.data;
   }
 
   /** The child's word; one that died without any ran out of heap, was killed by the kernel, or stumbled. */
-  #said(): Said {
+  #childAnswer(): ChildAnswer {
     try {
-      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as Said;
+      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as ChildAnswer;
     } catch {
       return { ok: false, why: "unreadable", says: "the reader ended in the middle of its answer" };
     }

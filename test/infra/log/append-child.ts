@@ -15,7 +15,7 @@ async function appendForever(lane: number): Promise<void> {
   for (;;) {
     const records = Array.from({ length: 1 + (made % 7) }, () => {
       const eventId = `rec_${name}_${made++}`;
-      return { topic: "asks", partition: made % 2, eventId, key: eventId, value: Buffer.from(`${eventId} ${lane}`) };
+      return { topic: "asks", partition: made % 2, eventId, key: eventId, value: Buffer.from(`${eventId} ${worker}`) };
     });
     const appended = await log.append(records);
     writeSync(1, appended.map((a) => `${a.topic} ${a.partition} ${a.offset} ${a.eventId}\n`).join(""));
