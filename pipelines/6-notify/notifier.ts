@@ -78,7 +78,7 @@ interface Sending extends Line {
   /** Not before this moment, unix ms, for a reason of ours. */
   held: number;
   /** What the receiver did and the log does not say yet: nothing else is sent before it does. */
-  owed: { type: WatcherType; body: BodyOf<WatcherType> } | null;
+  unrecorded: { type: WatcherType; body: BodyOf<WatcherType> } | null;
 }
 
 /**
@@ -137,7 +137,7 @@ export class Notifier {
   #follow(): void {
     for (const [id, line] of this.#lines) {
       if (line.watcher.state !== "active" && !line.busy) this.#lines.delete(id);
-      else settle(line);
+      else dropDone(line);
     }
     for (const watcher of this.table.active()) {
       if (this.#lines.has(watcher.id)) continue;
@@ -206,10 +206,10 @@ export class Notifier {
   async #attempt(line: Sending): Promise<void> {
     const { logger, clock } = this.parts;
     try {
-      if (line.owed) await this.#record(line, line.owed.type, line.owed.body);
+      if (line.unrecorded) await this.#record(line, line.unrecorded.type, line.unrecorded.body);
       // A stop that was answered is in the log: nothing leaves after it.
       await this.#tail.catchUp(line.watcher.partition);
-      settle(line);
+      dropDone(line);
       const change = line.waiting[0];
       if (line.watcher.state !== "active" || !change || !isDue(line, clock.now().getTime())) return;
       const message = await this.#message(line.watcher, change);
@@ -277,29 +277,29 @@ export class Notifier {
     await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
   }
 
-  /** Append, and read it back. Until that succeeded it is owed. */
+  /** Append, and read it back. Until that succeeded it is kept as unrecorded. */
   async #record<T extends WatcherType>(line: Sending, type: T, body: BodyOf<T>): Promise<void> {
-    line.owed = { type, body };
+    line.unrecorded = { type, body };
     const { log, clock } = this.parts;
     const [at] = await log.append([
       watcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
     ]);
-    line.owed = null;
+    line.unrecorded = null;
     await this.#tail.reach(at!.partition, at!.offset, OURS_MS);
-    settle(line);
+    dropDone(line);
   }
 }
 
-function isDue({ watcher, waiting, held, owed }: Sending, now: number): boolean {
+function isDue({ watcher, waiting, held, unrecorded }: Sending, now: number): boolean {
   if (held > now) return false;
-  if (owed) return true;
+  if (unrecorded) return true;
   const head = waiting[0];
   if (watcher.state !== "active" || !head) return false;
   return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
 /** Nothing waits that is delivered, whoever did it, or that nobody waits for any more. */
-function settle({ watcher, waiting }: Line): void {
+function dropDone({ watcher, waiting }: Line): void {
   const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, done < 0 ? waiting.length : done);
 }

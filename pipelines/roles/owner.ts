@@ -46,7 +46,7 @@ export interface OwnerParts {
    * Called between writing what our partitions add to the table of payees and reading the others' (default: nothing is
    * waited for). Whoever compares runs waits here until all owners have written theirs.
    */
-  settled?: (now: Date, held: readonly number[]) => Promise<void>;
+  allWritten?: (now: Date, held: readonly number[]) => Promise<void>;
 }
 
 export interface OwnerReport {
@@ -222,7 +222,7 @@ export class Owner {
     if (!held.every((partition) => INGESTED.every((topic) => positions[topic]?.[String(partition)] !== undefined)))
       throw new PartitionsRevoked();
     await this.payees.write(own, positions, held, rfc3339(now));
-    await this.parts.settled?.(now, held);
+    await this.parts.allWritten?.(now, held);
     return this.payees.table();
   }
 

@@ -95,7 +95,7 @@ async function ownUntilKilled(): Promise<void> {
     }
   };
   const followed = new Followed(publicStore, () => TRUST);
-  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership, settled });
+  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership, allWritten: written });
   let done = "";
   for (;;) {
     await pause(50);

@@ -231,7 +231,7 @@ async function proveTree(whole: Whole, bad: (says: string) => void): Promise<rea
 async function leavesOf({ publicStore, trust }: Whole, bad: (says: string) => void): Promise<readonly Leaf[] | null> {
   try {
     // Leaves that say the same twice are found there.
-    return (await proveRecord(publicStore, { trust, settled: true })).leaves;
+    return (await proveRecord(publicStore, { trust, atRest: true })).leaves;
   } catch (error) {
     bad((error as Error).message);
     return error instanceof RecordBroken ? error.leaves : null;

@@ -52,7 +52,7 @@ function process_(caps = CAPS, priority: PipelineParts["priority"] = {}): Pipeli
 }
 
 async function schedules(): Promise<(Leaf & { kind: "schedule" })[]> {
-  const { leaves } = await proveRecord(publishing.publicStore, { trust: TRUST, settled: true });
+  const { leaves } = await proveRecord(publishing.publicStore, { trust: TRUST, atRest: true });
   return leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [leaf] : []));
 }
 

@@ -150,7 +150,7 @@ test("owners of a cluster say them in their runs; each is taken once, also when 
     [2, 3],
   ];
   const together = barrier(2);
-  const owners = await Promise.all(held.map((partitions) => at.owner(partitions, { settled: together })));
+  const owners = await Promise.all(held.map((partitions) => at.owner(partitions, { allWritten: together })));
   const turn = async (time: string, take: boolean): Promise<void> => {
     clock.set(time);
     await Promise.all(owners.map((owner) => owner.grade(new Date(time))));

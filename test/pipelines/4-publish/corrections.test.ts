@@ -19,7 +19,7 @@ beforeEach(async () => {
   next = 0;
 });
 afterEach(async () => {
-  await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+  await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
   await world.close();
 });
 

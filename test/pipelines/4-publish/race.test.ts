@@ -39,7 +39,7 @@ describe("two publishers at once", () => {
       }),
     );
     const expected = [...names, ...Array.from({ length: 12 }, (_, i) => `both-${i}`)].map(token);
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
     const won = await Promise.all(
       (await world.privateStore.list("generation/")).map(async ({ key }) => {
         const object = await world.privateStore.get(key);
@@ -88,7 +88,7 @@ describe("a publisher that slept", () => {
     expect(await sizeNow()).toBe(4);
     await publishListings(sleeper, [listing("slept"), listing("after")]);
     const expected = ["slept", "awake-1", "awake-2", "after"].map(token);
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
   });
 
   it("does not freshen an old checkpoint", async () => {
@@ -115,7 +115,7 @@ describe("a generation that cannot be known to be ours", () => {
     const { leaves } = await publishListings(world.publisher({ privateStore }), [listing("mine")]);
     expect(leaves).toBe(1);
     const expected = [token("rival"), token("mine")];
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
   });
 });
 
@@ -190,7 +190,7 @@ describe("clocks", () => {
 
   it("simulated and behind: a day that is lived again keeps the last time, which never goes back", async () => {
     await publishAt(new FixedClock("2026-11-20T00:00:00.000Z"));
-    const { leaves } = await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+    const { leaves } = await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
     expect(leaves.at(-1)?.at).toBe(AT);
   });
 

@@ -103,7 +103,7 @@ describe("collecting garbage", () => {
     ]);
     expect((await RecordReader.open(world.publicStore, old)).size).toBe(2);
     expect(await (await RecordReader.open(world.publicStore, old)).entries(0)).toHaveLength(2);
-    await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
     expect((await publishListings(world.publisher(), [listing("later")])).leaves).toBe(1);
   });
 });

@@ -229,8 +229,8 @@ describe("a process that dies at any write of it", () => {
       );
       if (fault) expect(failed || fault.outcome === "answer lost").toBe(true);
       await proveRecord(publicStore, { trust: TRUST });
-      await world.freezeOver(CLOSED, { privateStore, publicStore });
-      const { leaves } = await proveRecord(publicStore, { trust: TRUST, settled: true });
+      await world.closeDaysOver(CLOSED, { privateStore, publicStore });
+      const { leaves } = await proveRecord(publicStore, { trust: TRUST, atRest: true });
       expect(leaves.filter(({ kind }) => kind === "evidence")).toHaveLength(5);
       return faults.writes;
     } finally {

@@ -180,7 +180,7 @@ export class ArchiveWorld {
   }
 
   prove() {
-    return proveRecord(this.publicStore, { trust: TRUST, settled: true });
+    return proveRecord(this.publicStore, { trust: TRUST, atRest: true });
   }
 
   async recompute(

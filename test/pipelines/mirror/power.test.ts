@@ -30,9 +30,9 @@ const open = async (fs: RecordingFs): Promise<Open> => ({
 });
 const run = ({ publicStore, stateStore }: Open, source = new WatchedSource(sourceDir(record))) =>
   mirrorOnce({ source, publicStore, stateStore, clock: new FixedClock(NOW), keys: keysOf(record) });
-/** @param settled a run went through since: nothing lies beyond the checkpoint, and nothing is torn */
-const proven = async ({ publicStore }: Open, settled = false) =>
-  (await proveRecord(publicStore, { trust: record.trust, settled, torn: !settled })).checkpoint?.size ?? null;
+/** @param atRest a run went through since: nothing lies beyond the checkpoint, and nothing is torn */
+const proven = async ({ publicStore }: Open, atRest = false) =>
+  (await proveRecord(publicStore, { trust: record.trust, atRest, torn: !atRest })).checkpoint?.size ?? null;
 
 /** Disks after the power went: the harshest, the kindest (kill -9), and one that lots decide. */
 const DISKS: [what: string, keeps: () => boolean][] = [

@@ -90,7 +90,7 @@ const file = (onStep?: (step: ArchiveStep) => void) =>
     .publishing(Deployment.publisherOver(log, clock, at.privateStore, at.publicStore))
     .archive(at.filing(onStep ? { onStep } : {}));
 
-async function settled(): Promise<void> {
+async function idle(): Promise<void> {
   for (let files = 1; files > 0; ) {
     await take(0);
     await take(1);
@@ -169,7 +169,7 @@ describe("an owner dies", () => {
       await nothingLost();
       // Every second one with its disk.
       if (turn % 2 === 0) await begin(0);
-      await settled();
+      await idle();
       await whole();
     },
     120_000,
@@ -185,7 +185,7 @@ describe("the publisher dies", () => {
       await take(1);
       await expect(file(dieAt(step))).rejects.toThrow(Killed);
       await nothingLost();
-      await settled();
+      await idle();
       await whole();
     },
     120_000,
@@ -210,7 +210,7 @@ describe("a partition changes hands", () => {
     hands[1] = [1, 2, 3];
     for (const owner of owners) await owner.ingest();
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   }, 600_000);
 
@@ -224,8 +224,8 @@ describe("a partition changes hands", () => {
     };
     await expect(take(1, lose)).rejects.toThrow("were revoked");
     expect(await said()).toEqual(before);
-    hands[0] = [0, 1, 2, 3];
-    await settled();
+    given[0] = [0, 1, 2, 3];
+    await idle();
     await whole();
   }, 600_000);
 
@@ -245,7 +245,7 @@ describe("a partition changes hands", () => {
     await nothingLost();
     await at.privateStore.create(key, bytes);
     expect(torn).not.toBe(etag);
-    await settled();
+    await idle();
     await whole();
   }, 600_000);
 
@@ -260,7 +260,7 @@ describe("a partition changes hands", () => {
     await at.privateStore.swap(key, Buffer.from(JSON.stringify(said)), etag);
     await expect(file()).rejects.toThrow(ArchiveUnproven);
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   }, 600_000);
 
@@ -273,7 +273,7 @@ describe("a partition changes hands", () => {
     await at.privateStore.swap(key, Buffer.from('{"v":1'), etag);
     await expect(file()).rejects.toThrow(BadPrivate);
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   }, 600_000);
 

@@ -184,7 +184,7 @@ test("while the others are asked what they hold, whoever writes the lake goes on
   const its = await at.owner(ITS);
   const others = await bent(OTHERS, (lake, ingest) => ({
     ingest,
-    settled: async () => {
+    allWritten: async () => {
       if ((await runs()) === 0) return;
       // Of a look whose transaction were open both would wait for ever.
       await lake.transaction((tx) => tx.run("CREATE OR REPLACE TABLE asked_for (n INTEGER)"));

@@ -49,7 +49,7 @@ test("one that slept and was overtaken in a partition says the others' cards on 
   const metrics = createMetrics();
   const other = await at.owner([0]);
   let slept = false;
-  const settled = async () => {
+  const allWritten = async () => {
     if (slept) return;
     slept = true;
     await log.append(dayOf(START, 1).slice(0, 20));
@@ -57,7 +57,7 @@ test("one that slept and was overtaken in a partition says the others' cards on 
     await other.grade(now());
     expect((await publishing.runs()).runs).toBe(1);
   };
-  const owner = await at.owner(ALL, { settled, metrics });
+  const owner = await at.owner(ALL, { allWritten, metrics });
   const moment = now();
   expect((await owner.grade(moment)).run).toBe(1);
   expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });
