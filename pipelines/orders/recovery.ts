@@ -194,14 +194,14 @@ export class Recovery {
   /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
   async #watched(order: Order, gone: boolean): Promise<void> {
     // Money under an escrow's authorization moves by our own hand only.
-    if (order.scheme !== "exact" || !gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
+    if (order.scheme !== "exact" || !gone || order.expired || !AUTHORIZED.has(order.state)) return;
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
     if (seen && !seen.final) return;
     if (seen && owed) return orders.step(order, await this.deps.buying.settledAs(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    await orders.step(order, { state: "lapsed" });
+    await orders.step(order, { state: "expired" });
   }
 
   /**

@@ -177,7 +177,7 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("refunded", { tx: Tx, amount: Money }),
   step("refund_unknown", { says: Says }),
   /** The buyer's authorization can be used no more, and was not: nothing of this order moves any money any more. */
-  step("lapsed", {}),
+  step("expired", {}),
   /** The call stands in the record, published or as commitments: nobody need write it any more. */
   step("recorded", {}),
   step("adopted", {}),

@@ -173,8 +173,8 @@ test("what the forms orders.2 and watchers.1 hold", async () => {
   const order = orders.find(({ legs }) => legs.length > 0)!;
   expect([table.form, Object.keys(order).join(" "), Object.keys(order.legs[0]!).join(" ")]).toMatchInlineSnapshot(`
     [
-      "orders.2",
-      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded gas final lapsed recorded",
+      "orders.3",
+      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded gas final expired recorded",
       "leg cap url method payTo price wallet nonce validBefore sinceBlock fate tx recovered recoveredAmount result checked bytesAt",
     ]
   `);

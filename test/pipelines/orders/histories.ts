@@ -294,7 +294,7 @@ export async function holds(world: AnyWorld): Promise<void> {
   const came = moved.filter(({ to }) => to === TILL);
   const unasked = came.filter(({ tx }) => !theirs.some((one) => one.tx === tx));
   const gifts = unasked.reduce((all, one) => all + one.amountAtomic, 0n);
-  const told = orders.map(({ state, charged, lapsed }) => ({ state, charged, lapsed }));
+  const told = orders.map(({ state, charged, expired }) => ({ state, charged, expired }));
   expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(TILL_HAS + charged + gifts);
   await balances(world, orders, gifts);
   const ofKey = new Map<string, Set<string>>();
