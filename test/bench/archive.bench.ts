@@ -95,7 +95,7 @@ const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", thre
 const world = await ArchiveWorld.open(lake);
 try {
   await world.ingest.append(...Array.from({ length: REAL }, (_, n) => handshake(`s${n}`, `${DAY}T00:00:00.000Z`)));
-  await world.freeze(DUE);
+  await world.closeDays(DUE);
   await load(world);
   await world.ingest.lake.run("CHECKPOINT");
   let last = performance.now();

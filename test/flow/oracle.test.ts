@@ -26,7 +26,7 @@ beforeAll(async () => {
     correction("a", at("04:00:00")),
   ]);
   await world.grade(at("23:00:00"));
-  await world.freeze(at("12:00:00", "2026-11-11"));
+  await world.closeDays(at("12:00:00", "2026-11-11"));
   const stores = { privateStore: store, publicStore: world.publicStore };
   whole = { ...{ log, ...stores, trust: TRUST, acked, lakes: [{ lake }] }, closedBefore: "2026-11-11" };
 });

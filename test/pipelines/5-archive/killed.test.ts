@@ -85,7 +85,7 @@ test("killed from outside at any moment, no row is lost and none is in two files
   const input = records.map(({ eventId }) => eventId).sort();
   try {
     await world.ingest.append(...records);
-    await world.freeze(`${addDays(FIRST, 109)}T00:00:00.000Z`);
+    await world.closeDays(`${addDays(FIRST, 109)}T00:00:00.000Z`);
     await world.ingest.lake.close();
     for (const name of ["private", "public", "lake.duckdb"]) {
       await cp(join(world.ingest.dir, name), join(dir, name), { recursive: true });

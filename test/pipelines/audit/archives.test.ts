@@ -126,7 +126,7 @@ describe("a publisher who lies", () => {
   afterAll(() => other.close());
   beforeAll(async () => {
     other = await sound();
-    await other.freeze(BOTH);
+    await other.closeDays(BOTH);
     files = await world.filed();
     texts = new Map();
     for (const leaf of files) texts.set(`${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`, await textOf(leaf));

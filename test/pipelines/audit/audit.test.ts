@@ -65,7 +65,7 @@ beforeAll(async () => {
     await world.grade(onDay(n, "23:59:59"));
     await world.publisher.buildIndex();
   }
-  await world.freeze(onDay(3, "06:30:00").replace(day(3), day(4)));
+  await world.closeDays(onDay(3, "06:30:00").replace(day(3), day(4)));
 });
 afterAll(() => world.close());
 

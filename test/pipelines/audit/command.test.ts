@@ -16,7 +16,7 @@ beforeAll(async () => {
   const probe = (name: string, day: string) => handshake(name, `${day}T05:00:00.000Z`);
   await world.ingest.append(listing("a", "2026-11-10T00:00:00.000Z"), probe("a", "2026-11-10"));
   await world.grade("2026-11-10T23:00:00.000Z");
-  await world.freeze("2026-11-11T06:00:00.000Z");
+  await world.closeDays("2026-11-11T06:00:00.000Z");
   await world.ingest.append(listing("new", "2026-11-11T07:00:00.000Z"), probe("new", "2026-11-11"));
   await world.grade("2026-11-11T23:00:00.000Z");
 });

@@ -115,7 +115,7 @@ const evidenceAndKeys: Scene = {
       rows: 1,
     } as const;
     const draft = { ...freeze, positions: ROWS, below: null, ...file, unpacked_bytes: Buffer.byteLength(text) };
-    await publisher.publishDayCloses([{ day: DAY, freeze: 0, drafts: [draft] }]);
+    await publisher.publishDayCloses([{ day: DAY, close: 0, drafts: [draft] }]);
     await publisher.publishKeys(rotated("2026-11-21T04:00:00.000Z"));
   },
   putIn: [...tokens("known", 1), `evidence ${DAY} 0 1`],
