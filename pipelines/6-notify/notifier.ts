@@ -24,7 +24,7 @@ const PAUSES = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HO
 export const DISABLED_AFTER = 5 * 24 * HOUR;
 /** Longest wait that a receiver may ask for, ms. */
 const MAX_ASKED = 24 * HOUR;
-/** Up to so much of a pause is added by lot, so that what failed together does not come back together. */
+/** Up to so much of a pause is added at random, so that what failed together does not come back together. */
 const JITTER = 0.1;
 
 /**
@@ -32,15 +32,15 @@ const JITTER = 0.1;
  * that; never past the moment at which it is given up, so that the last attempt is at that moment.
  * @param since first failed attempt since one was accepted, unix ms
  * @param asked ms that Retry-After asks for, null for none
- * @param lot in [0, 1)
+ * @param random in [0, 1)
  */
 export function nextAttempt(
   attempts: number,
   times: { now: number; since: number },
   asked: number | null,
-  lot: number,
+  random: number,
 ) {
-  const pause = PAUSES[Math.min(attempts, PAUSES.length) - 1]! * (1 + JITTER * lot);
+  const pause = PAUSES[Math.min(attempts, PAUSES.length) - 1]! * (1 + JITTER * random);
   const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_ASKED));
   return Math.min(due, times.since + DISABLED_AFTER);
 }
@@ -58,7 +58,7 @@ export interface NotifierParts {
   /** Where the fold of the topic is kept, so that a start reads only what came since. */
   folds?: FoldFolder;
   /** In [0, 1) (default Math.random). */
-  lot?: () => number;
+  random?: () => number;
 }
 
 /** Attempts at once of one registrable domain: a receiver that takes its 15 s holds up its neighbours at most. */
@@ -263,12 +263,12 @@ export class Notifier {
   }
 
   async #failed(line: Sending, notified: Notified, result: EgressResult): Promise<void> {
-    const { clock, lot = Math.random } = this.parts;
+    const { clock, random = Math.random } = this.parts;
     const now = clock.now().getTime();
     const since = Date.parse(line.watcher.failing?.since ?? notified.at);
     const says = (result.outcome === "answered" ? `answered ${result.status}` : result.says).slice(0, 300);
     const asked = retryAfterMs(result.headers?.["retry-after"], now);
-    const due = nextAttempt(notified.attempt, { now, since }, asked, lot());
+    const due = nextAttempt(notified.attempt, { now, since }, asked, random());
     const status = result.status ?? null;
     const retry_at = rfc3339(new Date(due));
     await this.#record(line, "watcher.failed", { ...notified, status, says, retry_at });

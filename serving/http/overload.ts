@@ -41,7 +41,7 @@ export class Overload {
   constructor(
     lag: LagWatch,
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
-    private readonly lot: () => number = Math.random,
+    private readonly random: () => number = Math.random,
   ) {
     this.#stop = lag((lateMs) => this.#look(lateMs));
   }
@@ -65,7 +65,7 @@ export class Overload {
     if (!this.isBehind) return;
     this.metrics?.count("touchstone_http_shed_total", { operation });
     const { least, most } = RETRY_S;
-    const headers = { "retry-after": String(least + Math.floor(this.lot() * (most - least + 1))) };
+    const headers = { "retry-after": String(least + Math.floor(this.random() * (most - least + 1))) };
     // A socket that is kept open would hold the place of somebody who pays.
     if (this.#isFull) Object.assign(headers, { connection: "close" });
     throw new Problem("unavailable", "this server is overloaded: free requests have to wait", {

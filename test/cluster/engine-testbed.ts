@@ -137,7 +137,7 @@ export async function engineTestbed(
       publicStore: await open(places.publicStore),
     }),
     weather(seed) {
-      const draw = lots(seed);
+      const draw = randomInts(seed);
       oneOf(draw, weathers)(draw);
     },
     clear,

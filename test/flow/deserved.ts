@@ -1,7 +1,7 @@
 import { FLAGS } from "../../pipelines/record/vocabulary.ts";
 
 export interface Deserved {
-  /** One letter, or a class of them where lots decide between two. */
+  /** One letter, or a class of them where chance decides between two. */
   band: string;
   tier: "OUTCOME" | "DELIVERY" | "LIVENESS";
   why: RegExp;
@@ -87,7 +87,7 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["blocks_prober"],
     without: ["recent_failures"],
   },
-  // How many of its calls were blind is drawn by lot; it has stood since the beginning, so that they are never few.
+  // How many of its calls were blind is drawn at random; it has stood since the beginning, so that they are never few.
   "regulars-only": {
     band: "[DF]",
     tier: "OUTCOME",

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
-import { lots } from "../helpers/drawn.ts";
+import { randomInts } from "../helpers/drawn.ts";
 import { BEST, DESERVED } from "./deserved.ts";
 import { fateOf } from "./drawn-letters.ts";
 import { MODELS } from "./models.ts";
@@ -23,7 +23,7 @@ describe("whatever the lots and the hour, a seller gets what it deserves", () =>
     const { band, tier, why, flags = [], without = [] } = DESERVED[model.name]!;
     const letter = new RegExp(`^(?:${band})$`);
     for (let seed = 1; seed <= DRAWINGS; seed++) {
-      const draw = lots(seed);
+      const draw = randomInts(seed);
       const minute = seed <= ENDS.length ? ENDS[seed - 1]! : draw() % 1_440;
       const end = new Date(Date.UTC(2026, 10, 15 + (draw() % 14), 0, minute));
       const fate = fateOf(model, end, draw);

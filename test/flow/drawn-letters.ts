@@ -20,7 +20,7 @@ import type { Model } from "./models.ts";
 /** The simulated past leaves the last quarter of an hour alone (commands/simulated-past.ts). */
 const LEEWAY_MS = 900_000;
 
-/** What a seller of the market ends with under one drawing of lots. */
+/** What a seller of the market ends with under one sequence of random numbers. */
 export interface Fate {
   band: Band;
   tier: string;

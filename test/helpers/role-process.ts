@@ -20,7 +20,7 @@ export interface Testbed {
   /** Handles of one process. What it opened is closed with it. */
   openLog(): Promise<Log>;
   openStores(): Promise<{ privateStore: Store; publicStore: Store }>;
-  /** Weather between the processes and the engines, by lot. */
+  /** Weather between the processes and the engines, at random. */
   weather(draw: number): void;
   clear(): void;
 }

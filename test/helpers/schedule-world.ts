@@ -18,7 +18,7 @@ import {
   settlement,
 } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
-import { lots } from "./drawn.ts";
+import { randomInts } from "./drawn.ts";
 import { proveWhole } from "./oracle.ts";
 import { jobOf, openProcess, type Process, ProcessClock, stubborn, type Testbed } from "./role-process.ts";
 import { type Job, type Kind, oneOf, type Step, type Who } from "./schedule.ts";
@@ -46,7 +46,7 @@ export class ScheduleWorld {
     private readonly bed: Testbed,
     seed: number,
   ) {
-    this.#draw = lots(seed ^ 0x5eed);
+    this.#draw = randomInts(seed ^ 0x5eed);
   }
 
   /** Live through a schedule and prove at its end that nothing was lost and nothing doubled. @throws OracleBroken */

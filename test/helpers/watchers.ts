@@ -65,7 +65,7 @@ export class WatcherTestbed {
     const { log, egress, clock, logger, metrics, record } = this;
     const tree = new PublishedTree(record.store, record.trust);
     const signers = { cards: record.keys.cards, answers: record.keys.answers };
-    const parts = { log, egress, clock, logger, metrics, tree, signers, perDomainMinute: 1_000, lot: () => 0 };
+    const parts = { log, egress, clock, logger, metrics, tree, signers, perDomainMinute: 1_000, random: () => 0 };
     const notifier = new Notifier({ ...parts, ...more });
     this.#notifiers.push(notifier);
     return notifier;

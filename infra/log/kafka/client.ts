@@ -41,8 +41,8 @@ const creator = (logger: Logger) => () => (entry: unknown) => {
  */
 const anyOrder = (brokers: readonly string[]): string[] =>
   brokers
-    .map((broker) => ({ broker, lot: Math.random() }))
-    .sort((a, b) => a.lot - b.lot)
+    .map((broker) => ({ broker, order: Math.random() }))
+    .sort((a, b) => a.order - b.order)
     .map(({ broker }) => broker);
 
 /** The client: producer, admin and consumer groups. */

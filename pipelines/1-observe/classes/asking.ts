@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
-import { Lots, type Sources } from "../../record/classes/checker.ts";
+import { RandomDraws, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
 import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -108,7 +108,7 @@ export class Asking {
     if (variant === null) return null;
     const { metrics, logger, maps } = this.with_;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
-    const row = (lots: Uint8Array) => (rows.length > 0 ? new Lots(lots).pick(rows) : null);
+    const row = (draws: Uint8Array) => (rows.length > 0 ? new RandomDraws(draws).pick(rows) : null);
     const sources = { ...this.with_.sources, row };
     try {
       const { draw, answer: own } = checker.variants[variant]!;

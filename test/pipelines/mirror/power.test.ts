@@ -34,7 +34,7 @@ const run = ({ publicStore, stateStore }: Open, source = new WatchedSource(sourc
 const proven = async ({ publicStore }: Open, atRest = false) =>
   (await proveRecord(publicStore, { trust: record.trust, atRest, torn: !atRest })).checkpoint?.size ?? null;
 
-/** Disks after the power went: the harshest, the kindest (kill -9), and one that lots decide. */
+/** Disks after the power went: the harshest, the kindest (kill -9), and one drawn at random. */
 const DISKS: [what: string, keeps: () => boolean][] = [
   ["loses all that was not synced", () => false],
   ["loses nothing", () => true],

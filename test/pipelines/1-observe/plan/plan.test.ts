@@ -253,7 +253,7 @@ describe("who is covered first", () => {
     expect(names(plan(caps, { caps: FOUR, ...change }))).toEqual([`${first}.example`]);
   });
 
-  test("at equal price the day's lot decides, and on another day another one", () => {
+  test("at equal price the day's random order decides, and on another day another one", () => {
     const caps = Array.from({ length: 6 }, (_, i) => at(`s${i}`, "0.010000"));
     const winners = new Set(
       Array.from({ length: 20 }, (_, i) => names(plan(caps, { caps: FOUR, salt: Buffer.alloc(32, i) }))[0]),
