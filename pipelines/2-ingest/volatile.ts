@@ -171,7 +171,7 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
 
 /**
  * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
- * null when there is nothing, "" when it cannot be said (too long, or a tool's list decides what the tool is called with).
+ * null when there is nothing, "" when it cannot be given (too long, or a tool's list decides what the tool is called with).
  */
 export function repeatable(listing: CurrentListing): string | null {
   const { request } = requestOf(listedAs(listing), null, null);

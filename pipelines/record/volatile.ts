@@ -60,7 +60,7 @@ export interface VolatileRow {
   corrected: string;
   /**
    * What our free handshake has beside method and url, as JSON text of {@link HandshakeRequest}; null: nothing, "": it cannot
-   * be said.
+   * be given.
    */
   request: string | null;
 }

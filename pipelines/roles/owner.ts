@@ -267,10 +267,10 @@ export class Owner {
   /** Endpoints of ours whose payee or domain took money or took none any more: due in the next run. */
   async #relatedDue(before: readonly Thief[] | null, found: readonly string[], at: string): Promise<void> {
     const turned = before ? turnedBetween(before, this.#table ?? []) : [];
-    const kin = turned.length
+    const related = turned.length
       ? await this.parts.lake.all<{ cap: string }>(sql("grade/related:turned"), { turned: JSON.stringify(turned) })
       : [];
-    for (const cap of [...found, ...kin.map((one) => one.cap)]) this.#dueAt?.set(cap, at);
+    for (const cap of [...found, ...related.map((one) => one.cap)]) this.#dueAt?.set(cap, at);
   }
 
   /** Endpoints that are due by time, or null for all of them. */

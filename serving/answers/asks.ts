@@ -29,7 +29,7 @@ export interface Ask {
   known?: { cap: string; tool: string | null };
 }
 
-/** A seller's wish to be looked at again: what it signed, with which wallet. */
+/** A seller's request to be looked at again: what it signed, with which wallet. */
 export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
 
 /** What became of an ask, and what whoever asked is told of it. */

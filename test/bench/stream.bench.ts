@@ -138,7 +138,11 @@ async function compare(broker: string, dir: string): Promise<void> {
     await mkdir(out);
     const place = { broker, topic: `${PREFIX}.${TOPIC}`, rows: ROWS, partitions: PARTITIONS, out };
     try {
-      ratio(what, speedOf(ours, await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place))), peer.aim);
+      ratio(
+        what,
+        speedOf(ours, await measured(`${peer.name}, to Parquet alone`, () => runPeer(peer, place))),
+        peer.aim,
+      );
     } catch (error) {
       // What others' software does here says nothing of ours.
       console.log(`${peer.name} gave no figure: ${(error as Error).message}`);

@@ -12,7 +12,7 @@ import { readRecord } from "../../pipelines/record/envelope.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord } from "./public-record.ts";
-import { servingOver, type TestServing, TwoHands } from "./serving.ts";
+import { ManualClock, servingOver, type TestServing } from "./serving.ts";
 
 export const SUM = { url: "https://seller.example/sum" };
 export const MUL = { url: "https://seller.example/mul" };

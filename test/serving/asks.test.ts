@@ -12,7 +12,7 @@ import { Demand } from "../../serving/answers/demand.ts";
 import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { followAsks } from "../../serving/tables/ask-line.ts";
 import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { AppendOnly, checkPath, servingOver, TwoHands } from "../helpers/serving.ts";
+import { AppendOnly, checkPath, ManualClock, servingOver } from "../helpers/serving.ts";
 
 const HOUR = 3_600_000;
 const T0 = Date.parse(NOW);
@@ -22,7 +22,7 @@ const cap = (url: string) => capId("GET", url);
 
 function asksOver(more: Partial<ConstructorParameters<typeof Asks>[0]> = {}) {
   const log = new AppendOnly();
-  const clock = new TwoHands();
+  const clock = new ManualClock();
   return { log, clock, asks: new Asks({ log, clock, logger, producer: "test", baseUrl: BASE, ...more }) };
 }
 const BASE = "https://touchstone.test";
@@ -163,7 +163,7 @@ describe("how long an ask waits", () => {
     const dir = await mkdtemp(join(tmpdir(), "asks-"));
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
     try {
-      const clock = new TwoHands();
+      const clock = new ManualClock();
       const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { asks_per_hour: 100 } });
       for (let i = 0; i < 11; i++) await other.put(ask(`https://s${i}.big.example/`), "c");
       const line = askLineOf();
@@ -270,7 +270,7 @@ describe("over HTTP", () => {
 
   test("known endpoints are counted for each client once, cached answers too; unknown ones are not", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger });
     const serving = await servingOver(record, { clock, demand });
     for (const url of [FREE.url, FREE.url, capId("GET", LISTED.url), "https://nobody.example/x"]) {
@@ -292,7 +292,7 @@ describe("demand", () => {
 
   test("a client counts once a day for an endpoint, and for a bounded number of them", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger, bounds: { perClient: 3, perRecord: 2 } });
     for (let i = 0; i < 100; i++) demand.count(caps[0]!, "loud");
     for (const one of caps) demand.count(one, "walker");
@@ -316,7 +316,7 @@ describe("demand", () => {
 
   test("the day's turn writes the old day's counts under the old day; a log that is down gets them later", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger });
     demand.count(caps[0]!, "a");
     log.down = true;
@@ -335,7 +335,7 @@ describe("demand", () => {
 
   test("it is bounded: past its tables nothing more is counted", async () => {
     const log = new AppendOnly();
-    const demand = new Demand({ log, clock: new TwoHands(), logger, bounds: { clients: 2, pairs: 3 } });
+    const demand = new Demand({ log, clock: new ManualClock(), logger, bounds: { clients: 2, pairs: 3 } });
     for (const client of ["a", "b", "c"]) for (const one of caps) demand.count(one, client);
     await demand.flush();
     const total = tallies(log)[0].asked.reduce((sum: number, one: { clients: number }) => sum + one.clients, 0);

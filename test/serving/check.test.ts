@@ -8,7 +8,7 @@ import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { AppendOnly, checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { AppendOnly, checkPath, ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const PAYEE = "0x1111111111111111111111111111111111111111";
 const SUM = {
@@ -558,7 +558,7 @@ describe("limits", () => {
 });
 
 test("a simulated clock dates the answer in the record's time", async () => {
-  const clock = new TwoHands("2027-01-01T00:00:00.000Z", true);
+  const clock = new ManualClock("2027-01-01T00:00:00.000Z", true);
   const serving = await servingOver(record, { clock, log: new AppendOnly() });
   expect((await answerOf(serving, { url: SUM.url })).answered_at).toBe("2027-01-01T00:00:00.000Z");
 });

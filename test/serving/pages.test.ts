@@ -10,7 +10,7 @@ import { paymentsPart } from "../../serving/pages/endpoint-facts.ts";
 import { flagWords } from "../../serving/pages/words.ts";
 import type { View } from "../../serving/tables/view.ts";
 import { capOf, cardOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { checkPath, ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const EVIL = "<script>alert(1)</script>";
 const SUM = { url: "https://seller.example/api/sum?a=1&b=2", class: "arithmetic", description: `Adds ${EVIL}` };
@@ -158,7 +158,7 @@ describe("the market", () => {
   });
 
   test("says when its time was simulated, and only then", async () => {
-    const simulated = await servingOver(record, { clock: new TwoHands(undefined, true) });
+    const simulated = await servingOver(record, { clock: new ManualClock(undefined, true) });
     for (const path of ["/", `/endpoint/${capOf(SUM)}`]) {
       expect(await (await simulated.get(path)).text()).toContain("Time in this record was simulated");
       expect(await textOf(path)).not.toContain("simulated");

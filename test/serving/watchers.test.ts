@@ -363,7 +363,7 @@ describe("receive-notices.mjs", () => {
   });
 
   test("echoes the challenge, takes what is signed once, and refuses everything else", async () => {
-    const clock = new TwoHands(new Date().toISOString());
+    const clock = new ManualClock(new Date().toISOString());
     documents = createServer((_, response) => response.end(JSON.stringify(bed.record.jwks)));
     await new Promise<void>((done) => documents.listen(0, "127.0.0.1", done));
     const keys = `http://127.0.0.1:${(documents.address() as AddressInfo).port}/`;

@@ -11,7 +11,7 @@ if (!dir || !name) throw new Error("usage: append-child DIR NAME");
 const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
 
 let made = 0;
-async function appendForever(lane: number): Promise<void> {
+async function appendForever(worker: number): Promise<void> {
   for (;;) {
     const records = Array.from({ length: 1 + (made % 7) }, () => {
       const eventId = `rec_${name}_${made++}`;

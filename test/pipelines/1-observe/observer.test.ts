@@ -154,7 +154,7 @@ describe("in real time", () => {
     return { ...systemClock, now: () => new Date(start.getTime() + performance.now() - began) };
   };
 
-  test("planned minutes are waited for, all lanes at once, and `stop` ends the wait", async () => {
+  test("planned minutes are waited for, all queues at once, and `stop` ends the wait", async () => {
     const world = fakeWorld({ hostsAtOnce: 2 });
     for (let i = 0; i < 30; i++) await listAndPlan(world, honest(world.rail), `https://s${i}.example`);
     const block = blockOf(START);

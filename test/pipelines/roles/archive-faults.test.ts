@@ -38,8 +38,8 @@ const clock = new FixedClock(`${FIRST}T00:00:00.000Z`);
 let dir: string;
 let log: Log;
 let at: Deployment;
-/** What each of the two owners is given now; it may change hands at any time. */
-const hands: [number[], number[]] = [
+/** The partitions that each of the two owners holds now; they may change hands at any time. */
+const given: [number[], number[]] = [
   [0, 1],
   [2, 3],
 ];
@@ -50,7 +50,7 @@ let born = 0;
 
 /** An owner with an empty disk in this place: the one before is dead, and its lake with it. */
 async function begin(place: 0 | 1): Promise<void> {
-  const ownership = { held: () => [...hands[place]], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]], onChange: () => () => undefined };
   const lake = await openTestLake(join(dir, `lake-${place}-${born++}.duckdb`));
   const before = lakes[place];
   lakes[place] = lake;
@@ -195,8 +195,8 @@ describe("the publisher dies", () => {
 describe("a partition changes hands", () => {
   test("its totals come along at once, and nothing that was filed comes back", async () => {
     const before = await totals();
-    hands[0] = [0, 1, 2];
-    hands[1] = [3];
+    given[0] = [0, 1, 2];
+    given[1] = [3];
     for (const owner of owners) await owner.ingest();
     expect(await totals()).toEqual(before);
     await whole();
@@ -206,8 +206,8 @@ describe("a partition changes hands", () => {
     age();
     await take(0);
     await take(1);
-    hands[0] = [0];
-    hands[1] = [1, 2, 3];
+    given[0] = [0];
+    given[1] = [1, 2, 3];
     for (const owner of owners) await owner.ingest();
     await nothingLost();
     await idle();
@@ -220,7 +220,7 @@ describe("a partition changes hands", () => {
     const said = async (): Promise<ArchivePart> => (await parts.all()).get(2)!;
     const before = await said();
     const lose = (step: OwnArchiveStep): void => {
-      if (step === "looked") hands[1] = [];
+      if (step === "looked") given[1] = [];
     };
     await expect(take(1, lose)).rejects.toThrow("were revoked");
     expect(await said()).toEqual(before);

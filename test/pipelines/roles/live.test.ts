@@ -24,7 +24,7 @@ import { capOf, corrected, dayOf, PARTITIONS, placed, SELLERS } from "./records.
 const START = "2026-10-05T00:00:00.000Z";
 const DAY = 86_400_000;
 const clock = new FixedClock(later(START, 2 * DAY));
-const hands: (readonly number[])[] = [];
+const given: (readonly number[])[] = [];
 
 let dir: string;
 let log: Log;
@@ -36,7 +36,7 @@ let followed: Volatile;
 
 /** An owner begins in this place, over the lake that is there. */
 async function begin(place: 0 | 1): Promise<void> {
-  const ownership = { held: () => [...hands[place]!], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]!], onChange: () => () => undefined };
   lakes[place] ??= await openTestLake(join(dir, `lake-${place}.duckdb`));
   owners[place] = await at.owner([], { ownership, lake: lakes[place] });
 }
@@ -54,7 +54,7 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 beforeEach(async () => {
-  [hands[0], hands[1]] = [
+  [given[0], given[1]] = [
     [0, 1],
     [2, 3],
   ];
@@ -87,7 +87,7 @@ async function whole(): Promise<Map<string, unknown>> {
   for (const [place, lake] of lakes.entries()) {
     const published = { get: (cap: string) => standingOf(fold, cap) };
     for (const row of await volatileRows(lake, published, await unpublished(lake, fold)))
-      if (hands[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
+      if (given[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
   }
   return rows;
 }
@@ -128,7 +128,7 @@ test("a probe is one row in one further file; a correction shows, and so does it
 test("files of the owner before stand until all rows of the one after are there", async () => {
   const before = await named();
   for (let n = 0; n < SELLERS.length; n++) await probe(n);
-  [hands[0], hands[1]] = [[0], [1, 2, 3]];
+  [given[0], given[1]] = [[0], [1, 2, 3]];
   await owners[0]!.volatile();
   await at.publishing().tables();
   expect(of(await named(), 1)).toEqual(of(before, 1));
