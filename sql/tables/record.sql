@@ -41,9 +41,9 @@ CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, 
 CREATE TABLE IF NOT EXISTS answered (
   cap VARCHAR, intent VARCHAR, answered_time BIGINT, receipt STRUCT(read BOOLEAN, valid BOOLEAN, authorised BOOLEAN));
 CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARCHAR, sender VARCHAR, block_time BIGINT);
--- Who else pays a payee, as read from the chain; said = the body of the record.
+-- Who else pays a payee, as read from the chain; body = the body of the record.
 CREATE TABLE IF NOT EXISTS buyers (
-  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, said JSON);
+  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, body JSON);
 -- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));

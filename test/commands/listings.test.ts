@@ -257,11 +257,15 @@ describe("the list", () => {
     };
     const one = (await listed()).find((each) => each.url === url)!;
     expect(one.capability_id).toBe(capId("GET", url));
-    expect(await said(() => showListing(config(), url, {}))).toMatch(/listed +by operator:by-hand\.txt since 20\d\d-/);
-    const removed = await said(() => removeListing(config(), one.capability_id, { json: true, says: "asked for" }));
+    expect(await printedBy(() => showListing(config(), url, {}))).toMatch(
+      /listed +by operator:by-hand\.txt since 20\d\d-/,
+    );
+    const removed = await printedBy(() =>
+      removeListing(config(), one.capability_id, { json: true, says: "asked for" }),
+    );
     expect(JSON.parse(removed)).toEqual({ removed: [one.capability_id], sources: 1 });
     expect((await listed()).map((each) => each.url)).not.toContain(url);
-    expect(await said(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
+    expect(await printedBy(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
     // Twice says that there is nothing to take off.
     expect(await said(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
   });

@@ -206,7 +206,7 @@ export async function proveWhole(whole: Whole): Promise<readonly Leaf[]> {
       for (const record of await provePlace(whole, topic, partition, bad)) {
         accepted.push(...acceptedOf(record, bad));
         const read = topic === "corrections" ? readRecord(record) : null;
-        if (read?.ok) said.add(nameOf(read.envelope.body));
+        if (read?.ok) corrections.add(nameOf(read.envelope.body));
       }
     }
   }

@@ -168,7 +168,7 @@ test.each<[string, string, string, Claimed, string]>([
 
 describe("a tool", () => {
   test.each(Object.keys(WAYS))("of a server at %s: the same questions, but for the list", async (path) => {
-    const one = said("POST", path, { tool: "add_two", example: { body: { a: 2, says: "it's $HOME `x`" } } });
+    const one = listingOf("POST", path, { tool: "add_two", example: { body: { a: 2, says: "it's $HOME `x`" } } });
     const { ours, theirs, printed } = await both(one);
     const asked = ours.filter(({ method, body }) => method === "POST" && !body.includes('"tools/list"'));
     expect(theirs).toEqual(asked);
@@ -183,9 +183,9 @@ describe("a tool", () => {
 });
 
 test("what is not more than method and url takes no room, and what is too long or from another version says nothing", () => {
-  expect(repeatable(said("GET", "/x"))).toBeNull();
-  expect(repeatable(said("POST", "/x"))).toBeNull();
-  expect(repeatable(said("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
+  expect(repeatable(listingOf("GET", "/x"))).toBeNull();
+  expect(repeatable(listingOf("POST", "/x"))).toBeNull();
+  expect(repeatable(listingOf("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
   for (const text of ["{", "[]", '{"url":1}', '{"new":"member"}']) expect(reproduceOf("GET", origin, text)).toBeNull();
   expect(reproduceOf("GET", `${origin}/{id}`, null)).toBeNull();
   expect(reproduceOf("GET", `${origin}/x`, undefined)).toContain(`'${origin}/x'`);

@@ -152,7 +152,7 @@ export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock):
 /** Looks once at an endpoint that is listed, with the verb, example and tool of its listing. */
 export async function lookAtListed(all: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
   const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
-  const one = tools.intake.current(listedAs(said));
+  const one = tools.intake.current(listedAs(listing));
   if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
   const { body } = await probeAsked(tools, one, clock);
   return { probed: [{ cap: one.cap, state: body.state }], listings: 0 };
