@@ -180,7 +180,7 @@ export function repeatable(listing: CurrentListing): string | null {
   const told: HandshakeRequest = tool
     ? { tool: tool.name, arguments: tool.arguments }
     : {
-        ...(url === said.url ? {} : { url }),
+        ...(url === listing.url ? {} : { url }),
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
   const text = JSON.stringify(told);

@@ -1,4 +1,4 @@
--- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
+-- The records of the log, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
 -- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, paid_published,
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
   seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
 
--- Which class we gave an endpoint; class = null where we take it back, or never used what we said.
+-- Which class we gave an endpoint; class = null where we take it back, or never used the one we gave.
 CREATE TABLE IF NOT EXISTS class_mapped (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, id VARCHAR, class VARCHAR, dropped BOOLEAN);
 -- Paid calls with a question whose answer we knew. mapping = null where the seller named the class itself.

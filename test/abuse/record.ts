@@ -27,7 +27,7 @@ export interface Honest {
 
 type Json = Record<string, unknown>;
 
-interface Said {
+interface LogEntry {
   id: string;
   type: string;
   cap: string;
@@ -36,8 +36,8 @@ interface Said {
 }
 
 /** What a topic's records say; those that are rejected are left out. */
-async function saidOf(log: Log, topic: string): Promise<Said[]> {
-  const said: Said[] = [];
+async function entriesOf(log: Log, topic: string): Promise<LogEntry[]> {
+  const entries: LogEntry[] = [];
   for (let partition = 0; partition < log.partitions; partition++) {
     for (const record of await recordsOf(log, topic, partition)) {
       const read = readRecord(record);
@@ -46,7 +46,7 @@ async function saidOf(log: Log, topic: string): Promise<Said[]> {
       entries.push({ id, type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
     }
   }
-  return said;
+  return entries;
 }
 
 /**

@@ -14,7 +14,6 @@ import {
   startEngines,
 } from "./engine-testbed.ts";
 import { DOORS } from "./kafka.ts";
-import { type Engines, type Entrance, type RealBed, realBed, S3_FAULTS, startEngines } from "./real-bed.ts";
 import type { ChildPlace } from "./role-child.ts";
 
 /** Faults of the real engines during the whole way, from append to tree. After each the oracle, and a clean audit. */

@@ -52,7 +52,7 @@ beforeEach(() => {
 });
 
 /** What the log holds of the endpoint's topic `corrections`. */
-async function said(): Promise<({ type: string } & Record<string, unknown>)[]> {
+async function inLog(): Promise<({ type: string } & Record<string, unknown>)[]> {
   const records = await parts.log.read("corrections", partitionOf(CAP, parts.log.partitions), 0);
   return records.flatMap((record) => {
     const read = readRecord(record);
@@ -86,7 +86,7 @@ describe("touchstone correct", () => {
     ["all of an endpoint without a record", () => withdraw({ allBeforeNow: true }, capOf("only-listed")), EXIT.already],
   ])("refuses %s and writes nothing", async (_, work, code) => {
     expect(await codeOf(work())).toBe(code);
-    expect([await said(), lines]).toEqual([[], []]);
+    expect([await inLog(), lines]).toEqual([[], []]);
   });
 
   test("withdraws records of segment and log together, once; the url names the endpoint as well", async () => {
@@ -96,20 +96,20 @@ describe("touchstone correct", () => {
     );
     const done = JSON.parse(lines.join("")) as { withdrawn: number; of: number; look: string };
     expect(done).toMatchObject({ withdrawn: 2, of: 2, look: `https://touchstone.test/v1/trust/${CAP}` });
-    const both = await said();
+    const both = await inLog();
     expect(both).toMatchObject([
       { type: "correction", record_id: probe.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
       { type: "correction", record_id: call.eventId, observed_at: later(T, 60_000), fault: "our_clock" },
     ]);
     expect(await codeOf(withdraw({ record: [call.eventId] }))).toBe(EXIT.already);
     expect(await codeOf(withdraw({ allBeforeNow: true }))).toBe(EXIT.already);
-    expect(await said()).toHaveLength(2);
+    expect(await inLog()).toHaveLength(2);
   });
 });
 
 describe("touchstone reinstate", () => {
   test("takes one correction back, once; then its record can be withdrawn again", async () => {
-    const [first] = await said();
+    const [first] = await inLog();
     const id = String(first!.id);
     expect(await codeOf(reinstate(config, "cor_unknown", { says: "x" }))).toBe(EXIT.unknown);
     expect(await codeOf(reinstate(config, id, { says: " " }))).toBe(EXIT.usage);
@@ -118,7 +118,7 @@ describe("touchstone reinstate", () => {
     expect(await codeOf(reinstate(config, id, { says: "again" }))).toBe(EXIT.already);
     await withdraw({ record: [probe.eventId], json: false });
     expect(lines.join("")).toContain("Withdrawn: 1 of the 1 records");
-    expect((await said()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
+    expect((await inLog()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
   });
 });
 
@@ -128,7 +128,7 @@ describe("touchstone dispute", () => {
     writeFileSync(path, typeof value === "string" ? value : JSON.stringify(value));
     return path;
   };
-  const disputes = async () => (await said()).filter((one) => one.type === "dispute");
+  const disputes = async () => (await inLog()).filter((one) => one.type === "dispute");
   const now = () => new Date();
 
   test.each<[string, () => Promise<unknown>, number]>([

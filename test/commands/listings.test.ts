@@ -231,7 +231,7 @@ describe("touchstone listings add", () => {
 
 describe("the list", () => {
   /** What one of the words prints, in this process. */
-  async function said(work: () => Promise<void>): Promise<string> {
+  async function printedBy(work: () => Promise<void>): Promise<string> {
     let stdout = "";
     const write = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
       stdout += String(text);
@@ -252,7 +252,7 @@ describe("the list", () => {
     await writeFile(file, `${url}\n`);
     expect((await add(file)).code).toBe(EXIT.ok);
     const listed = async () => {
-      const text = await said(() => listListings(config(), { json: true, host: new URL(url).host }));
+      const text = await printedBy(() => listListings(config(), { json: true, host: new URL(url).host }));
       return (JSON.parse(text) as { endpoints: { url: string; capability_id: string }[] }).endpoints;
     };
     const one = (await listed()).find((each) => each.url === url)!;
@@ -267,7 +267,7 @@ describe("the list", () => {
     expect((await listed()).map((each) => each.url)).not.toContain(url);
     expect(await printedBy(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
     // Twice says that there is nothing to take off.
-    expect(await said(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
+    expect(await printedBy(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
   });
 
   test("an endpoint that was never listed is unknown, and a folder that is not there stays so", async () => {

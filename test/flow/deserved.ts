@@ -152,8 +152,8 @@ export const DESERVED: Record<string, Deserved> = {
 };
 
 /**
- * What a seller's behaviour allows on no day of its life, whatever the lots: a letter better than this. Among its first
- * thirty calls the lots may draw few blind ones: until more have come regulars-only may do better than what it ends with.
+ * What a seller's behaviour allows on no day of its life, whatever is drawn: a letter better than this. Among its first
+ * thirty calls the draw may give few blind ones: until more have come regulars-only may do better than what it ends with.
  */
 export const BEST: Record<string, string> = {
   "free-for-all": "B",

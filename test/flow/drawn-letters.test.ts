@@ -18,7 +18,7 @@ test("every seller of the market has its model, and joins when it does", () => {
     expect(MODELS.find((one) => one.name === name)?.days, name).toBe(joins);
 });
 
-describe("whatever the lots and the hour, a seller gets what it deserves", () => {
+describe("whatever is drawn and whatever the hour, a seller gets what it deserves", () => {
   test.each(MODELS)("$name", (model) => {
     const { band, tier, why, flags = [], without = [] } = DESERVED[model.name]!;
     const letter = new RegExp(`^(?:${band})$`);

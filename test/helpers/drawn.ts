@@ -15,7 +15,7 @@ export function randomInts(seed: number): () => number {
   };
 }
 
-/** The same lots as numbers in [0, 1). */
+/** The same as numbers in [0, 1). */
 export function drawn(seed: number): () => number {
   const random = randomInts(seed);
   return () => random() / 2 ** 32;

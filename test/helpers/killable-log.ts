@@ -24,7 +24,7 @@ export class KillableLog implements Log {
   /** Resolves once the process has died there. */
   dies(point: KillPoint): Promise<void> {
     return new Promise((die) => {
-      this.#doom = { ...doom, die };
+      this.#point = { ...point, die };
     });
   }
 
@@ -36,11 +36,11 @@ export class KillableLog implements Log {
   }
 
   async append(records: readonly NewRecord[]): Promise<Appended[]> {
-    const doom = this.#doom;
-    if (!doom || !records.some((record) => isOf(doom, record))) return this.log.append(records);
-    this.#doom = null;
-    if (doom.when === "after") await this.log.append(records);
-    doom.die();
+    const point = this.#point;
+    if (!point || !records.some((record) => isOf(point, record))) return this.log.append(records);
+    this.#point = null;
+    if (point.when === "after") await this.log.append(records);
+    point.die();
     return new Promise(() => {});
   }
 

@@ -159,7 +159,7 @@ test.each<[string, string, string, Claimed, string]>([
   ["PATCH", "PATCH", "/patch", {}, "/patch"],
   ["DELETE", "DELETE", "/gone", { example: { query: { id: "3" } } }, "/gone?id=3"],
 ])("%s: the command sends what our probe sends", async (_, method, path, claims, sent) => {
-  const { ours, theirs, printed } = await both(said(method, path, claims));
+  const { ours, theirs, printed } = await both(listingOf(method, path, claims));
   expect(theirs).toEqual(ours);
   expect(theirs).toHaveLength(1);
   expect(theirs[0]).toMatchObject({ method, url: sent });
@@ -177,7 +177,7 @@ describe("a tool", () => {
   });
 
   test("of which only the server's list says what it takes has no command", () => {
-    expect(repeatable(said("POST", "/2025", { tool: "add_two" }))).toBe("");
+    expect(repeatable(listingOf("POST", "/2025", { tool: "add_two" }))).toBe("");
     expect(reproduceOf("POST", `${origin}/2025`, "")).toBeNull();
   });
 });

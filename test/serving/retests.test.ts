@@ -55,7 +55,7 @@ beforeEach(async () => {
   serving = await servingOver(record, { clock, askLine: line.now, limits: { looks_per_hour: 100 } });
 });
 
-interface Wish {
+interface Request {
   url: string;
   at: string;
   method?: "GET" | "POST";
@@ -169,9 +169,9 @@ describe("what is refused, and leaves no record", () => {
       async () => {
         const asked = request();
         return {
-          ...said,
+          ...asked,
           pay_to: PAYEE.address,
-          signature: await PAYEE.signMessage({ message: retestStatement(said, "https://other.test") }),
+          signature: await PAYEE.signMessage({ message: retestStatement(asked, "https://other.test") }),
         };
       },
       401,

@@ -95,7 +95,7 @@ function sideBySide(row: JsonObject): JsonObject[] {
   if (!("each" in networks)) return [row];
   const unit = row.price_unit ?? row.unit;
   return networks.each.map((_, i) => {
-    const pairs = said.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
+    const pairs = values.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
     return { ...Object.fromEntries(pairs), price_unit: unit } as JsonObject;
   });
 }

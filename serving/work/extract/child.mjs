@@ -2,7 +2,7 @@
  * The child of extractor.ts: one document in on stdin, what was read of it out on stdout, and an end. It holds no secret, no
  * environment, no network and no file but its own code; whoever began it watches its memory and time and kills it.
  *
- * In: a line of JSON (what is asked, and the limits) and then the bytes. Out: `{ok: true, said}`, or `{ok: false, why, bound,
+ * In: a line of JSON (what is asked, and the limits) and then the bytes. Out: `{ok: true, value}`, or `{ok: false, why, bound,
  * says}` where why is bound, unreadable or kind.
  */
 import { PastBound, Unreadable } from "./bounds.mjs";

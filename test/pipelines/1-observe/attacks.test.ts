@@ -12,7 +12,6 @@ import { capId } from "../../../pipelines/record/ids.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
 import { toolTerms } from "./other-protocols.ts";
 import { claimOf } from "./readings.ts";
-import { toolTerms } from "./tongues.ts";
 import {
   answer,
   DAY,

@@ -21,7 +21,6 @@ import { POOLS } from "../../../pipelines/1-observe/queue.ts";
 import { END, firstPaidOnly, START, salt } from "./day.ts";
 import { toolItem, toolSeller, toolTerms } from "./other-protocols.ts";
 import { type Leg, pairs, realSeller } from "./real-seller.ts";
-import { toolItem, toolSeller, toolTerms } from "./tongues.ts";
 import {
   ASSET,
   answer,

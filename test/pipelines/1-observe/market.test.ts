@@ -53,7 +53,7 @@ beforeAll(async () => {
   await observer.recover();
   await observer.intakeCatalogue(catalogue);
   for (const { url, days } of newcomers) if (days > 1) await observer.intakeCatalogue(url);
-  // Ports make the ids, and ids the lots: one of regulars-only's calls is blind, and its last two are not.
+  // Ids follow from ports, and what is drawn from ids: one of regulars-only's calls is blind, and its last two are not.
   const listed = await memory.listed();
   const { origin } = world.info.sellers.find((one) => one.name === "regulars-only")!;
   const { cap } = listed.find((one) => one.url.startsWith(`${origin}/`))!;

@@ -61,7 +61,7 @@ describe("a day", () => {
       return turns.end().turns;
     };
     await turnsOf(1);
-    // A day has four blocks, and 640 hosts ten lots of 64.
+    // A day has four blocks, and 640 hosts ten groups of 64.
     expect((await turnsOf(640)) - (await turnsOf(1))).toBeGreaterThanOrEqual(4 * (10 - 1));
   });
 

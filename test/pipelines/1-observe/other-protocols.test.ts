@@ -22,7 +22,7 @@ let egress: Egress;
 const log = new FakeLog();
 
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "tongues-"));
+  dir = await mkdtemp(join(tmpdir(), "protocols-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
   const { catalogue, newcomers, sellers } = world.info;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });

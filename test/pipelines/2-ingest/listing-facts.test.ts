@@ -75,7 +75,7 @@ describe("listing facts", () => {
   });
 
   /** Codes of the leaf and of the volatile row, and whether the market holds it. */
-  async function said(name: string) {
+  async function factsOf(name: string) {
     await world.ingest.pass();
     const names = (defects: readonly { defect: string }[]) => defects.map(({ defect }) => defect);
     const leaf = (await facts("all")).listed.find((one) => one.capability_id === capOf(name));

@@ -135,8 +135,8 @@ describe.each(["full", "answer lost"] as const)("a store: %s", (how) => {
         const fault = faultIn(isPublic ? publicStore : (privateStore as typeof publicStore), { match, how });
         happened = fault.happened;
         const stores = isPublic
-          ? { publicStore: mishap.store, privateStore }
-          : { publicStore, privateStore: mishap.store };
+          ? { publicStore: fault.store, privateStore }
+          : { publicStore, privateStore: fault.store };
         return { ...stores, publisher: publisherOver(world.ingest, stores.publicStore, stores) };
       },
       { fails: how === "full" },

@@ -77,8 +77,8 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         const again = await open(own.fs.afterPowerLoss(keeps));
         expect([first, size], `step ${index}`).toContain(await proven(again));
         expect((await run(again)).tree_size).toBe(size);
-        const settled = await open(again.fs.afterPowerLoss(() => false));
-        expect(await proven(settled, true)).toBe(size);
+        const last = await open(again.fs.afterPowerLoss(() => false));
+        expect(await proven(last, true)).toBe(size);
       }
     },
     120_000,

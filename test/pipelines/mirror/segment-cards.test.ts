@@ -14,9 +14,8 @@ import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { capOf, cardOf, NOW, ORIGIN } from "../../helpers/public-record.ts";
 import { JWKS, NEXT_CARDS, rotated, SIGNERS } from "../4-publish/world.ts";
-import { specOf } from "./bed.ts";
-import { specOf } from "./testbed.ts";
 import { MemoryStore } from "./memory-store.ts";
+import { specOf } from "./testbed.ts";
 
 /**
  * Cards in a segment: each under the keys of its place, also where these

@@ -131,7 +131,7 @@ const totals = async (): Promise<unknown[]> => {
   return rows.flat().sort((a, b) => ((a as { cap: string }).cap < (b as { cap: string }).cap ? -1 : 1));
 };
 
-/** After everything was settled: all days that came of age are filed, and the totals are those of all records. */
+/** After all jobs were done: all days that came of age are filed, and the totals are those of all records. */
 async function whole(): Promise<void> {
   const { lake, files } = await nothingLost();
   expect(files).toHaveLength(turn * NAMES.length);

@@ -96,16 +96,16 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
 
 test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
   const refusals = new Refusals(at.privateStore);
-  const said = (run: number, reason = "behind") =>
+  const refuseRun = (run: number, reason = "behind") =>
     refuse(at.privateStore, { v: 1, log: log.id, run, reason, at: now().toISOString() });
-  await said(3);
+  await refuseRun(3);
   refusals.wrote(4);
   expect(await refusals.look(now())).toEqual([]);
   expect(refusals.anew(now())).toBe(false);
   const waited: number[] = [];
   for (let run = 4; run < 14; run++) {
     refusals.wrote(run);
-    await said(run);
+    await refuseRun(run);
     expect((await refusals.look(now())).map((one) => one.run)).toEqual([run]);
     let ms = 0;
     for (; !refusals.anew(now()); ms += 30_000) pass(30_000);

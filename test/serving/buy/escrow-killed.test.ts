@@ -107,7 +107,7 @@ async function dyingOf(path: string, init: RequestInit, point: KillPoint): Promi
   const send = (signal?: AbortSignal) =>
     fetch(url, { ...init, headers: { ...init.headers, "payment-signature": header }, signal: signal ?? null });
   const gone = new AbortController();
-  const died = log.dies(doom);
+  const died = log.dies(point);
   const lost = send(gone.signal).catch(() => {});
   await died;
   gone.abort();

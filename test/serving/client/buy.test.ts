@@ -96,7 +96,7 @@ test.each<[string, AnswerFault[], number]>([
   expect([paid.length, new Set(paid).size, signed]).toEqual([sends, 1, 1]);
   expect(via.settlements).toHaveLength(1);
   expect(await spent()).toBe(22_000n);
-  if (mishaps.includes("open")) expect(via.polls).toBe(2);
+  if (faults.includes("open")) expect(via.polls).toBe(2);
 });
 
 test("where the outcome stays open, what is needed to ask again is handed out, and pays nothing twice", async () => {
