@@ -21,7 +21,7 @@ export interface ServeOptions {
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
   /** Is told how many of the sockets are taken, and how long a connection waits until it is. */
-  overload?: Pick<Overload, "ofSockets" | "ofDoor">;
+  overload?: Pick<Overload, "ofSockets" | "ofAcceptQueue">;
   /** How long answers under way may take once closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -71,7 +71,7 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
  * one from the system's queue in a turn of its loop (since 1.45: libuv/libuv#3696), so on a busy machine the queue is full,
  * and strangers wait in it until they give up, while no turn is slow.
  */
-function waitAtDoor(server: Server): () => number {
+function acceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
   let check: { socket: Socket; at: number } | null = null;
@@ -117,7 +117,7 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   options.overload?.ofSockets(share);
   await listen(server, host, port, shared === true);
   // Where several processes share the port, another one may take the connection that measures the wait here.
-  if (!shared) options.overload?.ofDoor(waitAtDoor(server));
+  if (!shared) options.overload?.ofAcceptQueue(acceptWait(server));
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;
   return {

@@ -17,7 +17,7 @@ export interface UnlistedParts {
  * list. Such a refusal counts as missing only where nothing else can be told from it: the same store refuses, in the same
  * folder, a key that cannot exist, and gives the known object at this moment. A store that has 404 for what it has not
  * means its refusals; one that refuses everything (credentials, a firewall, a policy that was taken back) is down.
- * A policy that leaves a folder out cannot be told from a folder that is empty, by nobody.
+ * A policy that leaves out a folder looks like an empty folder to every reader.
  */
 export class Unlisted {
   /** Folders in which a key that cannot exist was refused. */

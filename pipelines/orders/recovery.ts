@@ -61,7 +61,7 @@ export class Recovery {
     await buying.orders.catchUp();
     const open = buying.orders.table.open().filter((order) => !buying.isActing(order));
     if (open.length === 0) return;
-    // Beside the line below: a payment holds for 90 s, and what comes before it in the line may take as long.
+    // Not in the loop below: a signed payment is valid for 90 s, and the orders before it in the loop may take as long.
     this.#cancelling ??= this.#cancelLeft(open).finally(() => {
       this.#cancelling = null;
     });

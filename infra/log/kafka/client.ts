@@ -94,7 +94,7 @@ const LENGTH_BYTES = 4;
 /** A request that waits for the members of a group: the broker answers when the slowest has joined. */
 const JOIN_GROUP = 11;
 const JOIN_MS = 120_000;
-/** Both sides say something at once on a connection that is in use. */
+/** A new connection that is in use has its first request, or handshake, within this time. */
 const FIRST_WORD_MS = 30_000;
 const KEEP_ALIVE_MS = 60_000;
 

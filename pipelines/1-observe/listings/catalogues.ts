@@ -65,7 +65,7 @@ class Course {
   }
 }
 
-/** Why a read ended early. A `cut` is nobody's last word: what is missing may still come. */
+/** Why a read ended early. `cut`: a later turn goes on from there; otherwise the next one begins anew. */
 type End = { cut: boolean; says: string; askedMs?: number };
 
 const pageUrl = (catalogue: string, offset: number): string => {

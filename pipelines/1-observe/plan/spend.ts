@@ -14,7 +14,7 @@ export interface Caps {
   perDomainDay: bigint;
   perPayeeDay: bigint;
   perDay: bigint;
-  /** Ever. */
+  /** Of all days together. */
   total: bigint;
   /** Millionths of the caps of a day that are kept for endpoints never paid. */
   newShare: bigint;
@@ -71,7 +71,7 @@ export function toWhom<P extends string | null>(host: string, payTo: P): Payee &
 /** Reasons that have nothing to do with a cap. */
 type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
-/** What counts together under one cap. */
+/** What one cap is over: payments that count together, such as those of a host on a day. */
 interface CapScope {
   why: Exclude<Uncovered, Unpayable | "per_call">;
   /** Names the sum that is held against the cap. */
@@ -160,7 +160,7 @@ export interface Payment extends Payee {
   block: number;
 }
 
-/** Set aside, and taken. The greater of the two is committed: that is what others must leave. */
+/** What the plan reserves for an endpoint, and what it has spent. The greater of the two is committed to it alone. */
 interface Share {
   reserved: bigint;
   spent: bigint;
@@ -169,7 +169,7 @@ interface Share {
 interface Day {
   /** Of each endpoint, and of each endpoint at a payee. */
   shares: Map<string, Share>;
-  /** By the key of a scope: taken by all, and committed. */
+  /** By the key of a cap's scope: what all endpoints in it have spent, and what is committed to them. */
   sums: Map<string, { spent: bigint; committed: bigint }>;
   /** By endpoint: block of its first planned paid call. */
   first: Map<string, number>;
