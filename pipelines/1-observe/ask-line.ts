@@ -13,7 +13,7 @@ import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
 export const PER_DOMAIN_HOUR = 5;
-/** Asks begun and not ended; each host has one of them at a time and the observer few together, so most wait there. */
+/** Most asks begun and not ended. Each host has one at a time and the observer few together, so most wait in a queue. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */
 const HEAD = 1_000;
@@ -32,7 +32,7 @@ export interface OpenAsk {
   body: string;
 }
 
-/** The head of the line, the fairest first: asks whose domain may be begun now (sql/queries/asks, open). */
+/** The head of the line, in fair turns of the domains: asks whose domain may be begun now (sql/queries/asks, open). */
 export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
@@ -81,7 +81,7 @@ export interface AskLineParts {
  */
 export class AskLine {
   readonly #underway = new Map<string, Promise<void>>();
-  /** Capability -> until when (unix ms of the ask) this process has it behind it, or may not try it again. */
+  /** By capability, unix ms: asks up to then were looked at by this process; until then it does not try again. */
   readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
 
@@ -142,7 +142,7 @@ export class AskLine {
       this.#looked.set(cap, now().getTime());
       metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
-      // Whoever follows looks at it: it stays in the line, and nothing failed.
+      // We were stopped, and nothing failed: it stays in the line for the next process.
       if (error instanceof ObserverStopped) return;
       // It stays in the line: the log, the disk or our own code failed, and none of them is the asker's doing.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);

@@ -26,7 +26,7 @@ export const handshakeId = (
   type: ProbeType = "handshake",
 ): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_OF[planned]);
 
-/** A capability is a tool's or it is not, so only one of the two can ever be there. */
+/** Ids of both types of probe: a capability is a tool's or it is not, so only one of the two can ever be written. */
 const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
   handshakeId(cap, call, planned),
   handshakeId(cap, call, planned, "mcp.probe"),

@@ -201,7 +201,7 @@ export function createObserver(parts: ObserverParts): Observer {
       return spans.runShare(shared.hosts, plan, { from, to, over }, ownClock);
     },
     async recover() {
-      // Oldest first: what is bounded forgets the oldest.
+      // Oldest first, since a bounded memory drops its oldest entries.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
       return reconciler.recover(clock);
     },

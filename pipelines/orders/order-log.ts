@@ -28,10 +28,10 @@ export class OrderLost extends Error {
   }
 }
 
-type Worn = "order" | "key" | "epoch" | "by" | "at" | "state";
+type Shared = "order" | "key" | "epoch" | "by" | "at" | "state";
 
-/** A step without what every step wears. */
-export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Worn>;
+/** A step without the members that every step has. */
+export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 /**

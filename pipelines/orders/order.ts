@@ -235,7 +235,7 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   bytesAt: [],
 });
 
-/** What is said beside the states: of a leg's money, of its bytes, of who acts. @returns whether it changed anything */
+/** Steps beside the states: what became of a leg's money, its bytes, who acts. @returns whether it changed anything */
 function noted(order: Order, step: OrderStep, { offset }: At): boolean {
   if (step.state === "adopted") {
     if (step.epoch !== order.epoch + 1) return false;
@@ -295,7 +295,7 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.intentAt = offset;
       return true;
     case "seller_result":
-      // Bytes that a replica wrote and could not finish are another's to write again: they must be all there.
+      // A replica may have stopped amid the pieces of an answer: the result counts only when all of them are there.
       if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
       leg.result = step;
       return true;
@@ -313,7 +313,7 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
       return true;
     case "settled":
-      // A second look only ever says that it is there for good, and so does whoever finds what was given up.
+      // Once settled or written off, only the news that the charge is final changes anything.
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;

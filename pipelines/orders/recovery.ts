@@ -40,7 +40,7 @@ export const MARGIN_S = 60;
 /** Seconds in which a refund may be taken in by the chain before it is signed anew. */
 const REFUND_VALID_S = 600;
 
-/** Ended without a charge of ours, while the buyer's authorization may still be in somebody's hands. */
+/** Ended without a charge of ours, while somebody may still hold the buyer's authorization and use it. */
 const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
 const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
@@ -122,7 +122,7 @@ export class Recovery {
       case "verified":
         return orders.step(order, { state: "released", says: "We stopped before it was begun." });
       case "seller_intent":
-        // What came back was lost with whoever sent it: our fault, and nothing that is said of the seller.
+        // The answer was lost with the replica that paid: our fault, and nothing is held against the seller.
         return this.#unwatched(order);
       case "worked":
         return orders.step(order, { state: "settle_intent" });

@@ -128,7 +128,7 @@ export class Asks {
       this.#charge(client, -1);
       return { queued: false, next: this.#notTaken(ask, error) };
     }
-    // Not waited for from the log: what was appended stands there, and the fold takes it once.
+    // Folded at once, without waiting for the log to return it: the fold takes a record once.
     if (proof) line.retest(cap, ask.normalised, t, from);
     else line.ask(cap, ask.normalised, t, from);
     return inLine(line.wait(cap, t));

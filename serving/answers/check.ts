@@ -75,7 +75,7 @@ export class Checks {
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
     const kept = this.kept(query, client);
     if (kept) return kept;
-    // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
+    // Two spellings of one url are one question: they share the kept answer, and differ in `asked` alone.
     const meant = this.#meant(query.url);
     const key = keyOf(query, meant.url);
     const same = this.#cache.get(key);

@@ -111,7 +111,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   const stock = stockOf(one.cap, call);
   const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const relist = async () => {
-    // Between the legs of a blind call nobody asks in our name.
+    // Between the legs of a blind call the listing too is asked for as the blind wallet's client, not as ours.
     one = await tools.intake.reread(one, clock, egress);
     return one.sellerClaims;
   };

@@ -27,7 +27,7 @@ const ENDED = {
  *   and a seller who could be excused by closing its port on the second connection would never be measured.
  *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
  *   Where it moved, the proof is shown again, and that tells an honest seller from the other.
- *   A control input of a mapping of ours (asking.ts) is our own affair however it ends, which was said before it left.
+ *   A control input of a mapping of ours (asking.ts) is no sample, however it ends: the record says so before it leaves.
  * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
  * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
  */

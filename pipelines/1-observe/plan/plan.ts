@@ -33,7 +33,7 @@ export interface PlanInput {
   ownOrigins?: readonly string[];
   /** Clients and askers of the seven days before, by capability (sql/queries/asks, demand). */
   demand?: ReadonlyMap<string, number>;
-  /** The operator's word: capability id or host -> a whole number, 0 where nothing is said. */
+  /** The operator's priorities: capability id or host -> a whole number; 0 where none is set. */
   priority?: Readonly<Record<string, number>>;
   /** Hosts that the operator pays nothing to, as `priority` names them; they are probed like all others. */
   exclude?: readonly string[];

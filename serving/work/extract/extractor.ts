@@ -24,7 +24,7 @@ export interface Asked {
 
 /**
  * A document that gave nothing. bound: it went past one, which `bound` names; unreadable: damaged, locked, without text, or
- * our reader stumbled over it; kind: it is something else than was asked for.
+ * our reader crashed on it; kind: it is something else than was asked for.
  */
 export class NotExtracted extends Error {
   override readonly name = "NotExtracted";
@@ -166,7 +166,7 @@ class Job {
     child.stderr!.on("data", (chunk: Buffer) => {
       if (this.#errors.length < MAX_ERROR_BYTES) this.#errors += chunk.toString("latin1");
     });
-    // A child that dies while it is being told has its death for an answer.
+    // A write to a child that has died fails: its exit is what counts, and is handled as its answer.
     child.stdin!.on("error", () => {});
     const ended = new Promise<void>((resolve) => {
       child.once("error", (error) => {
@@ -209,7 +209,7 @@ class Job {
     return checked.data;
   }
 
-  /** The child's word; one that died without any ran out of heap, was killed by the kernel, or stumbled. */
+  /** The child's answer; one that died without any ran out of heap, was killed by the kernel, or crashed. */
   #childAnswer(): ChildAnswer {
     try {
       if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as ChildAnswer;
