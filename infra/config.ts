@@ -375,7 +375,7 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 /** What a JSON parser says, without the piece of the file that it shows: a password may stand there. */
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
-/** From here on no log line and no last word of this process shows what these settings keep from others. */
+/** From here on no log line and no error that ends this process shows the secrets of these settings. */
 function keepSecretsOf(settings: z.infer<typeof Settings>): void {
   const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
   keepSecret(kafka.password, stores.private_key, stores.public_key);

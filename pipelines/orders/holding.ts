@@ -71,7 +71,7 @@ export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** What was said of an attempt that the chain does not show, for the record. */
+/** How an attempt ended that the chain does not show, in words for the record. */
 export function outcomeInWords(said: Outcome): string {
   if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);

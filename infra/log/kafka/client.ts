@@ -153,7 +153,7 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     if (due.length === 0) watch(firstWordMs, silence);
   });
   socket.once("close", () => watch(undefined, silence));
-  // Whatever fails after it is over is nobody's: an error without a listener would be the process's end.
+  // An error after the socket is closed concerns nobody, but without a listener it would end the process.
   socket.on("error", () => undefined);
 
   socket.write = ((bytes: Buffer | string, ...more: unknown[]) => {
@@ -185,7 +185,7 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     }
     if (event === "end" || event === "error" || event === "timeout") {
       if (isOver) return false;
-      // Nothing is heard of it after this, and nothing is left of it.
+      // After this the socket emits nothing and is destroyed.
       const told = tell(event, ...args);
       silence();
       return told;

@@ -16,15 +16,15 @@ const MAX_PASSES = 3;
 
 /** Pauses before a page is asked for again, ms; a catalogue that asks for more gets more. */
 const PAUSES_MS = [1_000, 5_000, 20_000];
-/** Longest wait within one read, ms; whoever asks for more is come back to. */
+/** Longest wait within one read, ms; where a catalogue asks for more the read is broken off and goes on later. */
 const MAX_WAIT_MS = 60_000;
 /** Longest time that a catalogue may ask to be left alone, ms. */
 const MAX_ASKED_MS = 86_400_000;
-/** When a read that broke off goes on without having been asked to wait, ms. */
+/** Pause before a read that broke off goes on, ms, where the catalogue named no time. */
 const AGAIN_MS = 300_000;
 /** How long one read goes on, ms: after that others have their turn, and it goes on from there. */
 const TURN_MS = 900_000;
-/** A read that stood for so long begins anew: what it has seen is old. */
+/** A read that was broken off for so long, ms, begins anew: what it has seen is old. */
 const STALE_MS = 86_400_000;
 /** Reads that are remembered, and bytes of pages of one of them. */
 const MAX_KEPT = 32;

@@ -90,7 +90,7 @@ export interface IntakeParts extends WriterParts {
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
   /** Default: this process's own. */
   reader?: Reader;
-  /** Told of what our own code stumbled over. */
+  /** Logs errors of our own code. */
   logger?: Pick<Logger, "error">;
 }
 
@@ -113,8 +113,8 @@ export class Intake {
   }
 
   /**
-   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is what our
-   * own code stumbles over: it is as if there were none, and ends neither the call that wanted it nor others' reading.
+   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is an error of
+   * our own code: it is as if there were none, and ends neither the call that wanted it nor others' reading.
    * @param egress the same way out, in another pool or guise
    * @throws NotRecorded
    */

@@ -17,7 +17,7 @@ import {
 /** Pages of `tools/list` that are read, and the ms they may take together: a list is not what is being bought. */
 const MAX_PAGES = 5;
 const LIST_MS = 5_000;
-/** A goodbye is a courtesy: it may not cost more than this, ms. */
+/** Longest time for closing a session, ms: only a courtesy to the server. */
 const GOODBYE_MS = 1_000;
 
 export interface Limits {
@@ -107,7 +107,7 @@ export class Session {
     return { id, http };
   }
 
-  /** Reads what was said, off the server's time. */
+  /** Reads an answer; the time that this takes is not counted as the server's. */
   async #read<T>(read: Promise<T>): Promise<T> {
     const began = performance.now();
     const said = await read;
@@ -215,7 +215,7 @@ async function answerOf(reader: Reader, replied: Replied): Promise<ToolAnswer> {
   return read.ok ? read.value : unread(replied.http, read.says);
 }
 
-/** Whatever was said in place of a welcome, it was not the tool that said it: neither its answer nor its price. */
+/** Whatever was said in place of a welcome, it did not come from the tool: it is neither its answer nor its price. */
 function refused(said: ToolAnswer): ToolAnswer {
   const { result } = said;
   const ours = result.outcome === "answered" && result.raw !== undefined;

@@ -107,7 +107,7 @@ const passed = (why: keyof typeof SAYS, cap: bigint): { ok: false; says: string 
 
 const larger = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 
-/** Whole days set aside while a plan is made: what does not fit is not covered, and no cap bites later. */
+/** Whole days set aside while a plan is made: what does not fit is not covered, and no cap refuses it later. */
 export class Reservation {
   readonly #sums = new Map<string, bigint>();
   /** Of the sums, what is set aside for endpoints never paid. */
@@ -241,7 +241,7 @@ export class Ledger {
       const more = { reserved: micro, spent: 0n };
       const full = (scope: CapScope): boolean =>
         sumOf(open, scope.key).committed + committedBy(shareOf(open, shareIn(scope, to)), more) > scope.most;
-      // A plan of other caps than ours: what does not fit any more is nobody's, for all observers with these caps
+      // A plan of other caps than ours: what does not fit is set aside for nobody, for all observers with these caps
       // alike.
       if (this.callsADay !== null && scopes.some(full)) continue;
       book(open, scopes, to, more);

@@ -5,7 +5,7 @@ type Name = keyof Questions;
 type Of<N extends Name> = Parameters<Questions[N]>[0];
 type Answer<N extends Name> = ReturnType<Questions[N]>;
 
-/** What was read; or why nothing was, which is the stranger's doing: it went past a bound, or our reader stumbled. */
+/** What was read; or why nothing was, which is the stranger's doing: it went past a bound, or our reader failed on it. */
 export type Read<T> = { ok: true; value: T } | { ok: false; says: string };
 
 /** Reads what strangers sent, where it can be stopped. */

@@ -29,8 +29,8 @@ type CodesOf = (entry: ReadEntry) => readonly DefectCode[];
 const codesOfAll: CodesOf = ({ defects }) => defects;
 
 /**
- * Defects of the entries: those of the first that can be paid, of all on its network and of what names none speak of the
- * whole; an offer on another network is an aside, and what is wrong with it is said of it alone.
+ * Defects of the entries: those of the first that can be paid, of all on its network and of what names none are defects of
+ * the whole; an offer on another network is an aside, whose defects are its own alone.
  */
 function offerDefects(
   entries: readonly ReadEntry[],
