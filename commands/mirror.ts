@@ -34,7 +34,7 @@ export interface MirrorCommandOptions {
 const MAX_WIDTH = 64;
 /** Pause between two progress lines where there is no terminal, ms. */
 const LINE_MS = 5_000;
-/** Owed objects that are named to a person. */
+/** Missing objects that are named to a person. */
 const NAMED = 10;
 
 /**

@@ -145,7 +145,7 @@ export class ScheduleWorld {
     if (this.#asleep.has(who)) return;
     const process = await this.#process(who);
     const { asleep, wake } = process.lever.sleepAt(call, when);
-    const ended = this.#ends(jobOf(process, job), `${who} ${job}, slept`);
+    const ended = this.#ends(jobOf(process, job), `${who} ${job}, paused`);
     // A failure is told when it wakes; until then it is not an unhandled one.
     ended.catch(() => undefined);
     await Promise.race([asleep, ended]);

@@ -18,7 +18,7 @@ import {
 const MAX_PAGES = 5;
 const LIST_MS = 5_000;
 /** Longest time for closing a session, ms: only a courtesy to the server. */
-const GOODBYE_MS = 1_000;
+const CLOSE_MS = 1_000;
 
 export interface Limits {
   profile: Profile;
@@ -158,7 +158,7 @@ export class Session {
 
   /** Gives the session back, if there is one. */
   async close(): Promise<void> {
-    if (this.#session !== null) await this.#send("DELETE", null, GOODBYE_MS);
+    if (this.#session !== null) await this.#send("DELETE", null, CLOSE_MS);
   }
 }
 

@@ -116,8 +116,8 @@ function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncove
   const { host, hostname } = new URL(one.url);
   if (exclude.some((name) => name === host || name === hostname)) return "excluded";
   if (one.sellerClaims?.no_paid_calls === true) return "opted_out";
-  const heard = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
-  return heard !== null && dayStart(day).getTime() - Date.parse(heard) >= SILENT_MS ? "silent" : null;
+  const since = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
+  return since !== null && dayStart(day).getTime() - Date.parse(since) >= SILENT_MS ? "silent" : null;
 }
 
 function candidateOf(one: ListedCap, input: PlanInput): Candidate {

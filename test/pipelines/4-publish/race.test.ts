@@ -73,12 +73,12 @@ function sleeping(store: Store, prefix: string) {
   return { store: wrapped, release, asleep };
 }
 
-describe("a publisher that slept", () => {
+describe("a publisher that was paused", () => {
   it.each(["tile/", "checkpoint"])("before its %s never takes the checkpoint back", async (prefix) => {
     const slow = sleeping(world.publicStore, prefix);
-    const sleeper = world.publisher({ publicStore: slow.store });
-    await sleeper.start();
-    const slept = publishListings(sleeper, [listing("slept")]);
+    const paused = world.publisher({ publicStore: slow.store });
+    await paused.start();
+    const slept = publishListings(paused, [listing("slept")]);
     await slow.asleep;
     await publishListings(publisher, [listing("awake-1")]);
     await publishListings(publisher, [listing("awake-2")]);
@@ -86,7 +86,7 @@ describe("a publisher that slept", () => {
     slow.release();
     expect(await slept).toEqual({ leaves: 1, refused: [] });
     expect(await sizeNow()).toBe(4);
-    await publishListings(sleeper, [listing("slept"), listing("after")]);
+    await publishListings(paused, [listing("slept"), listing("after")]);
     const expected = ["slept", "awake-1", "awake-2", "after"].map(token);
     await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
   });

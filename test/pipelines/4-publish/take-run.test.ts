@@ -194,7 +194,7 @@ describe("corrections", () => {
   });
 });
 
-describe("a grader that slept", () => {
+describe("a grader that was paused", () => {
   const at = (hour: number) => `${START}T${String(hour).padStart(2, "0")}:00:00.000Z`;
   const runAt = (hour: number, position: number, band: "A" | "F") => ({
     header: header(at(hour), position, { n: hour }),

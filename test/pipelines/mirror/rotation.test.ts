@@ -113,7 +113,7 @@ describe("keys are rotated", () => {
   test.each([
     ["pinned on first use", false],
     ["told the first key on every run", true],
-  ])("a mirror %s that slept through the overlap follows the documents", async (_, told) => {
+  ])("a mirror %s that did not run during the overlap follows the documents", async (_, told) => {
     const log = { name: ORIGIN, publicKey: keys().log.publicKey };
     const given = told ? { keys: { log: formatVkey(log, ED25519) } } : {};
     const mirror = await mirrorAt(0);

@@ -44,7 +44,7 @@ const graded = async (): Promise<string[]> => {
 };
 const ALL = [0, 1, 2, 3];
 
-test("one that slept and was overtaken in a partition says the others' cards on its next turn, not on the next day", async () => {
+test("one that was paused and overtaken in a partition says the others' cards on its next turn, not on the next day", async () => {
   const publishing = at.publishing();
   const metrics = createMetrics();
   const other = await at.owner([0]);
