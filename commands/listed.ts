@@ -109,9 +109,9 @@ export const showListing = (config: Config, endpoint: string, options: Options):
   });
 
 /**
- * `touchstone listings remove`: the operator's word that an endpoint is listed no more, against every source that lists
- * it. What was observed stays in the record. A source that names it again lists it again; a host that is never to be
- * called at all belongs into `observe.exclude`.
+ * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it, by order
+ * of the operator. What was observed stays in the record. A source that names it again lists it again; a host that is
+ * never to be called at all belongs into `observe.exclude`.
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
@@ -121,7 +121,7 @@ export const removeListing = (config: Config, endpoint: string, options: Options
     const drafts = found.flatMap((one) =>
       one.sources.flatMap(({ source, source_id, state, at: since }) => {
         const body = { source, source_id, reason: options.says };
-        // A source that lists it again later is a new word to take back.
+        // Listed again later it has another `since`: removing it then is another record.
         const slot = sha256hex(canonicalText({ ...body, since }));
         return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),
